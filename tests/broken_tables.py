@@ -21,6 +21,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
+from bucketlake.timeline.open_table import opened_table
 from tests.edited_json import edited_json
 
 SCHEMA = pa.schema(
@@ -126,9 +127,11 @@ def complete_by_hand(
     The metadata table lists the files of the commit, or those of ``listed``.
     """
     storage, config = storage_of(table), table.config()
-    metadata = open_metadata_table(storage, config, load_timeline(storage, config))
+    metadata = open_metadata_table(
+        opened_table(storage, config), load_timeline(opened_table(storage, config))
+    )
     content = write_change(metadata, instant, MetadataChange.of_commit(listed or commit, {}))
-    publish_change(storage, config, instant, later(instant), content)
+    publish_change(opened_table(storage, config), instant, later(instant), content)
     path = f".hoodie/timeline/{instant}_{later(instant)}.{action}"
     storage.put(path, encode_commit_metadata(commit))
 

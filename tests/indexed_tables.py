@@ -26,6 +26,7 @@ from bucketlake.services.metadata.index_builder import build_index
 from bucketlake.services.metadata.index_plan import plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.storages import set_properties
 
@@ -39,22 +40,26 @@ def add_record_index(
     set_properties(storage, {METADATA_PARTITIONS: ""})
     delete_metadata_table(storage)
     config = read_table_config(storage)
-    snapshot = load_snapshot(storage, config)
+    snapshot = load_snapshot(opened_table(storage, config))
     clock = table_clock(storage.root, config.timeline_timezone)
     completed_at = clock.next_instant(snapshot.timeline)
-    create_metadata_table(storage, config)
+    create_metadata_table(opened_table(storage, config))
     files: dict[str, dict[str, int]] = defaultdict(dict)
     for file in snapshot.listed(None).files:
         files[file.partition_path][file.name.to_file_name()] = file.size_bytes
     groups = dict.fromkeys(usual_file_groups(FILES), entries_of_table(files))
     initialise_partition(
-        storage, config, FILES, groups, instant=initial_instant(0), completed_at=completed_at
+        opened_table(storage, config),
+        FILES,
+        groups,
+        instant=initial_instant(0),
+        completed_at=completed_at,
     )
-    table, instant = inner_table(storage, config), initial_instant(1)
+    table, instant = inner_table(opened_table(storage, config)), initial_instant(1)
     limits = ShardLimits(shards, shards)
     plan = plan_index(snapshot, table, instant, is_partitioned=is_partitioned, limits=limits)
     stats = build_index(snapshot, table, plan, engine)
     complete_initialisation(table, RECORD_INDEX, stats, instant, completed_at)
     definition = IndexDefinition.of_record_index(is_partitioned=is_partitioned)
-    update_index_definitions(storage, config, [definition])
+    update_index_definitions(opened_table(storage, config), [definition])
     set_properties(storage, {METADATA_PARTITIONS: f"{FILES},{RECORD_INDEX}"})

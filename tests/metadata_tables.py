@@ -29,6 +29,7 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.open_table import opened_table
 
 PROPERTIES = (
     "hoodie.table.name=trips_metadata\nhoodie.table.type=MERGE_ON_READ\nhoodie.table.version=9\n"
@@ -134,15 +135,19 @@ class MadeTable:
     @property
     def timeline(self) -> Timeline:
         """The data timeline."""
-        return load_timeline(self.storage, self.config)
+        return load_timeline(opened_table(self.storage, self.config))
 
     def open(self, timeline: Timeline | None = None) -> MetadataTable:
         """Open the metadata table."""
-        return open_metadata_table(self.storage, self.config, timeline or self.timeline)
+        return open_metadata_table(
+            opened_table(self.storage, self.config), timeline or self.timeline
+        )
 
     def load(self, timeline: Timeline | None = None) -> MetadataTable:
         """Open the metadata table without a comparison with the data."""
-        return load_metadata_table(self.storage, self.config, timeline or self.timeline)
+        return load_metadata_table(
+            opened_table(self.storage, self.config), timeline or self.timeline
+        )
 
     def data(
         self, instant: InstantTime, completed: InstantTime | None = None, action: str = "commit"

@@ -36,7 +36,8 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 
 FILES, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX = MetadataPartition
 
@@ -75,8 +76,8 @@ def listed_files(storage: Storage, story: Story = str) -> dict[str, int]:
     that is not completed has deleted it; such files are left out.
     """
     config = read_table_config(storage)
-    timeline = load_timeline(storage, config)
-    listed = list_files(open_metadata_table(storage, config, timeline), None)
+    timeline = load_timeline(opened_table(storage, config))
+    listed = list_files(open_metadata_table(opened_table(storage, config), timeline), None)
     found = file_system_view.list_partitions(storage)
     there = {file.path for files in found.values() for file in files}
     gone = {file.path for file in listed} - there
@@ -93,7 +94,7 @@ def listed_files(storage: Storage, story: Story = str) -> dict[str, int]:
 
 def stored_files(storage: Storage) -> dict[str, int]:
     """The files of completed instants that storage holds, with their sizes."""
-    timeline = load_timeline(storage, read_table_config(storage))
+    timeline = load_timeline(table_at(storage))
     found = file_system_view.list_partitions(storage)
     return {
         file.path: file.size_bytes
@@ -105,7 +106,7 @@ def stored_files(storage: Storage) -> dict[str, int]:
 
 def live_files(storage: Storage, *, lists_storage: bool) -> set[str]:
     """The files of live slices, as listed by storage or by the metadata table."""
-    snapshot = load_snapshot(storage, read_table_config(storage), lists_storage=lists_storage)
+    snapshot = load_snapshot(table_at(storage), lists_storage=lists_storage)
     return {path for file_slice in snapshot.all_slices() for path in file_slice.paths}
 
 
@@ -121,10 +122,10 @@ def require_true_statistics(storage: Storage, story: Story = str) -> None:
     No file that the metadata table does not list has statistics.
     """
     config = read_table_config(storage)
-    snapshot = load_snapshot(storage, config, lists_storage=True)
+    snapshot = load_snapshot(opened_table(storage, config), lists_storage=True)
     columns = None
     if snapshot.schema_or_none is not None:
-        columns = indexed_columns(storage, config, snapshot.schema)
+        columns = indexed_columns(opened_table(storage, config), snapshot.schema)
     if columns is None:
         return
     by_partition: dict[str, list[ColumnStats]] = {}
@@ -132,7 +133,7 @@ def require_true_statistics(storage: Storage, story: Story = str) -> None:
     for file in files:
         held = file.name.to_file_name(), statistics_of_file(storage, file.path, columns)
         by_partition.setdefault(file.partition_path, []).append(column_stats_of([held]))
-    metadata = open_metadata_table(storage, config, snapshot.timeline)
+    metadata = open_metadata_table(opened_table(storage, config), snapshot.timeline)
     if COLUMN_STATS in config.metadata_partitions:
         found = facts_of(statistics_in(metadata, COLUMN_STATS))
         for key, facts in facts_of(_joined(by_partition)).items():
@@ -214,7 +215,7 @@ def _rank(value: Any) -> tuple[bool, Any]:
 def require_true_index(storage: Storage, story: Story = str) -> None:
     """Check that each key has one entry, in its shard, with the file group that holds its row."""
     config = read_table_config(storage)
-    snapshot = load_snapshot(storage, config, lists_storage=True)
+    snapshot = load_snapshot(opened_table(storage, config), lists_storage=True)
     stored, entries = stored_keys(snapshot), indexed_keys(snapshot, story)
     wrong = {
         key: (entries.get(key), held) for key, held in stored.items() if entries.get(key) != held
@@ -242,7 +243,7 @@ def stored_keys(snapshot: Snapshot) -> dict[tuple[str, str], str]:
 def indexed_keys(snapshot: Snapshot, story: Story = str) -> dict[tuple[str, str], str]:
     """Return the file group of each entry of the index, by partition and key."""
     config = read_table_config(snapshot.storage)
-    metadata = open_metadata_table(snapshot.storage, config, snapshot.timeline)
+    metadata = open_metadata_table(opened_table(snapshot.storage, config), snapshot.timeline)
     index = RecordIndexReader(metadata)
     found: dict[tuple[str, str], str] = {}
     for path, slices in index.slices.items():

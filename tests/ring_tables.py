@@ -20,7 +20,7 @@ from bucketlake.model.file_name import LogFileName
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("text", pa.string())]
@@ -100,7 +100,7 @@ def storage_of(table: bl.Table) -> Storage:
 def timeline_of(table: bl.Table) -> Timeline:
     """Return the table's timeline, just loaded."""
     storage = storage_of(table)
-    return load_timeline(storage, read_table_config(storage))
+    return load_timeline(table_at(storage))
 
 
 def ring_of(table: bl.Table, partition: str = "a") -> Ring:

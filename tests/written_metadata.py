@@ -22,7 +22,7 @@ from bucketlake.metadata.creation import (
     usual_file_groups,
 )
 from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_name import InstantTime
@@ -32,6 +32,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import create_table_properties
 from bucketlake.timeline.transitions import instant_path
 
@@ -72,14 +73,13 @@ class WrittenTable:
 
     def create(self) -> WrittenTable:
         """Create the metadata table, and the properties of the data table."""
-        create_metadata_table(self.storage, self.config)
+        create_metadata_table(opened_table(self.storage, self.config))
         for number, name in enumerate(self.config.metadata_partitions):
             partition = MetadataPartition(name)
             first = entries_of_table({}) if partition is FILES else GroupEntries()
             groups = dict.fromkeys(usual_file_groups(partition), first)
             initialise_partition(
-                self.storage,
-                self.config,
+                opened_table(self.storage, self.config),
                 partition,
                 groups,
                 instant=initial_instant(number),
@@ -96,18 +96,18 @@ class WrittenTable:
         )
 
     @property
-    def inner(self) -> InnerTable:
+    def inner(self) -> OpenTable:
         """The metadata table, for its paths."""
-        return inner_table(self.storage, self.config)
+        return inner_table(opened_table(self.storage, self.config))
 
     @property
     def timeline(self) -> Timeline:
         """The data timeline."""
-        return load_timeline(self.storage, self.config)
+        return load_timeline(opened_table(self.storage, self.config))
 
     def open(self) -> MetadataTable:
         """Open the metadata table."""
-        return open_metadata_table(self.storage, self.config, self.timeline)
+        return open_metadata_table(opened_table(self.storage, self.config), self.timeline)
 
     def begin(self, instant: InstantTime, action: Action = Action.COMMIT) -> None:
         """Put an action on the data timeline."""
@@ -131,7 +131,7 @@ class WrittenTable:
         """Carry out an action on both timelines, in the order of a writer."""
         self.begin(instant, action)
         content = write_change(self.open(), instant, change)
-        publish_change(self.storage, self.config, instant, completed_at, content)
+        publish_change(opened_table(self.storage, self.config), instant, completed_at, content)
         self.complete(instant, completed_at, action)
 
     def write_files(self, seconds: float, files: Mapping[str, Mapping[str, int]]) -> InstantTime:

@@ -40,6 +40,7 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 
 SHARDS = IndexShards(None, {"p": 1})
 BASE_INSTANT = InstantTime("20260101000000000")
@@ -146,8 +147,8 @@ class CacheLookups(EngineFree):
         table = MetadataTable(
             inner,
             CONFIG,
-            load_timeline(inner, CONFIG),
-            load_timeline(storage, CONFIG),
+            load_timeline(opened_table(inner, CONFIG)),
+            load_timeline(opened_table(storage, CONFIG)),
             CONFIG.metadata_partitions,
         )
         index = RecordIndexReader(table)

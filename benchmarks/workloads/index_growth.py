@@ -21,7 +21,7 @@ from benchmarks.workloads.keys import HEX, key_rows
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 
 PARTITIONS = 8
 LOOKED_UP, LOCATED = 10_000, 20
@@ -82,7 +82,7 @@ class IndexGrowth(EngineFree):
 def open_index(table: Path) -> RecordIndexReader:
     """Open the record-level index of a table."""
     storage = open_storage(str(table))
-    return RecordIndexReader(load_snapshot(storage, read_table_config(storage)).metadata_table)
+    return RecordIndexReader(load_snapshot(table_at(storage)).metadata_table)
 
 
 def _upsert(row: pa.Table, table: Path) -> None:

@@ -32,6 +32,7 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.instant import instant_to_ms
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 
 SIMPLE, RECORD = "simple", "record"
@@ -67,7 +68,7 @@ def make_large_table(path: str, kind: str, folders: int, groups: int) -> None:
     table.upsert(pa.table({"id": ["first"], "day": ["first"], "at": [1]}, schema=SCHEMA))
     storage = open_storage(path)
     config = read_table_config(storage)
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(opened_table(storage, config))
     (commit,) = timeline.completed_commits()
     instant = commit.requested_at
     ids = {
@@ -83,10 +84,9 @@ def make_large_table(path: str, kind: str, folders: int, groups: int) -> None:
         at_ms = instant_to_ms(instant, config.timeline_timezone)
         entries[MetadataPartition.RECORD_INDEX] = dict(_shards(ids, at_ms))
     initialise_partitions(
-        storage,
-        config,
+        opened_table(storage, config),
         entries,
-        instant=next_initial_instant(storage, config),
+        instant=next_initial_instant(opened_table(storage, config)),
         completed_at=table_clock(storage.root, config.timeline_timezone).next_instant(timeline),
     )
 

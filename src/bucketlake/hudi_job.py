@@ -59,7 +59,8 @@ from bucketlake.table import Table, index_when_opened, with_settings
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.timeline.locks import TableLock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.batch_schema import schema_after
 from bucketlake.write.create import (
     NewTable,
@@ -257,10 +258,10 @@ class _Save:
 
     def _is_written(self) -> bool:
         """Return whether somebody has written to the table, or writes to it."""
-        config = read_table_config(self.storage)
-        if load_timeline(self.storage, config).completed_commits():
+        table = table_at(self.storage, self.lock)
+        if load_timeline(table).completed_commits():
             return True  # An archival always leaves the last commit.
-        return not is_unwritten(self.storage, config, self.lock)
+        return not is_unwritten(table)
 
     def _held_table(self) -> Table | None:
         """Open the table; return None if it contradicts the job, and nobody has written to it."""
@@ -278,7 +279,7 @@ class _Save:
     def _require_fit(self, table: Table) -> None:
         """Raise an error if a table without commits has another schema than the records."""
         config = read_table_config(self.storage)
-        if not load_timeline(self.storage, config).completed_commits():
+        if not load_timeline(opened_table(self.storage, config)).completed_commits():
             target = self._target(table, config)
             schema_after(target, self.job.operation, self.source, self.merge)
 
@@ -297,7 +298,7 @@ class _Save:
         draft = DraftStorage(self.storage.root)
         make_table(draft, planned)
         config = read_table_config(draft)
-        target = open_target(draft, config, index, job_marker=job.merging.marker)
+        target = open_target(opened_table(draft, config), index, job_marker=job.merging.marker)
         counted = count_records(target, job.operation, self.source, self.merge)
         try:
             make_table_anew(self.storage, planned, held, self.lock)
@@ -340,7 +341,7 @@ class _Save:
             return table.delete_partitions(self.job.partitions_to_delete)
 
         def write() -> WriteResult:
-            require_same_table(self.storage, config)
+            require_same_table(opened_table(self.storage, config))
             target = self._target(table, config)
             return write_records(target, operation, self.source, merge=self.merge, counted=counted)
 
@@ -350,11 +351,9 @@ class _Save:
 
     def _target(self, table: Table, config: TableConfig) -> Target:
         return open_target(
-            self.storage,
-            config,
+            opened_table(self.storage, config, lock=table.lock),
             index_when_opened(table),
             log_format=table.log_format,
-            lock=table.lock,
             engine=engine_of(session_of(self.records)),
             job_marker=self.job.merging.marker,
         )

@@ -40,6 +40,7 @@ from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.table import Table
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.create import make_table, plan_table
 
@@ -261,7 +262,7 @@ def _open_table(
     config = read_table_config(storage)
     check_readable(config, path)
     try:
-        found = resolve_index(storage, load_timeline(storage, config), index)
+        found = resolve_index(storage, load_timeline(opened_table(storage, config)), index)
     except UnsupportedFeatureError:
         if index is not None:
             raise

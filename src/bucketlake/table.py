@@ -114,6 +114,7 @@ from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.ingest import write_records
@@ -204,8 +205,8 @@ class Table:
 
         After a rescale, a conversion or a restore, by any handle, it is the new index.
         """
-        storage, config = self._open()
-        found = self._index_at(storage, load_timeline(storage, config))
+        table = self._open()
+        found = self._index_at(table.storage, load_timeline(table))
         return None if found is None else without_state(found)
 
     # Writes.
@@ -410,10 +411,10 @@ class Table:
             If one of the partitions has no records.
         """
         paths = names_of(partitions, "partitions", in_order=False)
-        storage, config = self._open()
+        table = self._open()
         return with_needed_index(
-            storage,
-            lambda: delete_partitions(self._target(storage, config), paths),
+            table.storage,
+            lambda: delete_partitions(self._target(table), paths),
             engine=engine_of(active_session()),
             lock=self.lock,
         )
@@ -641,8 +642,8 @@ class Table:
         list of TimelineEntry
             Including pending instants, without archived instants. It prints as a table.
         """
-        storage, config = self._open()
-        return list_history(storage, load_timeline(storage, config))
+        table = self._open()
+        return list_history(table.storage, load_timeline(table))
 
     def rule_versions(self) -> list[HashingConfig]:
         """Return the valid versions of a partition-level table's rules (RFC-89).
@@ -652,8 +653,8 @@ class Table:
         list of HashingConfig
             Oldest first, including archived versions; empty if the table has no partition rules.
         """
-        storage, config = self._open()
-        return committed_configs(storage, load_timeline(storage, config))
+        table = self._open()
+        return committed_configs(table.storage, load_timeline(table))
 
     def recorded_counts(self) -> dict[str, RecordedCount]:
         """Return the recorded bucket counts of a partition-level table's partitions (RFC-89).
@@ -664,8 +665,8 @@ class Table:
             Count and the commit that set it, by partition path. A recorded count stays valid if the
             rules change without a rescale; a later rescale, also by Hudi, replaces it.
         """
-        storage, config = self._open()
-        return recorded_counts(storage, load_timeline(storage, config))
+        table = self._open()
+        return recorded_counts(table.storage, load_timeline(table))
 
     def schema(self) -> pa.Schema:
         """Return the table's columns, without meta columns."""
@@ -673,7 +674,7 @@ class Table:
 
     def config(self) -> TableConfig:
         """Return the table's properties."""
-        return self._open()[1]
+        return self._open().config
 
     # Upkeep.
 
@@ -734,7 +735,7 @@ class Table:
             held = require_index(snapshot.storage, snapshot.timeline, self._given_index)
             index = rescaled_index(held, rules, add, default, rule)
             return plan_rescale(snapshot, held, index)
-        target = self._target(*self._open())
+        target = self._target(self._open())
         index = rescaled_index(target.index, rules, add, default, rule)
         plan = plan_rescale(target.snapshot, target.index, index)
         warn_of_surprises(plan)
@@ -796,16 +797,16 @@ class Table:
             if dry_run:
                 return plan_kind_conversion(self._snapshot(), index)
             engine = engine_of(spark or active_session())
-            return run_kind_conversion(self._open()[0], index, engine=engine, lock=self.lock)
+            return run_kind_conversion(self._open().storage, index, engine=engine, lock=self.lock)
         if dry_run:
             snapshot = self._snapshot()
             held = require_index(snapshot.storage, snapshot.timeline, self._given_index)
             return plan_conversion(snapshot, held, index)
-        storage, config = self._open()
+        table = self._open()
         session = spark or active_session()
 
         def convert_once() -> ConversionReport:
-            target = self._target(storage, config)
+            target = self._target(table)
             rows_of = partial(self._rows_of, target.snapshot, session)
             return run_conversion(target, index, rows_of, engine_of(session))
 
@@ -899,13 +900,12 @@ class Table:
             after_commits,
         )
         return resize(
-            *self._open(),
+            self._open(),
             self._given_index,
             limits,
             engine_of(spark or active_session()),
             schedule_only=schedule_only,
             dry_run=dry_run,
-            lock=self.lock,
         )
 
     def compact(
@@ -965,12 +965,11 @@ class Table:
             min_log_files, min_log_bytes, max_bytes, after_delta_commits, after_seconds
         )
         return compact(
-            *self._open(),
+            self._open(),
             limits,
             engine_of(spark or active_session()),
             schedule_only=schedule_only,
             dry_run=dry_run,
-            lock=self.lock,
         )
 
     def archive(
@@ -1010,7 +1009,7 @@ class Table:
         """
         check_flags(dry_run=dry_run)
         limits = ArchivalLimits(keep_min, keep_max)
-        return archive(*self._open(), limits, dry_run=dry_run, lock=self.lock)
+        return archive(self._open(), limits, dry_run=dry_run)
 
     def clean(
         self,
@@ -1057,7 +1056,7 @@ class Table:
         retention = Retention.of(
             commits=retain_commits, hours=retain_hours, versions=retain_versions
         )
-        return retried(lambda: clean(*self._open(), retention, dry_run=dry_run, lock=self.lock))
+        return retried(lambda: clean(self._open(), retention, dry_run=dry_run))
 
     def rollback(
         self, instant: str, *, cascade: bool = False, dry_run: bool = False
@@ -1097,13 +1096,12 @@ class Table:
         check_flags(cascade=cascade, dry_run=dry_run)
         undone = InstantTime(instant)
         return roll_back(
-            *self._open(),
+            self._open(),
             self._given_index,
             undone,
             cascade=cascade,
             dry_run=dry_run,
             engine=engine_of(active_session()),
-            lock=self.lock,
         )
 
     def savepoint(self, instant: str | None = None, *, comment: str = "") -> InstantTime:
@@ -1133,9 +1131,7 @@ class Table:
         check_optional_texts(instant=instant)
         check_texts(comment=comment)
         chosen = None if instant is None else InstantTime(instant)
-        return retried(
-            lambda: make_savepoint(*self._open(), chosen, comment=comment, lock=self.lock)
-        )
+        return retried(lambda: make_savepoint(self._open(), chosen, comment=comment))
 
     def delete_savepoint(self, instant: str) -> None:
         """Delete a savepoint, so that the next clean may delete its files.
@@ -1151,7 +1147,7 @@ class Table:
             If there is no such savepoint.
         """
         check_texts(instant=instant)
-        delete_savepoint(*self._open(), InstantTime(instant), lock=self.lock)
+        delete_savepoint(self._open(), InstantTime(instant))
 
     def restore(self, instant: str, *, dry_run: bool = False) -> RestoreReport:
         """Restore the table to a savepoint: undo all later commits.
@@ -1183,11 +1179,10 @@ class Table:
         check_texts(instant=instant)
         check_flags(dry_run=dry_run)
         return restore(
-            *self._open(),
+            self._open(),
             InstantTime(instant),
             dry_run=dry_run,
             engine=engine_of(active_session()),
-            lock=self.lock,
         )
 
     def metadata_table(self) -> MetadataTableFacts:
@@ -1203,7 +1198,7 @@ class Table:
         MetadataTableError
             If the metadata table is missing, or lacks file groups.
         """
-        return metadata_table_facts(*self._open())
+        return metadata_table_facts(self._open())
 
     def rebuild_metadata_table(
         self,
@@ -1247,10 +1242,10 @@ class Table:
         if partitioned is not None:
             check_flags(partitioned=partitioned)
         check_session(spark)
-        storage, config = self._open()
-        require_own_kind(storage, config, partitioned)
+        table = self._open()
+        require_own_kind(table, partitioned)
         return build_metadata_table(
-            storage,
+            table.storage,
             names,
             is_partitioned=partitioned,
             engine=engine_of(spark or active_session()),
@@ -1264,8 +1259,7 @@ class Table:
         unless its options turn it off; and so does the next write to a table under a
         :class:`RecordIndex` or :class:`DynamicBucket`, whose index is a part of it.
         """
-        storage, _ = self._open()
-        drop_metadata_table(storage, lock=self.lock)
+        drop_metadata_table(self._open().storage, lock=self.lock)
 
     def doctor(
         self,
@@ -1370,11 +1364,11 @@ class Table:
             lock=self.lock,
         )
 
-    def _open(self) -> tuple[Storage, TableConfig]:
+    def _open(self) -> OpenTable:
         storage = open_storage(self.path, self.storage_options)
         config = read_table_config(storage)
         check_readable(config, self.path)
-        return storage, config
+        return opened_table(storage, config, self.lock)
 
     def _rows_of(
         self, snapshot: Snapshot, session: SparkSession | None, partitions: Sequence[str]
@@ -1383,22 +1377,20 @@ class Table:
         plan = plan_slices(snapshot, snapshot.partition_slices(partitions))
         return stored_rows(plan, snapshot.storage, self.path, session)
 
-    def _target(self, storage: Storage, config: TableConfig, data: object = None) -> Target:
+    def _target(self, table: OpenTable, data: object = None) -> Target:
         return open_target(
-            storage,
-            config,
+            table,
             self._given_index,
             log_format=self.log_format,
-            lock=self.lock,
             engine=engine_of(session_of(data)),
             job_marker=self._job_marker,
         )
 
     def _snapshot(self) -> Snapshot:
-        return load_snapshot(*self._open())
+        return load_snapshot(self._open())
 
     def _pin(self, request: ReadRequest) -> PinnedRead:
-        return pin_read(*self._open(), request)
+        return pin_read(self._open(), request)
 
     def _index_of(self, snapshot: Snapshot) -> TableIndex | None:
         return self._index_at(snapshot.storage, snapshot.timeline)
@@ -1423,7 +1415,7 @@ class Table:
             return with_needed_index(
                 storage,
                 lambda: write_records(
-                    self._target(*self._open(), data),
+                    self._target(self._open(), data),
                     operation,
                     source,
                     batch=batch,

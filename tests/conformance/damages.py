@@ -39,6 +39,7 @@ from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import Publication, claim_commit
 from tests.broken_tables import (
     base_file,
@@ -195,7 +196,7 @@ def _a_writer_died_and_its_markers_are_gone(table: bl.Table) -> None:
 
 
 def _a_clustering_of_hudi_is_pending(table: bl.Table) -> None:
-    snapshot = load_snapshot(storage_of(table), table.config())
+    snapshot = load_snapshot(opened_table(storage_of(table), table.config()))
     groups = tuple(ClusteringGroup((held,), 1) for held in snapshot.partition_slices(["a"]))
     content = encode_clustering_plan(ClusteringPlan(groups, "org.example.Sort"), table.path)
     storage_of(table).put(f".hoodie/timeline/{later(newest(table))}.clustering.requested", content)
@@ -596,7 +597,7 @@ def _a_file_group_that_is_not_on_its_ring(table: bl.Table) -> None:
     if "MERGE" in table.config().table_type.value:
         table.compact()
     storage, instant = storage_of(table), later(newest(table), 10)
-    held = load_snapshot(storage, table.config()).partition_slices(["a"])[0]
+    held = load_snapshot(opened_table(storage, table.config())).partition_slices(["a"])[0]
     assert held.base_file is not None
     _, stat = copied(table, held.base_file.path, instant=instant, file_id=f"abcdef01{_OTHER_ID}")
     metadata = CommitMetadata("CLUSTER", {"a": (stat,)}, {}, {"a": (held.file_id,)})

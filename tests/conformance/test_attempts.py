@@ -20,7 +20,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.instant import State
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
@@ -148,7 +148,7 @@ def write_in_attempts(table: Checked, batch: list[Row]) -> AttemptedAgain:
     """Upsert rows with distinct keys by tasks that run three times."""
     source = AttemptedAgain(table.table, batch)
     storage = storage_of(table.table)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     write_records(target, Operation.UPSERT, source)
     table.expect_upserted(batch)
     return source
@@ -218,7 +218,7 @@ def _tolerate(attempt: Callable[[], object]) -> None:
 
 
 def upsert(storage: Storage, batch: list[Row]) -> None:
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     write_records(target, Operation.UPSERT, ArrowSource(arrow(batch), threads=1))
 
 

@@ -12,7 +12,7 @@ import bucketlake as bl
 from bucketlake.errors import BucketLakeError, IndexStateError
 from bucketlake.index.layout import SlotPart
 from bucketlake.model.table_type import Operation
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write import write_plan
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
@@ -130,7 +130,7 @@ def test_an_input_that_changes_before_its_parts_are_written_is_an_error(
 ) -> None:
     table = case.make(new_path()).table  # type: ignore[operator]
     storage = storage_of(table)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     with pytest.raises(
         IndexStateError,
         match=r"counted \d+ records.* \d+ arrived: the input",

@@ -9,7 +9,7 @@ import pytest
 from bucketlake.errors import CommitConflictError
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.instant import State
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
@@ -20,7 +20,7 @@ from tests.meanwhile import meanwhile
 def upsert_once(table: Checked, batch: list[Row]) -> None:
     """Upsert without a retry after a conflict."""
     storage = storage_of(table.table)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     write_records(target, Operation.UPSERT, ArrowSource(arrow(batch)))
 
 

@@ -19,7 +19,8 @@ from bucketlake.services.check.repair import repair
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import read_archive
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.golden.objects import TABLES_FOLDER, objects_of_table, table_names
 from tests.golden.test_bucket_tables import _index
 
@@ -59,7 +60,7 @@ def test_a_metadata_table_that_a_commit_skipped_is_found_and_taken_off(
     storage: MemoryStorage,
 ) -> None:
     config = read_table_config(storage)
-    newest = load_timeline(storage, config).completed_commits()[-1]
+    newest = load_timeline(opened_table(storage, config)).completed_commits()[-1]
     path = f"{config.timeline_folder}/{newest.to_file_name(config.layout_version)}"
     later = str(int(newest.requested_at) + 5000)
     storage.put(f"{config.timeline_folder}/{later}_{later}.commit", storage.read(path))
@@ -86,7 +87,9 @@ def test_partitions_without_markers_are_found(storage: MemoryStorage) -> None:
 @pytest.mark.parametrize("name", ["cow_archived", "mor_archived"])
 def test_only_what_the_archive_would_know_is_taken_for_an_orphan(storage: MemoryStorage) -> None:
     config = read_table_config(storage)
-    archived = [one.requested_at for one in read_archive(storage, config, with_metadata=False)]
+    archived = [
+        one.requested_at for one in read_archive(opened_table(storage, config), with_metadata=False)
+    ]
     held = next(o.path for o in list_objects(storage) if o.path.endswith(".parquet"))
     folder, _, file_name = held.rpartition("/")
     name = BaseFileName.from_file_name(file_name)
@@ -123,7 +126,7 @@ def test_log_file_of_hudi_with_the_instant_of_an_earlier_commit_is_found(
 ) -> None:
     [found] = diagnose(storage, None, min_age_seconds=0)
     assert found.kind is FindingKind.LOG_OF_OTHER_COMMIT
-    timeline = load_timeline(storage, read_table_config(storage))
+    timeline = load_timeline(table_at(storage))
     first, update = timeline.completed_commits()
     assert f"instant {update.requested_at} committed" in found.meaning
     assert all(f"_{first.requested_at}.log." in path for path in found.files)

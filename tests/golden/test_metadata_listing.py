@@ -24,6 +24,7 @@ from bucketlake.services.check.doctor import diagnose
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import objects_of_table
 from tests.golden.rows import plain_rows
@@ -36,7 +37,9 @@ INDEXED = [name for name in TABLES if "rli" in name or "record_index" in name]
 
 def metadata_table_of(storage: MemoryStorage) -> MetadataTable:
     config = read_table_config(storage)
-    return open_metadata_table(storage, config, load_timeline(storage, config))
+    return open_metadata_table(
+        opened_table(storage, config), load_timeline(opened_table(storage, config))
+    )
 
 
 @pytest.fixture(params=TABLES)
@@ -56,11 +59,13 @@ def test_partitions_and_files_are_those_of_storage(storage: MemoryStorage) -> No
 
 def test_slices_at_every_commit_are_those_of_storage(storage: MemoryStorage) -> None:
     config = read_table_config(storage)
-    for commit in load_timeline(storage, config).completed_commits():
+    for commit in load_timeline(opened_table(storage, config)).completed_commits():
         by_list, by_storage = (
             {path for found in snapshot.all_slices() for path in found.paths}
             for snapshot in (
-                load_snapshot(storage, config, as_of=commit.requested_at, lists_storage=flag)
+                load_snapshot(
+                    opened_table(storage, config), as_of=commit.requested_at, lists_storage=flag
+                )
                 for flag in (False, True)
             )
         )

@@ -13,6 +13,7 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import objects_of_table
 from tests.storages import memory_of
@@ -21,7 +22,7 @@ from tests.storages import memory_of
 def _open(name: str) -> tuple[MemoryStorage, TableConfig, Timeline]:
     storage = memory_of(objects_of_table(name))
     config = read_table_config(storage)
-    return storage, config, load_timeline(storage, config)
+    return storage, config, load_timeline(opened_table(storage, config))
 
 
 @cache
@@ -62,7 +63,7 @@ def test_compactions_left_base_files_and_logs_came_after(name: str, count: int) 
 
 def test_compaction_of_the_archived_table_is_in_the_archive() -> None:
     storage, config, timeline = _open("mor_archived_compacted")
-    archived = read_archive(storage, config)
+    archived = read_archive(opened_table(storage, config))
     assert "commit" in [entry.action for entry in archived]
     assert timeline.start is not None
     for name in ("mor_archived", "mor_archived_compacted"):

@@ -21,6 +21,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import MarkerType, read_markers
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import (
     MORE_TABLES_FOLDER,
@@ -47,7 +48,7 @@ UNWRITABLE = {
 def _open(name: str) -> tuple[MemoryStorage, TableConfig, Timeline]:
     storage = memory_of(objects_of_table(name))
     config = read_table_config(storage)
-    return storage, config, load_timeline(storage, config)
+    return storage, config, load_timeline(opened_table(storage, config))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -115,7 +116,7 @@ def test_every_data_file_is_of_a_completed_instant(name: str) -> None:
 
 def test_archive_holds_what_left_the_active_timeline() -> None:
     storage, config, timeline = _open("cow_archived")
-    archived = read_archive(storage, config)
+    archived = read_archive(opened_table(storage, config))
     actions = [entry.action for entry in archived]
     assert (actions.count("commit"), actions.count("clean"), len(actions)) == (6, 3, 9)
     assert timeline.start is not None
@@ -129,7 +130,7 @@ def test_archive_holds_what_left_the_active_timeline() -> None:
 
 def test_archived_commits_decode_like_active_ones() -> None:
     storage, config, _ = _open("cow_archived")
-    for entry in read_archive(storage, config):
+    for entry in read_archive(opened_table(storage, config)):
         if entry.action == "commit":
             metadata = decode_commit_metadata(entry.metadata or b"", entry.requested_at)
             assert metadata.operation == "UPSERT"
@@ -138,17 +139,21 @@ def test_archived_commits_decode_like_active_ones() -> None:
 
 def test_archive_is_read_by_range() -> None:
     storage, config, _ = _open("cow_archived")
-    times = [entry.requested_at for entry in read_archive(storage, config)]
-    some = read_archive(storage, config, since=times[2], until=times[4], with_metadata=False)
+    times = [entry.requested_at for entry in read_archive(opened_table(storage, config))]
+    some = read_archive(
+        opened_table(storage, config), since=times[2], until=times[4], with_metadata=False
+    )
     assert [entry.requested_at for entry in some] == times[2:5]
     assert {entry.metadata for entry in some} == {None}
-    assert list(archived_completion_times(storage, config, since=times[7])) == times[7:]
+    assert (
+        list(archived_completion_times(opened_table(storage, config), since=times[7])) == times[7:]
+    )
 
 
 def test_archive_of_version_6_is_refused_and_its_table_read() -> None:
     storage, config, timeline = _open("cow_v6_archived")
     with pytest.raises(UnsupportedFeatureError, match=r"history/\.commits_\.archive\.1"):
-        read_archive(storage, config)
+        read_archive(opened_table(storage, config))
     assert len(timeline.completed_commits()) == 3
 
 
@@ -163,10 +168,10 @@ def test_time_travel_in_version_6_is_refused_where_only_its_archive_tells_of_cle
         CleanPlan("KEEP_LATEST_COMMITS"), started_at=cleans[-1].requested_at, duration_ms=1
     )
     storage.put(timeline.path_of(cleans[-1]), nothing)
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(opened_table(storage, config))
 
     def slices(as_of: str | None) -> int:
-        return len(load_snapshot(storage, config, timeline, as_of).all_slices())
+        return len(load_snapshot(opened_table(storage, config), timeline, as_of).all_slices())
 
     assert slices(None) == slices(third.requested_at) > 0
     for at in (second.requested_at, "20200101000000"):

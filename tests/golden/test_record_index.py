@@ -11,7 +11,7 @@ from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.format.metadata_record.record_index import decode_locations
-from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import RECORD_KEY
@@ -20,7 +20,8 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata.index_builder import build_index
 from bucketlake.services.metadata.index_plan import plan_index
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import table_at
 from tests.choices import some
 from tests.golden.objects import objects_of_table
 from tests.storages import memory_of
@@ -34,7 +35,7 @@ Location = tuple[str, str, str]  # Data partition, key, and file id.
 @pytest.fixture(params=TABLES)
 def snapshot(request: pytest.FixtureRequest) -> Snapshot:
     storage = memory_of(objects_of_table(request.param))
-    return load_snapshot(storage, read_table_config(storage))
+    return load_snapshot(table_at(storage))
 
 
 def rows_of(snapshot: Snapshot) -> set[Location]:
@@ -82,7 +83,7 @@ def test_index_of_hudi_has_every_row_and_no_other_key(snapshot: Snapshot) -> Non
 @pytest.mark.parametrize("is_partitioned", [True, False], ids=["partitioned", "global"])
 def test_built_index_is_that_of_the_rows(snapshot: Snapshot, is_partitioned: bool) -> None:
     metadata = MemoryStorage.fresh()
-    table = InnerTable(metadata, inner_table(metadata, snapshot.config).config)
+    table = opened_table(metadata, inner_table(opened_table(metadata, snapshot.config)).config)
     plan = plan_index(snapshot, table, FIRST, is_partitioned=is_partitioned)
     stats = build_index(snapshot, table, plan, HERE)
     found = set()
@@ -107,7 +108,7 @@ def test_built_index_is_that_of_the_rows(snapshot: Snapshot, is_partitioned: boo
 def test_reads_by_key_use_only_the_file_groups_of_the_keys(name: str) -> None:
     storage = memory_of(objects_of_table(name))
     table = bl.open_table(storage.root)
-    snapshot = load_snapshot(storage, read_table_config(storage))
+    snapshot = load_snapshot(table_at(storage))
     rows = sorted(rows_of(snapshot))
     everything = {row["id"]: row for row in table.to_arrow().to_pylist()}
     total = table.explain().file_groups_total
@@ -128,7 +129,7 @@ def test_reads_by_key_use_only_the_file_groups_of_the_keys(name: str) -> None:
 def test_table_locates_every_record_of_hudi(name: str) -> None:
     storage = memory_of(objects_of_table(name))
     table = bl.open_table(storage.root)
-    snapshot = load_snapshot(storage, read_table_config(storage))
+    snapshot = load_snapshot(table_at(storage))
     rows = sorted(rows_of(snapshot))
     for partition, key, file_id in some(rows, 6):
         for given in (None, partition):

@@ -21,6 +21,7 @@ from bucketlake.model.schema import with_meta
 from bucketlake.read.pruning.by_statistics import slices_by_statistics
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.where.arrow_filter import to_arrow_expression
 from bucketlake.where.predicate import Comparison, IsNull, Not, Operator, Predicate
@@ -70,7 +71,7 @@ def test_statistics_of_files_are_those_of_hudi(table: str) -> None:
     objects = objects_of_table(table)
     storage = memory_of({path: bytes(content) for path, content in objects.items()})
     config = read_table_config(storage)
-    schema = with_meta(load_snapshot(storage, config).schema)
+    schema = with_meta(load_snapshot(opened_table(storage, config)).schema)
     columns = pa.schema([schema.field(name) for name in sorted({name for _, name in theirs})])
     files = {name for name, _ in theirs}
     mine: Facts = {}
@@ -117,10 +118,10 @@ def test_reads_pruned_by_hudis_statistics_return_all_rows(table: str) -> None:
     objects = objects_of_table(table)
     storage = memory_of({path: bytes(content) for path, content in objects.items()})
     config = read_table_config(storage)
-    commits = load_snapshot(storage, config).timeline.completed_commits()
+    commits = load_snapshot(opened_table(storage, config)).timeline.completed_commits()
     skipped = 0
     for as_of in (None, commits[-2].requested_at):
-        snapshot = load_snapshot(storage, config, as_of=as_of)
+        snapshot = load_snapshot(opened_table(storage, config), as_of=as_of)
         slices = snapshot.all_slices()
         schema = pa.schema([field.with_nullable(True) for field in with_meta(snapshot.schema)])
         reader = SliceReader.of_snapshot(snapshot)

@@ -33,6 +33,7 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import (
     TABLES_FOLDER,
@@ -56,7 +57,7 @@ def _open(name: str, below: str = "") -> Opened:
         {path.removeprefix(below): data for path, data in objects if path.startswith(below)}
     )
     config = read_table_config(storage)
-    return storage, config, load_timeline(storage, config)
+    return storage, config, load_timeline(opened_table(storage, config))
 
 
 @pytest.fixture(params=TABLES)
@@ -137,7 +138,7 @@ def test_timeline_is_complete_and_in_order(name: str) -> None:
 
 def test_archive_is_empty(name: str) -> None:
     storage, config, _ = _open(name)
-    assert read_archive(storage, config) == []
+    assert read_archive(opened_table(storage, config)) == []
 
 
 def test_every_commit_decodes_and_names_the_files_that_lie_there(name: str) -> None:

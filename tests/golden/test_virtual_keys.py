@@ -24,7 +24,7 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from tests.golden.objects import VIRTUAL_TABLES_FOLDER, objects_of_table, table_names
 from tests.golden.rows import plain_rows
 from tests.golden.virtual_tables import VIRTUAL_TABLES
@@ -56,7 +56,7 @@ def open_golden(name: str) -> bl.Table:
 
 def snapshot_of(name: str) -> Snapshot:
     storage = storage_of(name)
-    return load_snapshot(storage, read_table_config(storage))
+    return load_snapshot(table_at(storage))
 
 
 def expected(name: str) -> pa.Table:

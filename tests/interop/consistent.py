@@ -20,7 +20,8 @@ from bucketlake.services.resize.report import ResizeReport
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import table_at
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import HUDI, SharedTable, Writer
 from tests.interop.table_kind import METADATA_ENABLE, TableKind
@@ -226,14 +227,14 @@ class ConsistentTable(SharedTable):
     def ring(self, partition: str) -> Ring:
         """Return the newest version of a partition's ring whose instant is completed."""
         done = {one.requested_at for one in self._completed_replacements()} | {INITIAL}
-        entries = read_archive(LocalStorage(str(self.path)), self.ours.config())
+        entries = read_archive(opened_table(LocalStorage(str(self.path)), self.ours.config()))
         done |= {one.requested_at for one in entries if one.action == "replacecommit"}
         return [ring for ring in self.rings(partition) if ring.version in done][-1]
 
     def file_groups(self) -> set[tuple[str, str]]:
         """Return the live file groups: each is a node of its partition's ring."""
         storage = LocalStorage(str(self.path))
-        slices = load_snapshot(storage, read_table_config(storage)).all_slices()
+        slices = load_snapshot(table_at(storage)).all_slices()
         found = {(one.partition_path, str(one.file_id)) for one in slices}
         for partition in {path for path, _ in found}:
             held = {file_id for path, file_id in found if path == partition}

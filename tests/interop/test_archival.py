@@ -10,6 +10,7 @@ import pytest
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline import archive_writer
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive
+from bucketlake.timeline.open_table import opened_table
 from tests.choices import DEEP, combinations
 from tests.interop.layouts import BY_RULES
 from tests.interop.model import commits_of, in_order, rows_of
@@ -49,7 +50,7 @@ def upsert(
 
 
 def archived(table: SharedTable) -> list[str]:
-    entries = read_archive(LocalStorage(str(table.path)), table.ours.config())
+    entries = read_archive(opened_table(LocalStorage(str(table.path)), table.ours.config()))
     return [one.requested_at for one in entries if one.action.endswith("commit")]
 
 
@@ -160,7 +161,8 @@ def test_compactions_of_both_are_archived_by_both(hudi: HudiPeer, tmp_path: Path
             table.upsert(HUDI, rows(range(step, step + 2), 10 * step + 6), ARCHIVING | inline)
         table.assert_read_by_all()
     assert "commit" in [
-        one.action for one in read_archive(LocalStorage(str(table.path)), table.ours.config())
+        one.action
+        for one in read_archive(opened_table(LocalStorage(str(table.path)), table.ours.config()))
     ]
     table.upsert(BUCKETLAKE, rows(range(40), 100))
     table.assert_read_by_all()

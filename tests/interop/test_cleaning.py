@@ -14,6 +14,7 @@ from bucketlake.model.retention import Retention
 from bucketlake.services.cleaning import clean
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.open_table import opened_table
 from tests.choices import combinations, some
 from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, LAYOUTS, ONE, Layout
@@ -135,7 +136,7 @@ def planned(table: SharedTable) -> str:
     for operation in count(1):
         faulty = FaultyStorage(storage, [Fault(operation)], reads_count=False)
         with pytest.raises(SimulatedCrash):
-            clean(faulty, table.ours.config(), Retention(count=1))
+            clean(opened_table(faulty, table.ours.config()), Retention(count=1))
         pending = [i for i in table.ours.timeline() if i.state is not State.COMPLETED]
         if pending:
             break

@@ -23,7 +23,9 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.instant import Action, State
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.choices import DEEP
 from tests.faulty_storage import SimulatedCrash
 from tests.indexed_tables import add_record_index
@@ -62,8 +64,8 @@ KINDS = pytest.mark.parametrize("merge_on_read", [True, False] if DEEP else [Tru
 def known(path: Path) -> Timeline:
     """Return the timeline of the metadata table."""
     storage = open_storage(str(path))
-    table = inner_table(storage, read_table_config(storage))
-    return load_timeline(table.storage, table.config)
+    table = inner_table(table_at(storage))
+    return load_timeline(opened_table(table.storage, table.config))
 
 
 def compactions(path: Path) -> list[InstantTime]:
@@ -75,10 +77,8 @@ def compact(path: Path, delta_commits: int = 10) -> InstantTime | None:
     config = read_table_config(storage)
     clock = table_clock(storage.root, config.timeline_timezone)
     return compact_metadata(
-        storage,
-        config,
-        clock,
-        lambda: head(storage, config, clock),
+        OpenTable(storage, config, clock, NO_LOCK),
+        lambda: head(OpenTable(storage, config, clock, NO_LOCK)),
         delta_commits=delta_commits,
     )
 

@@ -16,7 +16,8 @@ from bucketlake.metadata.inner_table import inner_table
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import table_at
 from tests.choices import DEEP
 from tests.interop import shared_table
 from tests.interop.model import Row, commits_of, in_order, rows_of
@@ -172,8 +173,8 @@ class Turns:
 
 def metadata_timeline(path: Path) -> Timeline:
     storage = open_storage(str(path))
-    table = inner_table(storage, read_table_config(storage))
-    return load_timeline(table.storage, table.config)
+    table = inner_table(table_at(storage))
+    return load_timeline(opened_table(table.storage, table.config))
 
 
 def compactions(path: Path) -> list[Instant]:

@@ -13,6 +13,7 @@ from bucketlake.index.hashing_config import config_path
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import State
+from bucketlake.timeline.open_table import opened_table
 from tests.interop.layouts import BY_RULES
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer, rows
@@ -97,7 +98,7 @@ def test_hudi_ends_a_rollback_that_we_began(hudi: HudiPeer, tmp_path: Path) -> N
     table = begun(hudi, tmp_path / NAME)
     table.write(BUCKETLAKE, rows(range(30, 60), 9))
     storage, config = LocalStorage(str(table.path)), table.ours.config()
-    snapshot = load_snapshot(storage, config)
+    snapshot = load_snapshot(opened_table(storage, config))
     newest_commit = snapshot.timeline.completed_commits()[-1]
     plan = rollback_plan(storage, snapshot.timeline, newest_commit)
     at = f"{int(max(i.completed_at or '' for i in table.ours.timeline())) + 1}"

@@ -16,7 +16,9 @@ from bucketlake.errors import CommitConflictError
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.target import open_target
 from tests.interop.peer.client import HudiPeer
 
@@ -108,11 +110,13 @@ def hudi_writes_while_ours_is_pending(
     """Begin a write, let Hudi make one of its own, and return how to commit ours."""
     table = table_of(path, commits=1)
     storage = open_storage(str(path), NO_FSYNC)
-    target = open_target(storage, read_table_config(storage), table.index)
+    target = open_target(table_at(storage), table.index)
     snapshot = target.snapshot
     off = {"hoodie.metadata.enable": "false", "hoodie.clean.failed.writes.policy": policy}
     with begin_write(
-        storage, target.config, snapshot.timeline, target.clock, Operation.UPSERT
+        OpenTable(storage, target.config, target.clock, NO_LOCK),
+        snapshot.timeline,
+        Operation.UPSERT,
     ) as pending:
         hudi.write(path, rows(1), options_for(path) | off)
     plan = CommitPlan(extra={"schema": snapshot.schema_text or ""})

@@ -33,7 +33,7 @@ from bucketlake.read.pruning.prune import prune_slices
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.where.arrow_filter import to_arrow_expression
 from bucketlake.where.predicate import (
     And,
@@ -277,7 +277,7 @@ def table_of(table_type: str, ordering: str | None, seed: int) -> bl.Table:
 
 def snapshot_of(table: bl.Table, as_of: str | None = None) -> Snapshot:
     storage = open_storage(table.path)
-    return load_snapshot(storage, read_table_config(storage), as_of=as_of)
+    return load_snapshot(table_at(storage), as_of=as_of)
 
 
 def read(snapshot: Snapshot, slices: Any) -> pa.Table:

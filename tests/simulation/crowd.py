@@ -49,7 +49,8 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.partition_writes import delete_partitions
@@ -336,22 +337,28 @@ class Crowd:
         def run(target: Callable[[], Target]) -> None:
             at = target()
             compact(
-                at.storage, at.config, CompactionLimits(), ONE_BY_ONE,
-                schedule_only=schedule_only, lock=self.lock, now_ms=at.clock.now_ms,
-            )  # fmt: skip
+                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms),
+                CompactionLimits(),
+                ONE_BY_ONE,
+                schedule_only=schedule_only,
+            )
 
         self._perform(name, Deed("compact", same), run)
 
     def _roll_back(self, name: str) -> None:
         """Roll back a commit of any writer."""
-        commits = load_timeline(self.memory, read_table_config(self.memory)).completed_commits()
+        commits = load_timeline(table_at(self.memory)).completed_commits()
         if not commits:
             return
         undone = self.random.choice(commits).requested_at
 
         def run(target: Callable[[], Target]) -> None:
             at = target()
-            roll_back(at.storage, at.config, None, undone, lock=self.lock, now_ms=at.clock.now_ms)
+            roll_back(
+                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms),
+                None,
+                undone,
+            )
 
         deed = Deed(f"roll back {undone}", same, undoes={undone})
         self._perform(name, deed, run)
@@ -362,7 +369,9 @@ class Crowd:
 
         def run(target: Callable[[], Target]) -> None:
             at = target()
-            archive(at.storage, at.config, limits, lock=self.lock, now_ms=at.clock.now_ms)
+            archive(
+                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms), limits
+            )
 
         self._perform(name, Deed("archive", same), run)
 
@@ -372,7 +381,10 @@ class Crowd:
 
         def run(target: Callable[[], Target]) -> None:
             at = target()
-            clean(at.storage, at.config, retention, lock=self.lock, now_ms=at.clock.now_ms)
+            clean(
+                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms),
+                retention,
+            )
 
         self._perform(name, Deed("clean", same), run)
 
@@ -398,7 +410,10 @@ class Crowd:
 
         def run(target: Callable[[], Target]) -> None:
             at = target()
-            done = restore(at.storage, at.config, saved[-1], lock=self.lock, now_ms=at.clock.now_ms)
+            done = restore(
+                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms),
+                saved[-1],
+            )
             deed.undoes = {one.instant for one in done.commits}
 
         self._perform(name, deed, run)
@@ -467,7 +482,8 @@ class Crowd:
 
         def target() -> Target:
             return open_target(
-                storage, read_table_config(storage), self.kind.index, now_ms, lock=self.lock
+                table_at(storage, lock=self.lock, now_ms=now_ms),
+                self.kind.index,
             )
 
         self.record.deeds.append(deed)

@@ -14,7 +14,8 @@ from bucketlake.services.rebucket.kind_conversion import run_kind_conversion
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.target import Target
 
 CONVERTED = bl.DynamicBucket(max_records=2, assigners=2)
@@ -28,7 +29,7 @@ def is_dynamic(index: TableIndex | None) -> bool:
 
 def index_in_force(storage: Storage) -> TableIndex | None:
     """Return the index kind of a table as of its completed commits."""
-    stored = setting_at(storage, load_timeline(storage, read_table_config(storage)))
+    stored = setting_at(storage, load_timeline(table_at(storage)))
     return None if stored is None else stored.index
 
 
@@ -41,7 +42,7 @@ def lacks_index(storage: Storage) -> bool:
     if not isinstance(index, bl.RecordIndex | bl.DynamicBucket):
         return False
     name = MetadataPartition.RECORD_INDEX
-    known = read_index_definitions(storage, config).get(name)
+    known = read_index_definitions(opened_table(storage, config)).get(name)
     is_right = known is not None and known.is_partitioned == index.partitioned
     return name not in config.metadata_partitions or not is_right
 
@@ -60,4 +61,6 @@ def build_index(storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable
 
 def convert(target: Target, *, lock: TableLock = NO_LOCK) -> ConversionReport:
     """Convert an opened table to dynamic buckets in this process."""
-    return run_kind_conversion(target.storage, CONVERTED, lock=lock, now_ms=target.clock.now_ms)
+    return run_kind_conversion(
+        target.storage, CONVERTED, lock=lock, now_ms=target.table.clock.now_ms
+    )

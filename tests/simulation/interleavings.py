@@ -48,7 +48,8 @@ from bucketlake.storage.base import Buffer, StoredObject
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import Target, open_target
@@ -248,11 +249,16 @@ class Scenario:
 
 
 def _compact(at: Target, _: Deed) -> object:
-    return compact(at.storage, at.config, CompactionLimits(), ONE_BY_ONE, now_ms=at.clock.now_ms)
+    return compact(
+        opened_table(at.storage, at.config, now_ms=at.clock.now_ms), CompactionLimits(), ONE_BY_ONE
+    )
 
 
 def _clean(at: Target, _: Deed) -> object:
-    return clean(at.storage, at.config, Retention(CleanPolicy.COMMITS, 1), now_ms=at.clock.now_ms)
+    return clean(
+        opened_table(at.storage, at.config, now_ms=at.clock.now_ms),
+        Retention(CleanPolicy.COMMITS, 1),
+    )
 
 
 def _build(at: Target, _: Deed) -> object:
@@ -262,13 +268,13 @@ def _build(at: Target, _: Deed) -> object:
 def _roll_back(at: Target, deed: Deed) -> object:
     newest = at.snapshot.timeline.completed_commits()[-1].requested_at
     deed.undoes = {newest}
-    return roll_back(at.storage, at.config, None, newest, now_ms=at.clock.now_ms)
+    return roll_back(opened_table(at.storage, at.config, now_ms=at.clock.now_ms), None, newest)
 
 
 def _restore(at: Target, deed: Deed) -> object:
     deed.undoes = None
     saved = next(i for i in at.snapshot.timeline.completed() if i.action is Action.SAVEPOINT)
-    return restore(at.storage, at.config, saved.requested_at, now_ms=at.clock.now_ms)
+    return restore(opened_table(at.storage, at.config, now_ms=at.clock.now_ms), saved.requested_at)
 
 
 MOR = "merge_on_read"
@@ -377,7 +383,7 @@ class Exploration:
         play.alone("first", _writes(1))
         if scenario.has_savepoint:
             config = read_table_config(play.memory)
-            make_savepoint(play.memory, config, now_ms=lambda: play.stage.now_ms)
+            make_savepoint(opened_table(play.memory, config, now_ms=lambda: play.stage.now_ms))
         play.alone("second", _writes(2))
         deeds = play.record.deeds
         objects = dict(play.memory._shelf.objects)
@@ -456,7 +462,10 @@ class _Play:
         self.record.deeds.append(deed)
         self.record.log.append(f"{name}: {deed.name}")
         try:
-            at = open_target(storage, read_table_config(storage), None, lambda: self.stage.now_ms)
+            at = open_target(
+                table_at(storage, now_ms=lambda: self.stage.now_ms),
+                None,
+            )
             result = run(at, deed)
         except (SimulatedCrash, CommitOutcomeUnknownError) as error:
             self.record.log.append(f"{name}:   {error!r}")

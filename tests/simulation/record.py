@@ -28,7 +28,8 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import archived_commit, read_archive
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.simulation.world import Rows, by_key, require_tidy
 
 MISPLACED = {
@@ -212,14 +213,14 @@ class Record:
     def completed(self) -> list[Commit]:
         """Return the commits of both timelines in order of completion."""
         config = read_table_config(self.memory)
-        timeline = load_timeline(self.memory, config)
+        timeline = load_timeline(opened_table(self.memory, config))
         found: dict[str, Commit] = {}
         for one in timeline.completed_commits():
             made = partial(timeline.read_commit, self.memory, one)
             action = one.action.completes_as.value
             known = self._commit(one.requested_at, action, one.completed_at or "", made)
             found[one.requested_at] = known
-        for entry in read_archive(self.memory, config):
+        for entry in read_archive(opened_table(self.memory, config)):
             if Action(entry.action).writes_data:
                 kept = partial(archived_commit, entry)
                 known = self._commit(entry.requested_at, entry.action, entry.completed_at, kept)
@@ -244,7 +245,7 @@ class Record:
 
     def savepoints(self) -> dict[InstantTime, str]:
         """Return when the savepoints were made, by the instants of their commits."""
-        timeline = load_timeline(self.memory, read_table_config(self.memory))
+        timeline = load_timeline(table_at(self.memory))
         completed = [one for one in timeline.completed() if one.action is Action.SAVEPOINT]
         return {one.requested_at: one.completed_at or "" for one in completed}
 

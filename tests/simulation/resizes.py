@@ -21,7 +21,8 @@ from bucketlake.services.resize.resize import resize
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import UNDOING
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.target import Target
 from tests.conformance.kinds import FULL_BYTES
 
@@ -54,9 +55,12 @@ def resize_one_by_one(
 ) -> ResizeReport:
     """Resize a table in this thread, one job after the other."""
     return resize(
-        target.storage, target.config, target.index, limits, Threads(1),
-        schedule_only=schedule_only, lock=lock, now_ms=now_ms,
-    )  # fmt: skip
+        opened_table(target.storage, target.config, lock=lock, now_ms=now_ms),
+        target.index,
+        limits,
+        Threads(1),
+        schedule_only=schedule_only,
+    )
 
 
 def require_committed_blocks(storage: Storage, story: Callable[[str], str]) -> None:
@@ -66,7 +70,7 @@ def require_committed_blocks(storage: Storage, story: Callable[[str], str]) -> N
     version 8, and a copy for a resize has the resize's instant in its name. While a commit is
     rolled back, its copies may be there for longer than the commit.
     """
-    snapshot = load_snapshot(storage, read_table_config(storage))
+    snapshot = load_snapshot(table_at(storage))
     if any(pending.action in UNDOING for pending in snapshot.timeline.pending()):
         return
     for file_slice in snapshot.all_slices():

@@ -23,7 +23,8 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archive_writer
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, State
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.create import make_table, plan_table
 from bucketlake.write.ingest import write_records
@@ -111,7 +112,7 @@ def upsert(
     v: int,
     index: bl.SimpleBucket | bl.PartitionBucket | None = TWO,
 ) -> None:
-    target = open_target(storage, read_table_config(storage), index)
+    target = open_target(table_at(storage), index)
     write_records(target, Operation.UPSERT, ArrowSource(rows(range(2, 6), v), threads=1))
 
 
@@ -131,7 +132,7 @@ def test_death_at_every_step_of_a_rescale_leaves_rows_and_rules_of_before_or_aft
     rules = {"a": 3}
 
     def run(storage: FaultyStorage | MemoryStorage) -> None:
-        target = open_target(storage, read_table_config(storage), TWO)
+        target = open_target(table_at(storage), TWO)
         rescale(target, rules, 2, None)
 
     counting = FaultyStorage(fresh_table("count"), reads_count=False)
@@ -160,13 +161,13 @@ def test_death_at_every_step_of_a_rollback_is_made_good_by_the_next_write() -> N
 
     def rescaled(name: str) -> tuple[MemoryStorage, InstantTime]:
         storage = fresh_table(name)
-        target = open_target(storage, read_table_config(storage), TWO)
+        target = open_target(table_at(storage), TWO)
         instant = rescale(target, {"a": 3}, 2, None).instant
         assert instant is not None
         return storage, instant
 
     def run(storage: FaultyStorage | MemoryStorage, instant: InstantTime) -> None:
-        roll_back(storage, read_table_config(storage), None, instant)
+        roll_back(table_at(storage), None, instant)
 
     storage, instant = rescaled("count")
     counting = FaultyStorage(storage, reads_count=False)
@@ -198,7 +199,7 @@ def test_death_at_every_step_of_a_clean_keeps_the_rows_and_the_next_clean_ends_i
         return storage
 
     def run(storage: FaultyStorage | MemoryStorage) -> None:
-        clean(storage, read_table_config(storage), Retention(count=1))
+        clean(table_at(storage), Retention(count=1))
 
     def files(storage: MemoryStorage) -> set[str]:
         return {o.path for p in PARTITIONS for o in storage.list(p) if "parquet" in o.path}
@@ -231,18 +232,20 @@ def test_death_at_every_step_of_a_restore_is_made_good_by_the_next_write(table_t
     def written(name: str) -> tuple[MemoryStorage, InstantTime]:
         storage = fresh_table(name, table_type)
         upsert(storage, 2)
-        then = make_savepoint(storage, config)
-        rescale(open_target(storage, config, TWO), {"a": 3}, 2, None)
-        target = open_target(storage, config, None)
+        then = make_savepoint(opened_table(storage, config))
+        rescale(open_target(opened_table(storage, config), TWO), {"a": 3}, 2, None)
+        target = open_target(opened_table(storage, config), None)
         write_records(target, Operation.UPSERT, ArrowSource(rows(range(2, 8), 3), threads=1))
         if table_type == "merge_on_read":
-            compact(storage, config, CompactionLimits(), ONE_BY_ONE)
+            compact(opened_table(storage, config), CompactionLimits(), ONE_BY_ONE)
             upsert(storage, 3, bl.PartitionBucket({"a": 3}, 2))
-            compact(storage, config, CompactionLimits(), ONE_BY_ONE, schedule_only=True)
+            compact(
+                opened_table(storage, config), CompactionLimits(), ONE_BY_ONE, schedule_only=True
+            )
         return storage, then
 
     def run(storage: FaultyStorage | MemoryStorage, then: InstantTime) -> None:
-        restore(storage, config, then)
+        restore(opened_table(storage, config), then)
 
     fresh_table("count", table_type)
     config = read_table_config(MemoryStorage("count"))
@@ -288,24 +291,27 @@ def test_death_at_every_step_of_a_savepoint_leaves_one_or_none_that_holds_its_fi
     storage = fresh_table("count")
     config = read_table_config(storage)
     counting = FaultyStorage(storage, reads_count=False)
-    make_savepoint(counting, config)
+    make_savepoint(opened_table(counting, config))
     for fault in crash_points(counting.operations):
         storage = fresh_table("crash")
         faulty = FaultyStorage(storage, [fault], reads_count=False)
         with pytest.raises(SimulatedCrash):
-            make_savepoint(faulty, config)
-        then = load_timeline(storage, config).completed_commits()[-1].requested_at
-        is_held = any(i.action is Action.SAVEPOINT for i in load_timeline(storage, config).instants)
+            make_savepoint(opened_table(faulty, config))
+        then = load_timeline(opened_table(storage, config)).completed_commits()[-1].requested_at
+        is_held = any(
+            i.action is Action.SAVEPOINT
+            for i in load_timeline(opened_table(storage, config)).instants
+        )
         upsert(storage, 2)
-        clean(storage, config, Retention(CleanPolicy.VERSIONS, 1))
+        clean(opened_table(storage, config), Retention(CleanPolicy.VERSIONS, 1))
         if is_held:  # A pending savepoint kept its files, so it can be made again.
-            assert make_savepoint(storage, config, then) == then
-            restore(storage, config, then)
+            assert make_savepoint(opened_table(storage, config), then) == then
+            restore(opened_table(storage, config), then)
             assert values_of("crash") == BEFORE, faulty.replay()
-            delete_savepoint(storage, config, then)
+            delete_savepoint(opened_table(storage, config), then)
         else:
             assert values_of("crash") == AFTER, faulty.replay()
-        timeline = load_timeline(storage, config)
+        timeline = load_timeline(opened_table(storage, config))
         assert all(i.state is State.COMPLETED for i in timeline.instants), faulty.replay()
 
 

@@ -23,7 +23,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, State
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
@@ -53,15 +54,15 @@ def upsert(storage: Storage, numbers: range, v: int) -> None:
     source = ArrowSource(pa.Table.from_pylist(rows, SCHEMA), threads=1)
 
     def write() -> object:
-        target = open_target(storage, read_table_config(storage), RINGS)
+        target = open_target(table_at(storage), RINGS)
         return write_records(target, Operation.UPSERT, source)
 
     retried(write)
 
 
 def resize(storage: Storage, limits: ResizeLimits, *, schedule_only: bool = False) -> None:
-    target = open_target(storage, read_table_config(storage), RINGS)
-    now_ms = target.clock.now_ms
+    target = open_target(table_at(storage), RINGS)
+    now_ms = target.table.clock.now_ms
     resize_one_by_one(target, limits, schedule_only=schedule_only, now_ms=now_ms)
 
 
@@ -163,7 +164,7 @@ def test_death_at_every_step_of_undoing_a_write_that_served_a_resize(*, is_compl
             resize(storage, SPLIT_ALL)
 
     objects = written("merge_on_read", second_write, end)
-    commits = load_timeline(MemoryStorage("made"), config()).completed_commits()
+    commits = load_timeline(opened_table(MemoryStorage("made"), config())).completed_commits()
     [write] = [one.requested_at for one in commits if one.action is Action.DELTA_COMMIT][-1:]
     run = undoing(write, cascade=is_completed)
     assert die_at_every_step(objects, run, [FIRST, SECOND]) == {0, 1}
@@ -173,7 +174,7 @@ def test_death_at_every_step_of_undoing_a_write_that_served_a_resize(*, is_compl
 @pytest.mark.parametrize("table_type", TYPES)
 def test_death_at_every_step_of_undoing_a_resize_keeps_the_rows(table_type: str) -> None:
     objects = written(table_type, second_write, lambda s: resize(s, SPLIT_ALL))
-    commits = load_timeline(MemoryStorage("made"), config()).completed_commits()
+    commits = load_timeline(opened_table(MemoryStorage("made"), config())).completed_commits()
     done = [one.requested_at for one in commits if one.action is Action.REPLACE_COMMIT][-1]
     assert die_at_every_step(objects, undoing(done), [SECOND]) == {0}
 
@@ -183,4 +184,6 @@ def config() -> TableConfig:
 
 
 def undoing(instant: InstantTime, *, cascade: bool = False) -> Step:
-    return lambda storage: roll_back(storage, config(), None, instant, cascade=cascade)
+    return lambda storage: roll_back(
+        opened_table(storage, config()), None, instant, cascade=cascade
+    )

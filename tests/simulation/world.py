@@ -52,8 +52,9 @@ from bucketlake.timeline.archive_reader import (
     read_archive,
 )
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions
@@ -279,9 +280,11 @@ class World:
 
         def run(target: Target) -> None:
             compact(
-                target.storage, target.config, limits, ONE_BY_ONE,
-                schedule_only=schedule_only, now_ms=lambda: self.now_ms,
-            )  # fmt: skip
+                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms),
+                limits,
+                ONE_BY_ONE,
+                schedule_only=schedule_only,
+            )
 
         self._attempt(run, lambda state: state)
 
@@ -291,7 +294,7 @@ class World:
         limits = ArchivalLimits(keep_min, keep_min + 1)
         self._attempt(
             lambda target: archive(
-                target.storage, target.config, limits, now_ms=lambda: self.now_ms
+                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms), limits
             ),
             lambda state: state,
         )
@@ -313,7 +316,7 @@ class World:
 
     def convert(self) -> None:
         """Convert the table to dynamic buckets; no row changes."""
-        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        timeline = load_timeline(table_at(self.storage))
         # The next write needs the index, if the conversion dies before a second build of it.
         self._attempt(
             convert, lambda state: state, may_be_refused=bool(timeline.pending_clusterings())
@@ -322,7 +325,7 @@ class World:
     def roll_back(self) -> None:
         """Roll the newest commit back."""
         config = read_table_config(self.storage)
-        timeline = load_timeline(self.storage, config)
+        timeline = load_timeline(opened_table(self.storage, config))
         commits = timeline.completed_commits()
         if not commits:
             return
@@ -333,11 +336,13 @@ class World:
         before = self.before.get(newest, {})
         # An archival that died leaves commits in both timelines.
         archived = archived_completion_times(
-            self.storage, config, since=commits[0].requested_at, until=newest
+            opened_table(self.storage, config), since=commits[0].requested_at, until=newest
         )
         self._attempt(
             lambda target: roll_back(
-                target.storage, target.config, None, newest, now_ms=lambda: self.now_ms
+                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms),
+                None,
+                newest,
             ),
             lambda state: state if resizes else before,
             # A pending instant may become the newest commit; the last commit after an archival
@@ -356,8 +361,8 @@ class World:
 
         def run(target: Target) -> None:
             clean(
-                target.storage, target.config, retention, now_ms=lambda: self.now_ms
-            )  # fmt: skip
+                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms), retention
+            )
 
         self._attempt(run, lambda state: state)
 
@@ -366,7 +371,9 @@ class World:
         if self.saved and self.random.random() < 0.3:
             then = self.random.choice([*self.saved])
             self._attempt(
-                lambda t: delete_savepoint(t.storage, t.config, then, now_ms=lambda: self.now_ms),
+                lambda t: delete_savepoint(
+                    opened_table(t.storage, t.config, now_ms=lambda: self.now_ms), then
+                ),
                 lambda state: state,
                 may_be_refused=True,  # It may be deleted already.
             )
@@ -376,7 +383,9 @@ class World:
         made: list[InstantTime] = []
 
         def run(target: Target) -> None:
-            then = make_savepoint(target.storage, target.config, now_ms=lambda: self.now_ms)
+            then = make_savepoint(
+                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms)
+            )
             made.append(then)
 
         self._attempt(run, lambda state: state, may_be_refused=True)  # There may be no commit.
@@ -392,7 +401,7 @@ class World:
         refused = len(self._savepoints()) > 1  # An unknown savepoint may be later.
         saved, states = self.saved[then], self.states
         self._attempt(
-            lambda t: restore(t.storage, t.config, then, now_ms=lambda: self.now_ms),
+            lambda t: restore(opened_table(t.storage, t.config, now_ms=lambda: self.now_ms), then),
             lambda _: saved,
             may_be_refused=refused,
         )
@@ -437,7 +446,9 @@ class World:
         written = [after(state) for state in self.states]
         try:
             config = read_table_config(faulty)
-            target = open_target(faulty, config, self.kind.index, lambda: self.now_ms)
+            target = open_target(
+                opened_table(faulty, config, now_ms=lambda: self.now_ms), self.kind.index
+            )
             result = run(target)
         except (SimulatedCrash, CommitOutcomeUnknownError) as error:
             self.log.append(f"  {error!r}")
@@ -483,11 +494,11 @@ class World:
         }
 
     def _pending(self, action: Action) -> list[Instant]:
-        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        timeline = load_timeline(table_at(self.storage))
         return [one for one in timeline.pending() if one.action is action]
 
     def _savepoints(self) -> list[InstantTime]:
-        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        timeline = load_timeline(table_at(self.storage))
         return [one.requested_at for one in timeline.instants if one.action is Action.SAVEPOINT]
 
     def _upkeep(self, timeline: Timeline) -> list[Instant]:
@@ -535,19 +546,19 @@ class World:
 
     def archived_actions(self) -> set[str]:
         """Return the actions of the archived instants."""
-        return {one.action for one in read_archive(self.storage, read_table_config(self.storage))}
+        return {one.action for one in read_archive(table_at(self.storage))}
 
     def _commits(self) -> set[tuple[str, str | None]]:
         config = read_table_config(self.storage)
-        active = load_timeline(self.storage, config).completed_commits()
-        archived = read_archive(self.storage, config)
+        active = load_timeline(opened_table(self.storage, config)).completed_commits()
+        archived = read_archive(opened_table(self.storage, config))
         return {(one.requested_at, one.completed_at) for one in active} | {
             (one.requested_at, one.completed_at) for one in archived if "commit" in one.action
         }
 
     def check_the_past(self) -> None:
         """Read as of some commits: check the rows, or that a clean has deleted the files."""
-        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        timeline = load_timeline(table_at(self.storage))
         known = [one.requested_at for one in timeline.completed_commits()]
         known = [one for one in known if one in self.after]
         for then in self.random.sample(known, min(2, len(known))):
@@ -601,9 +612,9 @@ def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
     """
     config = read_table_config(storage)
     require_true_metadata(storage, story)
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(opened_table(storage, config))
     completed = {i.requested_at for i in timeline.completed()}
-    completed.update(i.requested_at for i in read_archive(storage, config))
+    completed.update(i.requested_at for i in read_archive(opened_table(storage, config)))
     services = (*timeline.pending_compactions(), *timeline.pending_clusterings())
     planned = {i.requested_at for i in services}
     require_settled_copies(storage, completed, story)

@@ -17,6 +17,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from tests.choices import of_this_commit
 from tests.spark.drivers.common import PARTS, make_table, model_of, rows_of_round
 from tests.spark.processes import cluster, run_driver
@@ -42,7 +43,7 @@ def notes(report: dict[str, Any], event: str) -> list[list[str]]:
 def counts_of_last_commit(path: Path) -> dict[str, tuple[int, ...]]:
     """Return what the last commit says of each bucket, once checked against the files."""
     storage = LocalStorage(str(path))
-    timeline = load_timeline(storage, bl.open_table(str(path)).config())
+    timeline = load_timeline(opened_table(storage, bl.open_table(str(path)).config()))
     commit = timeline.read_commit(storage, timeline.completed_commits()[-1])
     counts = {}
     for stat in (stat for stats in commit.write_stats.values() for stat in stats):

@@ -22,6 +22,7 @@ from bucketlake.actions.stream_batches import BATCHES
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.open_table import opened_table
 from tests.spark.drivers.common import BUCKETS, SCHEMA, batch_of, left_over
 from tests.spark.processes import kill_group, start_driver, tail
 
@@ -107,7 +108,7 @@ def test_writers_and_a_compactor_killed_at_random_lose_and_double_nothing(tmp_pa
 def require_each_batch_once(path: str) -> None:
     """Each commit of a stream is the next batch of its query, and of it alone."""
     storage = LocalStorage(path)
-    timeline = load_timeline(storage, bl.open_table(path).config())
+    timeline = load_timeline(opened_table(storage, bl.open_table(path).config()))
     commits = [i for i in timeline.completed_commits() if i.action is Action.DELTA_COMMIT]
     last: dict[str, int] = {}
     for commit in sorted(commits, key=lambda one: one.completed_at or ""):

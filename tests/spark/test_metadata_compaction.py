@@ -26,7 +26,9 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.clock import table_clock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.metadata_truth import require_true_index
 from tests.spark.frames import frame_of
 from tests.storages import objects_of
@@ -63,10 +65,8 @@ def compact(table: bl.Table, engine: Engine) -> InstantTime | None:
     config = read_table_config(storage)
     clock = table_clock(storage.root, config.timeline_timezone)
     return compact_metadata(
-        storage,
-        config,
-        clock,
-        lambda: head(storage, config, clock),
+        OpenTable(storage, config, clock, NO_LOCK),
+        lambda: head(OpenTable(storage, config, clock, NO_LOCK)),
         delta_commits=1,
         engine=engine,
     )
@@ -138,7 +138,7 @@ def test_task_of_a_compaction_that_was_withdrawn_leaves_no_file(
 
         def start(self, stage: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Any:
             instants.append(stage.rewriter.instant)
-            withdraw_compactions(storage, read_table_config(storage))
+            withdraw_compactions(table_at(storage))
             return super().start(stage, plans, sizes)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):

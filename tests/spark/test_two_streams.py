@@ -24,6 +24,7 @@ from bucketlake.actions.stream_batches import BATCHES
 from bucketlake.services.check.findings import Severity
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +127,7 @@ def test_two_streams_into_one_partition_both_go_on_and_double_no_key(
 def streams_of_commits(table: bl.Table) -> list[str]:
     """Return the stream of each commit that has a new batch, in order of completion."""
     storage = open_storage(table.path)
-    timeline = load_timeline(storage, table.config())
+    timeline = load_timeline(opened_table(storage, table.config()))
     found: list[str] = []
     known: dict[str, int] = {}
     for commit in sorted(timeline.completed_commits(), key=lambda one: one.completed_at or ""):

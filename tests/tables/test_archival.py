@@ -42,9 +42,11 @@ from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.archive_writer import append, keep_active
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
+from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import claim_rollback, outcome_path, read_outcome
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
@@ -124,7 +126,9 @@ def active(table: bl.Table) -> list[str]:
 
 
 def archived(table: bl.Table) -> list[str]:
-    return [one.requested_at for one in read_archive(storage_of(table), table.config())]
+    return [
+        one.requested_at for one in read_archive(opened_table(storage_of(table), table.config()))
+    ]
 
 
 def times(instants: list[Instant]) -> list[str]:
@@ -132,7 +136,7 @@ def times(instants: list[Instant]) -> list[str]:
 
 
 def timeline_of(table: bl.Table) -> Timeline:
-    return load_timeline(storage_of(table), table.config())
+    return load_timeline(opened_table(storage_of(table), table.config()))
 
 
 def drop_replaced(table: bl.Table) -> None:
@@ -149,7 +153,7 @@ def drop_replaced(table: bl.Table) -> None:
     clean = shift_instant(newest, timedelta(milliseconds=-1))
     content = prepare_deletion(storage, timeline, clean, dropped)
     if content is not None:
-        publish_change(storage, config, clean, newest, content)
+        publish_change(opened_table(storage, config), clean, newest, content)
 
 
 # What goes.
@@ -218,7 +222,7 @@ def test_cleans_and_rollbacks_go_with_the_commits_around_them(table: bl.Table) -
     storage.put(f".hoodie/timeline/{clean}_{clean + 1}.clean", b"done")
     commits = upserts(table, 3)
     table.archive(keep_min=1, keep_max=2)
-    entries = read_archive(storage, table.config())
+    entries = read_archive(opened_table(storage, table.config()))
     assert [one.action for one in entries] == ["commit", "rollback", "clean", "commit", "commit"]
     assert [one.requested_at for one in entries[3:]] == times(commits[:2])
     assert (entries[0].requested_at, entries[2].metadata) == (first.requested_at, b"done")
@@ -274,7 +278,9 @@ def test_nothing_goes_while_a_rollback_is_under_way(table: bl.Table) -> None:
     plan = RollbackPlan(commits[0].requested_at, "commit", {})
     content, clock = encode_rollback_plan(plan, storage.root), InstantClock("UTC")
     timeline = timeline_of(table)
-    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as (instant, _):
+    with begin_instant(
+        OpenTable(storage, config, clock, NO_LOCK), timeline, Action.ROLLBACK, content
+    ) as (instant, _):
         report = table.archive(keep_min=1, keep_max=2)
     assert report == archival.ArchiveReport((), f"rollback {instant} is under way")
 
@@ -297,7 +303,7 @@ def test_a_failed_write_is_settled_first_and_holds_nothing_back(table: bl.Table)
     write_marker(storage, dead, Marker("a", name, MarkerType.CREATE))
     storage.put(f"a/{name}", b"rows")
     assert table.archive(keep_min=1, keep_max=1 + 1, dry_run=True).instants == ()
-    report = archive(storage, table.config(), ArchivalLimits(1, 2))
+    report = archive(opened_table(storage, table.config()), ArchivalLimits(1, 2))
     assert report == archival.ArchiveReport()
     assert storage.stat(f"a/{name}") is None
     upsert(table, 3)
@@ -590,7 +596,9 @@ def long_ago(any_table: bl.Table) -> tuple[InstantTime, list[Instant]]:
 
 
 def begin(table: bl.Table, instant: InstantTime) -> Timeline:
-    return create_requested(storage_of(table), table.config(), instant, action_of(table))
+    return create_requested(
+        opened_table(storage_of(table), table.config()), instant, action_of(table)
+    )
 
 
 def action_of(table: bl.Table) -> Action:
@@ -673,13 +681,13 @@ def test_a_conflict_with_a_commit_that_was_archived_since_is_found(
     """It was requested before the write, and completed after the write had looked."""
     upserts(table, 2)
     storage = storage_of(table)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     upserts(table, 3)
     table.archive(keep_min=1, keep_max=2)
     with pytest.raises(CommitConflictError, match="changed bucket"):
         write_records(target, Operation.UPSERT, ArrowSource(rows(9, range(1))))
     # Found in the archive: the newest commit touched another bucket.
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     upsert(table, 6, range(0, 4, 2))
     upsert(table, 7, range(1, 4, 2))
     upsert(table, 8, range(1, 4, 2))
@@ -695,7 +703,7 @@ def test_a_write_planned_on_a_commit_that_was_rolled_back_is_refused_after_an_ar
     upserts(table, 2)
     storage = storage_of(table)
     mistaken = upsert(table, 3)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     table.rollback(mistaken.requested_at)
     for v in (4, 5, 6):
         upsert(table, v, range(1, 4, 2))
@@ -714,7 +722,7 @@ def test_a_committer_that_slept_over_an_archival_learns_that_it_committed(table:
     assert outcome.publication is not None
     table.archive(keep_min=1, keep_max=2)
     before = paths(table)
-    assert complete_instant(storage, config, first, outcome.publication) == first
+    assert complete_instant(opened_table(storage, config), first, outcome.publication) == first
     assert paths(table) == before
 
 
@@ -753,7 +761,7 @@ def test_a_committer_takes_no_file_back_that_another_put_and_an_archival_left(
         publish(table, second)
         upserts(table, 4)
         with suppress(SimulatedCrash):
-            archive(Dying(storage_of(table)), table.config(), ArchivalLimits(1, 2))
+            archive(opened_table(Dying(storage_of(table)), table.config()), ArchivalLimits(1, 2))
 
     publish(table, second, meanwhile)
     assert second in archived(table)
@@ -794,7 +802,7 @@ def publish(
     assert outcome is not None
     assert outcome.publication is not None
     pending = Instant(instant, Action.COMMIT, State.INFLIGHT)
-    complete_instant(Slow(storage), table.config(), pending, outcome.publication)
+    complete_instant(opened_table(Slow(storage), table.config()), pending, outcome.publication)
 
 
 def commit_but_for_the_last_step(table: bl.Table) -> InstantTime:
@@ -821,7 +829,7 @@ def commit_but_for_the_last_step(table: bl.Table) -> InstantTime:
 
 
 def write(storage: FaultyStorage) -> None:
-    target = open_target(storage, read_table_config(storage), INDEX)
+    target = open_target(table_at(storage), INDEX)
     write_records(target, Operation.UPSERT, ArrowSource(rows(9), threads=1))
 
 
@@ -862,7 +870,7 @@ def test_a_writer_that_takes_an_archived_commit_for_dead_leaves_it_alone(table: 
     pending = replace(rescaled, state=State.INFLIGHT, completed_at=None)
     seen = replace(timeline_of(table), instants=(pending,))
     clock = InstantClock(config.timeline_timezone)
-    recovery.settle_failed_writes(storage, config, seen, clock)
+    recovery.settle_failed_writes(OpenTable(storage, config, clock, NO_LOCK), seen)
     assert read_outcome(storage, rescaled.requested_at) is None
     assert bl.open_table(table.path).index == bl.PartitionBucket({"a": 3}, 1)
     assert values(opened) == all_are(4)
@@ -896,7 +904,7 @@ def test_a_late_task_of_an_archived_commit_brings_no_file_back(
 
 
 def archive_now(storage: Storage) -> archival.ArchiveReport:
-    return archive(storage, read_table_config(storage), ArchivalLimits(1, 2))
+    return archive(table_at(storage), ArchivalLimits(1, 2))
 
 
 def plan_archival(table: bl.Table, number: int) -> Callable[[], archive_writer.Appended]:
@@ -904,9 +912,9 @@ def plan_archival(table: bl.Table, number: int) -> Callable[[], archive_writer.A
     storage, config = storage_of(table), table.config()
     manifest = newest_manifest(storage, HISTORY)
     gone = timeline_of(table).completed()[:number]
-    files = archive_writer.instant_files(storage, config)
+    files = archive_writer.instant_files(opened_table(storage, config))
     entries = archive_writer.read_entries(storage, files, gone, {})
-    return lambda: append(storage, config, manifest, entries)
+    return lambda: append(opened_table(storage, config), manifest, entries)
 
 
 def assert_whole(table: bl.Table, commits: list[Instant], story: str = "") -> None:
@@ -966,7 +974,7 @@ def test_archivals_at_the_same_time_do_no_harm(table: bl.Table) -> None:
 def roll_back_now(storage: Storage, instant: InstantTime) -> bool:
     """Roll a commit back; False where it is archived."""
     try:
-        roll_back(storage, read_table_config(storage), INDEX, instant)
+        roll_back(table_at(storage), INDEX, instant)
     except TimelineError as error:
         assert "is archived" in str(error)  # noqa: PT017
         return False
@@ -1005,7 +1013,7 @@ def test_a_rollback_and_an_archival_at_the_same_time_agree(table: bl.Table, firs
 
 
 def rollbacks(table: bl.Table) -> set[str]:
-    entries = read_archive(storage_of(table), table.config())
+    entries = read_archive(opened_table(storage_of(table), table.config()))
     return {one.requested_at for one in entries if one.action == "rollback"}
 
 
@@ -1143,17 +1151,19 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
     storage, config = storage_of(table), table.config()
     clock = InstantClock(config.timeline_timezone)
     archive_first = plan_archival(table, 1)
-    assert keep_active(storage, config, commits[0].requested_at)
+    assert keep_active(opened_table(storage, config), commits[0].requested_at)
     assert archive_first() is archive_writer.Appended.OVERTAKEN
     table.archive(keep_min=1, keep_max=2)
-    assert not keep_active(storage, config, commits[0].requested_at)
+    assert not keep_active(opened_table(storage, config), commits[0].requested_at)
     before = paths(table)
     plan = RollbackPlan(commits[0].requested_at, "commit", {})
     content, timeline = encode_rollback_plan(plan, storage.root), timeline_of(table)
-    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content):
+    with begin_instant(
+        OpenTable(storage, config, clock, NO_LOCK), timeline, Action.ROLLBACK, content
+    ):
         assert table.archive(keep_min=1, keep_max=2).instants == ()
     [left] = timeline_of(table).pending()
-    carry_on_rollback(storage, config, clock, left)
+    carry_on_rollback(OpenTable(storage, config, clock, NO_LOCK), left)
     assert paths(table) == before | {outcome_path(left.requested_at, left.action)}
     assert_whole(table, commits)
 

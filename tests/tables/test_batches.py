@@ -17,7 +17,7 @@ from bucketlake.errors import InputError
 from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.pack import PackedRecords
 
@@ -40,7 +40,7 @@ def batch(v: int) -> pa.Table:
 
 def commits(table: bl.Table) -> list[dict[str, int] | None]:
     storage = MemoryStorage(table.path.removeprefix("memory://"))
-    timeline = load_timeline(storage, read_table_config(storage))
+    timeline = load_timeline(table_at(storage))
     said = [timeline.read_commit(storage, one).extra for one in timeline.completed_commits()]
     return [
         {name: one["batch"] for name, one in json.loads(extra[BATCHES]).items()}

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
@@ -41,6 +40,7 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.between import InterruptedSource
@@ -177,7 +177,10 @@ def test_hours_reach_back_to_the_newest_version_before_them(name: str) -> None:
     times = commits(table)
     storage = storage_of(table)
     now_ms = instant_to_ms(times[2], "UTC") + 3600 * 1000  # Third and fourth are in the hour.
-    report = clean(storage, table.config(), Retention(CleanPolicy.HOURS, 1), now_ms=lambda: now_ms)
+    report = clean(
+        opened_table(storage, table.config(), now_ms=lambda: now_ms),
+        Retention(CleanPolicy.HOURS, 1),
+    )
     assert report.earliest_retained == times[2]
     assert [data_of(table, as_of=one) for one in times[1:]] == held[1:]
     with pytest.raises(TimelineError):
@@ -189,9 +192,9 @@ def test_the_newest_version_stays_however_long_ago_it_was_written(name: str) -> 
     held = upserted(table, 3)
     days_later = instant_to_ms(commits(table)[-1], "UTC") + 99 * 24 * 3600 * 1000
     clean(
-        storage_of(table), table.config(), Retention(CleanPolicy.HOURS, 1),
-        now_ms=lambda: days_later,
-    )  # fmt: skip
+        opened_table(storage_of(table), table.config(), now_ms=lambda: days_later),
+        Retention(CleanPolicy.HOURS, 1),
+    )
     assert data_of(table) == held[-1]
 
 
@@ -292,12 +295,15 @@ def test_a_second_clean_looks_only_at_partitions_that_changed_since_the_first(na
     for v in range(3):
         table.upsert(rows(range(4), v, "c"))
     storage = FaultyStorage(storage_of(table))
-    report = clean(storage, table.config(), Retention(CleanPolicy.COMMITS, 1))
+    report = clean(opened_table(storage, table.config()), Retention(CleanPolicy.COMMITS, 1))
     assert [(p.partition_path, p.files) for p in report.partitions] == [("c", 4), ("f", 2)]
     asked = {step.path for step in storage.trace if step.operation == "list"}
     assert {"c", "f"} <= asked  # The newest commit of before was not old enough then.
     assert asked.isdisjoint({"", "a", "b", "d", "e"})
-    assert clean(storage, table.config(), Retention(CleanPolicy.COMMITS, 1)).partitions == ()
+    assert (
+        clean(opened_table(storage, table.config()), Retention(CleanPolicy.COMMITS, 1)).partitions
+        == ()
+    )
 
 
 def test_a_pending_clean_is_carried_out_first(name: str) -> None:
@@ -337,15 +343,15 @@ def put_timeline(table: bl.Table, file_name: str, content: bytes) -> None:
     storage_of(table).put(f".hoodie/timeline/{file_name}", content)
 
 
-def pinned(table: bl.Table) -> tuple[MemoryStorage, TableConfig]:
-    return storage_of(table), table.config()
+def pinned(table: bl.Table) -> OpenTable:
+    return opened_table(storage_of(table), table.config())
 
 
 @ON_READ
 def test_a_reader_that_pinned_the_table_before_a_clean_is_told(name: str, table_type: str) -> None:
     table = create(name, table_type)
     upserted(table, 2)
-    snapshot = load_snapshot(*pinned(table))
+    snapshot = load_snapshot(pinned(table))
     planned = plan_read(PinnedRead(snapshot), INDEX)
     table.upsert(rows(range(8), 5))
     if table_type == "merge_on_read":
@@ -364,7 +370,7 @@ def test_a_reader_is_not_given_an_older_version_that_a_savepoint_held(name: str)
     upserted(table, 1)
     table.savepoint()
     upserted(table, 2)
-    snapshot = load_snapshot(*pinned(table))
+    snapshot = load_snapshot(pinned(table))
     upserted(table, 1)
     table.clean(retain_versions=1)
     with pytest.raises(CommitConflictError, match="since the table was pinned"):
@@ -374,7 +380,7 @@ def test_a_reader_is_not_given_an_older_version_that_a_savepoint_held(name: str)
 def test_readers_and_rollbacks_that_a_clean_does_not_concern_go_on(name: str) -> None:
     table = create(name)
     held = upserted(table, 5)
-    snapshot = load_snapshot(*pinned(table))
+    snapshot = load_snapshot(pinned(table))
     table.clean(retain_commits=2)
     assert len(snapshot.all_slices()) == 4
     table.rollback(commits(table)[-1])
@@ -399,7 +405,7 @@ def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_and_writes_not
 ) -> None:
     table = create(name, table_type)
     upserted(table, 2)
-    target = open_target(*pinned(table), INDEX)
+    target = open_target(pinned(table), INDEX)
     source = InterruptedSource(rows(range(9), 60), lambda: written_and_cleaned(table))
     with pytest.raises(CommitConflictError):
         write_records(target, Operation.UPSERT, source)
@@ -411,7 +417,7 @@ def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(name: 
     """Its log file would lie in a file group that it took for a new one."""
     table = create(name, "merge_on_read")
     upserted(table, 2)
-    target = open_target(*pinned(table), INDEX)
+    target = open_target(pinned(table), INDEX)
     slices = target.snapshot.partition_slices
 
     def blind() -> None:
@@ -434,7 +440,7 @@ def archive_all_but_one(table: bl.Table, cleans: int = 1) -> None:
         table.upsert(rows(range(8, 12), v, "c"))  # A third partition: nothing else changes.
     assert table.archive(keep_min=1, keep_max=2).held_back is None
     kept = [one for one in table.timeline() if one.action is Action.CLEAN]
-    moved = [one for one in read_archive(*pinned(table)) if one.action == "clean"]
+    moved = [one for one in read_archive(pinned(table)) if one.action == "clean"]
     assert (len(moved), kept) == (cleans, [])
 
 
@@ -504,7 +510,7 @@ def test_a_reader_that_pinned_the_table_before_a_clean_is_told_once_it_is_archiv
 ) -> None:
     table = create(name, table_type)
     held = upserted(table, 2)
-    snapshot = load_snapshot(*pinned(table))
+    snapshot = load_snapshot(pinned(table))
     table.upsert(rows(range(4), 5))
     if table_type == "merge_on_read":
         table.compact()
@@ -529,7 +535,7 @@ def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_once_it_is_arc
 ) -> None:
     table = create(name, table_type)
     upserted(table, 2)
-    target = open_target(*pinned(table), INDEX)
+    target = open_target(pinned(table), INDEX)
 
     def archived_too() -> None:
         written_and_cleaned(table)
@@ -546,7 +552,7 @@ def test_a_delta_commit_that_an_archived_compaction_and_clean_overtook_is_refuse
     """Its listing, which is told nothing of cleans, shows no file group where there was one."""
     table = create(name, "merge_on_read")
     upserted(table, 2)
-    target = open_target(*pinned(table), INDEX)
+    target = open_target(pinned(table), INDEX)
 
     def blind() -> None:
         table.compact()
@@ -570,7 +576,7 @@ def test_a_clean_that_waited_while_commits_after_it_were_archived_is_not_missed(
     for v in (2, 3):
         table.upsert(rows(range(8, 12), v, "c"))
     table.archive(keep_min=1, keep_max=2)
-    snapshot = load_snapshot(*pinned(table))
+    snapshot = load_snapshot(pinned(table))
     assert waiting < (snapshot.timeline.start or "")
     [gone, *_] = [one.path for one in table.buckets() if one.path.startswith("a/")]
     plan = CleanPlan("KEEP_LATEST_FILE_VERSIONS", {"a": (gone.removeprefix("a/"),)})
@@ -587,7 +593,7 @@ def test_a_clean_that_is_archived_after_the_listing_is_read_there(name: str) -> 
     table = create(name)
     upserted(table, 3)
     table.clean(retain_commits=1)
-    listed = load_timeline(*pinned(table))
+    listed = load_timeline(pinned(table))
     [clean_instant] = [one for one in listed.instants if one.action is Action.CLEAN]
     plan = read_clean(storage_of(table), listed, clean_instant)
     assert plan.files
@@ -609,7 +615,7 @@ def test_only_archived_files_of_the_time_that_is_asked_for_and_later_are_read(na
 
     def read_of_archive(as_of: str | None) -> set[str]:
         storage.trace.clear()
-        snapshot = load_snapshot(storage, table.config(), as_of=as_of)
+        snapshot = load_snapshot(opened_table(storage, table.config()), as_of=as_of)
         snapshot.partition_slices(["a"])
         paths = [step.path for step in storage.trace if step.operation == "read"]
         names = {path.rpartition("/")[2] for path in paths if "/history/" in path}

@@ -26,6 +26,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive_file
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.open_table import opened_table
 from tests.golden.objects import objects_of_table
 from tests.golden.rows import plain_rows
 from tests.storages import memory_of, objects_of
@@ -105,14 +106,14 @@ def sound(table: bl.Table) -> bool:
 
 def live_groups(storage: Storage) -> set[tuple[str, str]]:
     config = bl.open_table(storage.root).config()
-    slices = load_snapshot(storage, config).all_slices()
+    slices = load_snapshot(opened_table(storage, config)).all_slices()
     return {(one.partition_path, one.file_id) for one in slices}
 
 
 def live_groups_as_of(storage: Storage, instant: InstantTime) -> set[tuple[str, str]]:
     """Return the live file groups right before an instant was requested."""
     config = bl.open_table(storage.root).config()
-    snapshot = load_snapshot(storage, config)
+    snapshot = load_snapshot(opened_table(storage, config))
     later = {i.requested_at for i in snapshot.timeline.instants if i.requested_at >= instant}
     slices = replace(snapshot, timeline=snapshot.timeline.without(later)).all_slices()
     return {(one.partition_path, one.file_id) for one in slices}

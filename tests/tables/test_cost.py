@@ -13,7 +13,7 @@ from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.read_plan import plan_slices
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
@@ -49,7 +49,7 @@ def table_of(
 
 
 def upsert_one(storage: FaultyStorage) -> bl.WriteResult:
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     return write_records(target, Operation.UPSERT, ArrowSource(rows(1, 1), threads=1))
 
 
@@ -124,7 +124,7 @@ def test_read_of_all_asks_once_for_each_file_and_each_folder(metadata_table: boo
     partitions = 25
     table_of("cost-read", partitions, metadata_table=metadata_table)
     storage = FaultyStorage(MemoryStorage("cost-read"))
-    snapshot = load_snapshot(storage, read_table_config(storage))
+    snapshot = load_snapshot(table_at(storage))
     plan = plan_slices(snapshot, snapshot.all_slices())
     assert read_arrow(storage, plan).num_rows == partitions * 64
     asked = Counter(step.operation for step in storage.trace)

@@ -18,6 +18,7 @@ from bucketlake.services.cleaning import clean
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import read_outcome
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.metadata_truth import require_true_metadata
@@ -33,12 +34,12 @@ def rows(v: int) -> pa.Table:
 
 
 def timeline_of(table: bl.Table) -> Timeline:
-    return load_timeline(open_storage(table.path), table.config())
+    return load_timeline(opened_table(open_storage(table.path), table.config()))
 
 
 def metadata_timeline(table: bl.Table) -> Timeline:
-    inner = inner_table(open_storage(table.path), table.config())
-    return load_timeline(inner.storage, inner.config)
+    inner = inner_table(opened_table(open_storage(table.path), table.config()))
+    return load_timeline(inner)
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def copy_of(written: dict[str, bytes], path: str) -> bl.Table:
 
 
 def run_clean(table: bl.Table, storage: FaultyStorage) -> None:
-    clean(storage, table.config(), Retention(CleanPolicy.COMMITS, 1))
+    clean(opened_table(storage, table.config()), Retention(CleanPolicy.COMMITS, 1))
 
 
 def dead_cleans(

@@ -30,6 +30,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, outcome_path
 from tests.broken_tables import (
     base_file,
@@ -136,7 +137,7 @@ def test_a_write_that_ends_between_two_looks_is_no_finding(
         if not done:
             done.append(True)
             write(table)
-        return load_timeline(storage, config)
+        return load_timeline(opened_table(storage, config))
 
     monkeypatch.setattr("bucketlake.services.check.examination.load_timeline", after_a_write)
     assert table.doctor(check_keys=True, check_files=True, min_age_seconds=NOW) == []

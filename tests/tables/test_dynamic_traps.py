@@ -21,7 +21,7 @@ from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
@@ -73,7 +73,7 @@ def entries(table: bl.Table, day: str = "a") -> dict[str, str]:
 def write_once(table: bl.Table, batch: pa.Table, operation: Operation = Operation.UPSERT) -> None:
     """Write without a retry after a conflict."""
     storage = open_storage(table.path)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     write_records(target, operation, ArrowSource(batch))
 
 
@@ -193,7 +193,7 @@ def test_14_the_shards_of_a_partition_count_and_not_the_setting(new_path: NewPat
     table.upsert(rows("old", day="b"))
     as_hudi = bl.RecordIndex()  # One shard for a new partition.
     storage = open_storage(table.path)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
 
     foreign = replace(
         target,
@@ -205,7 +205,7 @@ def test_14_the_shards_of_a_partition_count_and_not_the_setting(new_path: NewPat
     table.upsert(rows("k1", "k2", "k3", "k4", "k5", at=2))
     assert held(table) == {("b", "old"): 1} | {("a", f"k{n}"): 2 for n in range(1, 6)}
     assert before.items() <= entries(table).items()
-    layout = open_target(storage, read_table_config(storage), None).layout
+    layout = open_target(table_at(storage), None).layout
     pinned = layout.pinned(["a"], creates=True).index  # type: ignore[attr-defined]
     assert pinned is not None
     assert pinned.shards.count("a") == 1

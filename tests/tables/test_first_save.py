@@ -27,6 +27,8 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.unwritten import claimed
 
@@ -245,8 +247,8 @@ def test_a_table_to_which_another_writer_writes_now_binds_the_job(table_path: Pa
     storage = LocalStorage(str(table_path))
     config = read_table_config(storage)
     clock = table_clock(storage.root, "UTC")
-    timeline = load_timeline(storage, config)
-    with begin_write(storage, config, timeline, clock, Operation.UPSERT):
+    timeline = load_timeline(opened_table(storage, config))
+    with begin_write(OpenTable(storage, config, clock, NO_LOCK), timeline, Operation.UPSERT):
         with pytest.raises(ConfigError, match="recordkey"):
             bl.save(ROWS, str(table_path), options=OPTIONS | OTHERS["key"])
         with pytest.raises(AlreadyExistsError):

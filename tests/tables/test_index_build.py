@@ -20,7 +20,7 @@ from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.log_block import LogBlock
 from bucketlake.format.metadata_record.record_index import decode_locations
 from bucketlake.metadata.creation import complete_initialisation
-from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.record_index.shards import IndexShards, ShardLimits
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -38,7 +38,8 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import read_markers
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import OpenTable, opened_table
+from bucketlake.timeline.table_properties import table_at
 from tests.between import InterruptedEngine
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.storages import objects_of
@@ -66,8 +67,10 @@ class Built:
     metadata: Storage
 
     @property
-    def table(self) -> InnerTable:
-        return InnerTable(self.metadata, inner_table(self.metadata, self.snapshot.config).config)
+    def table(self) -> OpenTable:
+        return opened_table(
+            self.metadata, inner_table(opened_table(self.metadata, self.snapshot.config)).config
+        )
 
     def plan(
         self,
@@ -116,7 +119,7 @@ class Built:
 
 def open_built(path: str) -> Built:
     storage = open_storage(path)
-    return Built(load_snapshot(storage, read_table_config(storage)), MemoryStorage.fresh())
+    return Built(load_snapshot(table_at(storage)), MemoryStorage.fresh())
 
 
 def make(path: str, *, merge_on_read: bool = False) -> bl.Table:

@@ -22,7 +22,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.storage.subfolder import Subfolder
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
@@ -86,7 +86,7 @@ def has_index(table: bl.Table) -> bool:
 def upsert_once(table: bl.Table, batch: pa.Table) -> None:
     """Write without a retry after a conflict."""
     storage = open_storage(table.path)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     write_records(target, Operation.UPSERT, ArrowSource(batch))
 
 
@@ -200,7 +200,7 @@ def test_death_at_every_step_leaves_an_index_that_equals_the_rows(
         storage = FaultyStorage(inner, [Fault(number, Moment.AFTER)], reads_count=False)
         died = True
         try:
-            target = open_target(storage, read_table_config(storage), None)
+            target = open_target(table_at(storage), None)
             write_records(target, Operation.UPSERT, ArrowSource(batch, threads=1))
             died = False
         except (SimulatedCrash, CommitOutcomeUnknownError):

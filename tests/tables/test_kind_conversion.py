@@ -37,7 +37,7 @@ from bucketlake.services.rebucket.kind_conversion import run_kind_conversion
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
@@ -313,14 +313,14 @@ def test_a_write_whose_index_is_built_again_with_other_shards_is_made_again(
 
 
 def rows_in(storage: Storage) -> dict[str, int]:
-    snapshot = load_snapshot(storage, read_table_config(storage))
+    snapshot = load_snapshot(table_at(storage))
     found = read_arrow(storage, plan_slices(snapshot, snapshot.all_slices())).to_pylist()
     assert len({row["id"] for row in found}) == len(found), "no key is stored twice"
     return {row["id"]: row["at"] for row in found}
 
 
 def upsert_in(storage: Storage, batch: pa.Table) -> None:
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     write_records(target, Operation.UPSERT, ArrowSource(batch, threads=1))
 
 

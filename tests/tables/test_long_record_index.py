@@ -15,6 +15,7 @@ from bucketlake.metadata.slices import clean_slices
 from bucketlake.metadata.slices.slice_compaction import DELTA_COMMITS
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from tests.choices import DEEP
 from tests.metadata_truth import require_true_index
 from tests.storages import objects_of
@@ -26,7 +27,9 @@ ROUNDS, LIVING = 100 if DEEP else 44, 5  # Each round is two commits.
 def entries_of_base_file(table: bl.Table) -> int:
     """Return how many entries the base file of the only shard has."""
     storage, config = open_storage(table.path), table.config()
-    metadata = load_metadata_table(storage, config, load_timeline(storage, config))
+    metadata = load_metadata_table(
+        opened_table(storage, config), load_timeline(opened_table(storage, config))
+    )
     (held,) = metadata.slices("record_index")
     assert held.base is not None
     count, _ = read_base(metadata, held.base, GroupNumbers())

@@ -38,6 +38,7 @@ from bucketlake.timeline import transitions
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
@@ -471,7 +472,7 @@ def test_a_write_that_began_before_a_compaction_and_ends_after_it_is_not_lost(
     """Its log file is older than the new slice, and belongs to it since it completed later."""
     table.upsert(rows(range(5), 2, 11))
     meanwhile(monkeypatch, lambda: table.compact(schedule_only=schedule_only))
-    target = open_target(storage_of(table), table.config(), None)
+    target = open_target(opened_table(storage_of(table), table.config()), None)
     write_records(target, Operation.UPSERT, ArrowSource(rows(range(3, 12), 3, 12)))
     expected = {**keys(range(3), 2), **keys(range(3, 12), 3)}
     assert values(table) == expected
@@ -502,7 +503,7 @@ def test_a_plan_whose_time_a_dying_writer_drew_too_is_made_anew_with_its_commit(
     def create_requested(*arguments: Any) -> Timeline:
         monkeypatch.undo()
         times.append(arguments[2])
-        target = open_target(Dying(storage), config, None)
+        target = open_target(opened_table(Dying(storage), config), None)
         target = replace(target, clock=At(config.timeline_timezone))
         with pytest.raises(SimulatedCrash):
             write_records(
@@ -519,7 +520,7 @@ def test_two_writers_of_one_bucket_are_in_conflict(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meanwhile(monkeypatch, lambda: table.upsert(rows(range(5), 2, 11)))
-    target = open_target(storage_of(table), table.config(), None)
+    target = open_target(opened_table(storage_of(table), table.config()), None)
     with pytest.raises(CommitConflictError, match="changed bucket"):
         write_records(target, Operation.UPSERT, ArrowSource(rows(range(3, 12), 3, 12)))
     assert values(table) == {**keys(range(5), 2), **keys(range(5, 10), 1)}
@@ -567,7 +568,7 @@ def test_a_compaction_that_was_begun_after_its_plan_was_taken_back_is_in_nobodys
     assert planned is not None
     storage, config = storage_of(table), table.config()
     assert claim_rollback(storage, planned).kind is OutcomeKind.ROLLBACK
-    take_back(storage, config, planned, Action.COMPACTION)
+    take_back(opened_table(storage, config), planned, Action.COMPACTION)
     storage.put(f".hoodie/timeline/{planned}.compaction.inflight", b"")
     table.upsert(rows(range(5, 7), 3, 12))
     assert all(one.state is State.COMPLETED for one in table.timeline())

@@ -16,6 +16,7 @@ from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.between import InterruptedEngine
 from tests.metadata_truth import require_true_metadata
@@ -89,7 +90,7 @@ def test_a_build_does_not_continue_one_of_the_other_kind_of_index(new_path: NewP
         build_metadata_table(storage, INDEX, engine=InterruptedEngine(after=die))
     build_metadata_table(storage, INDEX, is_partitioned=False)
     config = read_table_config(storage)
-    index = RecordIndexReader(load_snapshot(storage, config).metadata_table)
+    index = RecordIndexReader(load_snapshot(opened_table(storage, config)).metadata_table)
     assert not index.shards.is_partitioned
     [found] = index.find_everywhere(pa.array(["1", "2", "3"]))
     assert found.to_table()["partition_path"].to_pylist() == ["a", "b", None]

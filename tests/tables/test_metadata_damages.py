@@ -21,6 +21,7 @@ from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.choices import every_second
 from tests.metadata_truth import require_true_metadata
@@ -110,7 +111,9 @@ def bounds_of_partitions_are_damaged(storage: Storage) -> None:
 def _entries(storage: Storage, entries: GroupEntries, *, of_index: bool) -> None:
     """Complete a commit of the metadata table beside the data, as a faulty program does."""
     config = read_table_config(storage)
-    metadata = open_metadata_table(storage, config, load_timeline(storage, config))
+    metadata = open_metadata_table(
+        opened_table(storage, config), load_timeline(opened_table(storage, config))
+    )
     newest = metadata.timeline.newest_time()
     assert newest is not None
     instant, end = (InstantTime(f"{int(newest) + more}") for more in (1, 2))
@@ -124,7 +127,9 @@ def _entries(storage: Storage, entries: GroupEntries, *, of_index: bool) -> None
     else:
         names = {"a": {"00000000-0000-4000-8000-00000000000a-0_1-0-1_20200101000000000.parquet": 5}}
         change = MetadataChange(written=names, listed=["a"])
-    publish_change(storage, config, instant, end, write_change(metadata, instant, change))
+    publish_change(
+        opened_table(storage, config), instant, end, write_change(metadata, instant, change)
+    )
     data = storage.list(config.timeline_folder)
     last = max(stored.path for stored in data if stored.path.endswith("commit"))
     storage.put(f"{config.timeline_folder}/{instant}_{end}.commit", storage.read(last))

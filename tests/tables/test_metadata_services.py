@@ -11,7 +11,7 @@ import bucketlake as bl
 from bucketlake.actions.turns import head
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
-from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import MetadataTable, load_metadata_table
 from bucketlake.metadata.slices.slice_compaction import compact_metadata, withdraw_compactions
 from bucketlake.storage.base import Storage
@@ -21,6 +21,8 @@ from bucketlake.timeline.clock import InstantClock, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, shift_instant
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested
 from tests.metadata_truth import listed_files, stored_files
@@ -68,25 +70,25 @@ def test_conversion_leaves_the_metadata_table_as_it_is(
     assert bool(before) == has_metadata_table
 
 
-def opened(table: bl.Table) -> tuple[Storage, TableConfig, InnerTable, InstantClock]:
+def opened(table: bl.Table) -> tuple[Storage, TableConfig, OpenTable, InstantClock]:
     storage = open_storage(table.path)
     config = read_table_config(storage)
     clock = table_clock(storage.root, config.timeline_timezone)
-    return storage, config, inner_table(storage, config), clock
+    return storage, config, inner_table(opened_table(storage, config)), clock
 
 
 def metadata_of(table: bl.Table) -> MetadataTable:
     storage, config, *_ = opened(table)
-    return load_metadata_table(storage, config, load_timeline(storage, config))
+    return load_metadata_table(
+        opened_table(storage, config), load_timeline(opened_table(storage, config))
+    )
 
 
 def compact(table: bl.Table) -> str | None:
     storage, config, _, clock = opened(table)
     return compact_metadata(
-        storage,
-        config,
-        clock,
-        lambda: head(storage, config, clock),
+        OpenTable(storage, config, clock, NO_LOCK),
+        lambda: head(OpenTable(storage, config, clock, NO_LOCK)),
         delta_commits=1,
     )
 
@@ -98,10 +100,16 @@ def pending(table: bl.Table) -> list[Instant]:
 def test_clean_completes_after_the_last_turn_even_if_the_clock_is_behind(table: bl.Table) -> None:
     """The turn may be that of a compaction that did not see the log files of the clean."""
     storage, config, _, clock = opened(table)
-    ahead = shift_instant(clock.next_instant(load_timeline(storage, config)), timedelta(hours=1))
+    ahead = shift_instant(
+        clock.next_instant(load_timeline(opened_table(storage, config))), timedelta(hours=1)
+    )
     assert take_turn(storage, ahead, after=last_turn(storage))
     table.clean(retain_versions=1)
-    done = [i for i in load_timeline(storage, config).completed() if i.action is Action.CLEAN]
+    done = [
+        i
+        for i in load_timeline(opened_table(storage, config)).completed()
+        if i.action is Action.CLEAN
+    ]
     assert len(done) == 1
     assert (done[0].completed_at or "") > ahead
 
@@ -109,9 +117,9 @@ def test_clean_completes_after_the_last_turn_even_if_the_clock_is_behind(table: 
 def test_rollback_withdraws_a_compaction_of_a_living_process(table: bl.Table) -> None:
     storage, config, inner, clock = opened(table)
     newest = metadata_of(table).timeline.newest_time()
-    instant = clock.next_instant(load_timeline(storage, config), after=newest)
+    instant = clock.next_instant(load_timeline(opened_table(storage, config)), after=newest)
     with beating(inner.storage, instant):
-        create_requested(inner.storage, inner.config, instant, Action.COMPACTION, b"plan")
+        create_requested(inner, instant, Action.COMPACTION, b"plan")
         table.rollback(table.timeline()[-1].requested_at)
     assert not pending(table)
     assert listed_files(storage) == stored_files(storage)
@@ -148,10 +156,10 @@ def test_build_is_a_base_file_that_includes_earlier_commits(table: bl.Table) -> 
 def test_statistics_are_built_anew_beside_a_compaction_that_is_withdrawn(table: bl.Table) -> None:
     storage, config, inner, clock = opened(table)
     newest = metadata_of(table).timeline.newest_time()
-    instant = clock.next_instant(load_timeline(storage, config), after=newest)
+    instant = clock.next_instant(load_timeline(opened_table(storage, config)), after=newest)
     with beating(inner.storage, instant):
-        create_requested(inner.storage, inner.config, instant, Action.COMPACTION, b"plan")
+        create_requested(inner, instant, Action.COMPACTION, b"plan")
         table.rebuild_metadata_table(["column_stats"])
     assert not pending(table)
-    withdraw_compactions(storage, config)
+    withdraw_compactions(opened_table(storage, config))
     assert compact(table) is None or not pending(table)

@@ -22,6 +22,8 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline import commit_order
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import SimulatedCrash
@@ -178,13 +180,13 @@ def test_late_helper_of_a_commit_whose_metadata_table_is_gone_finds_it_completed
 ) -> None:
     table = make(new_path())
     storage, config = opened(table)
-    newest = load_timeline(storage, config).completed_commits()[-1]
+    newest = load_timeline(opened_table(storage, config)).completed_commits()[-1]
     outcome = read_outcome(storage, newest.requested_at)
     assert outcome is not None
     assert outcome.publication is not None
     table.drop_metadata_table()
     pending = replace(newest, state=State.INFLIGHT, completed_at=None)
-    assert complete_instant(storage, config, pending, outcome.publication) == newest
+    assert complete_instant(opened_table(storage, config), pending, outcome.publication) == newest
     assert [*storage.list(".hoodie/metadata")] == []
 
 
@@ -224,7 +226,10 @@ def test_record_index_is_built_beside_a_table_and_kept_by_its_writes(
     assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
     assert table.rebuild_metadata_table(["record_index"]) == ("files", "record_index")
     storage, config = opened(table)
-    assert read_index_definitions(storage, config)["record_index"].is_partitioned == partitioned
+    assert (
+        read_index_definitions(opened_table(storage, config))["record_index"].is_partitioned
+        == partitioned
+    )
     assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
 
 
@@ -252,11 +257,11 @@ def test_a_deletion_that_is_recorded_completes_after_the_instants_of_all_turns(
     """Else base files of a compaction would seem to include it, and the files stayed listed."""
     table = BareTable.at(new_path(), metadata_table=True)
     table.take(AHEAD)
-    given = (table.storage, table.config, table.clock, table.timeline())
-    inner = inner_table(table.storage, table.config)
-    before = {*load_timeline(inner.storage, inner.config).completed_commits()}
+    given = (OpenTable(table.storage, table.config, table.clock, NO_LOCK), table.timeline())
+    inner = inner_table(opened_table(table.storage, table.config))
+    before = {*load_timeline(inner).completed_commits()}
     record_deletion(*given, ["x/gone"])
-    made = {*load_timeline(inner.storage, inner.config).completed_commits()} - before
+    made = {*load_timeline(inner).completed_commits()} - before
     assert [one.completed_at is not None and one.completed_at > AHEAD for one in made] == [True]
     record_deletion(*given, [])
-    assert len(load_timeline(inner.storage, inner.config).completed_commits()) == len(before) + 1
+    assert len(load_timeline(inner).completed_commits()) == len(before) + 1

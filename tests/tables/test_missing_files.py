@@ -18,6 +18,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from tests.broken_tables import SCHEMA
 
 TYPES = ("copy_on_write", "merge_on_read")
@@ -77,7 +78,10 @@ def storage_of(table: bl.Table) -> Storage:
 
 
 def instants(table: bl.Table) -> list[InstantTime]:
-    return [i.requested_at for i in load_timeline(storage_of(table), table.config()).instants]
+    return [
+        i.requested_at
+        for i in load_timeline(opened_table(storage_of(table), table.config())).instants
+    ]
 
 
 def delete_version(table: bl.Table, number: int, partition: str = "a") -> str:
@@ -197,7 +201,7 @@ def test_commit_that_was_rolled_back_after_the_pin_is_a_conflict_and_no_missing_
     bare: bl.Table,
 ) -> None:
     storage, config = storage_of(bare), bare.config()
-    pinned = load_snapshot(storage, config)
+    pinned = load_snapshot(opened_table(storage, config))
     bare.rollback(instants(bare)[2])
     with pytest.raises(CommitConflictError, match="rolled back since the table was pinned"):
         pinned.all_slices()

@@ -23,7 +23,8 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.broken_tables import later, newest
 from tests.choices import some
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
@@ -128,7 +129,7 @@ def test_a_restore_that_dies_at_any_step_is_ended_by_the_next_write() -> None:
         return storage
 
     done = FaultyStorage(fresh(), reads_count=False)
-    restore(done, read_table_config(done), then)
+    restore(table_at(done), then)
     deaths = distinct_deaths(done)
     assert any("record_index" in step.path for step in done.trace), "the index is built again"
     restored = {"k0": 1, "k1": 1, "k2": 1, "k3": 1}
@@ -138,7 +139,7 @@ def test_a_restore_that_dies_at_any_step_is_ended_by_the_next_write() -> None:
             storage, [Fault(death.operation, death.moment, Effect.DIE)], reads_count=False
         )
         with suppress(SimulatedCrash, BucketLakeError):
-            restore(faulty, read_table_config(storage), then)
+            restore(opened_table(faulty, read_table_config(storage)), then)
         table = bl.open_table(f"memory://{name}")
         table.upsert(rows(2, 20, at=5))
         changed = {"k2": 5, "k20": 5}

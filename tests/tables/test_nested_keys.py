@@ -13,7 +13,7 @@ from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.index.setting import TableIndex
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from tests.choices import combinations
 from tests.storages import objects_of
 
@@ -214,7 +214,7 @@ def test_statistics_of_inner_fields_that_hudi_lists_are_kept_and_used(table_type
     table = new_table(bl.SimpleBucket(1), table_type, record_key=("header.eid",))
     storage = MemoryStorage("nested-keys")
     listed = IndexDefinition.of_column_stats(("_hoodie_record_key", "header.ts", "header.day"))
-    update_index_definitions(storage, read_table_config(storage), [listed])
+    update_index_definitions(table_at(storage), [listed])
     table.upsert(FIRST)
     table.upsert(rows((1, "a", 9, 10), (7, "b", 7, 17)))
     report = table.explain(where="header.ts > 8")

@@ -36,7 +36,9 @@ from bucketlake.timeline.archive_writer import (
     remove_archived,
 )
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
@@ -122,8 +124,13 @@ def test_every_key_is_found_by_its_bucket(table: bl.Table) -> None:
 def begin_rescale(table: bl.Table, index: bl.PartitionBucket) -> PendingWrite:
     """Do what a rescale does before it writes data, and die."""
     storage, config = LocalStorage(table.path), table.config()
-    timeline, clock = load_timeline(storage, config), InstantClock(config.timeline_timezone)
-    with begin_write(storage, config, timeline, clock, Operation.INSERT_OVERWRITE) as write:
+    timeline, clock = (
+        load_timeline(opened_table(storage, config)),
+        InstantClock(config.timeline_timezone),
+    )
+    with begin_write(
+        OpenTable(storage, config, clock, NO_LOCK), timeline, Operation.INSERT_OVERWRITE
+    ) as write:
         rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
         save_config(storage, rules)
     return write
@@ -132,7 +139,7 @@ def begin_rescale(table: bl.Table, index: bl.PartitionBucket) -> PendingWrite:
 def change_rules(table: bl.Table, index: bl.PartitionBucket) -> str:
     """Change the rules without writing any partition anew."""
     write = begin_rescale(table, index)
-    text = load_snapshot(write.storage, write.config).schema_text
+    text = load_snapshot(opened_table(write.storage, write.config)).schema_text
     commit_write(write, CommitPlan(extra={"schema": text or ""}))
     return write.instant
 
@@ -170,7 +177,7 @@ def test_a_write_counted_by_rules_that_changed_meanwhile_is_refused(
 
     monkeypatch.setattr(PackedRecords, "write", write_slowly)
     storage = LocalStorage(table.path)
-    target = open_target(storage, table.config(), None)
+    target = open_target(opened_table(storage, table.config()), None)
     with pytest.raises(CommitConflictError, match=r"2 buckets.* has 9 ") as caught:
         write_records(target, Operation.UPSERT, ArrowSource(rows(400, 500)))
     assert changed[0] in str(caught.value)
@@ -275,7 +282,7 @@ def test_death_while_a_table_of_hudi_is_taken_up_leaves_no_count_without_its_rul
     batch = bl.open_table(str(path)).to_arrow()
 
     def upsert(storage: FaultyStorage) -> None:
-        target = open_target(storage, read_table_config(storage), index)
+        target = open_target(table_at(storage), index)
         write_records(target, Operation.UPSERT, ArrowSource(batch))
 
     for number, fault in enumerate(crash_points(6)):
@@ -395,10 +402,15 @@ def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
         stats = write(self, *arguments)
         monkeypatch.undo()
         storage, config = LocalStorage(table.path), table.config()
-        timeline, clock = load_timeline(storage, config), InstantClock(config.timeline_timezone)
+        timeline, clock = (
+            load_timeline(opened_table(storage, config)),
+            InstantClock(config.timeline_timezone),
+        )
         gone = {"2023-01-01": tuple(b.file_id for b in table.buckets() if "2023" in b.path)}
-        text = load_snapshot(storage, config).schema_text
-        with begin_write(storage, config, timeline, clock, Operation.INSERT_OVERWRITE) as other:
+        text = load_snapshot(opened_table(storage, config)).schema_text
+        with begin_write(
+            OpenTable(storage, config, clock, NO_LOCK), timeline, Operation.INSERT_OVERWRITE
+        ) as other:
             commit_write(other, CommitPlan(replaced=gone, extra={"schema": text or ""}))
         return stats
 
@@ -414,10 +426,14 @@ def test_old_versions_are_archived_once_the_timeline_has_passed_them(table: bl.T
     instants = [table.rescale(add={f"20{n}": 2}, dry_run=False).instant for n in (30, 31, 32)]
     storage, config = LocalStorage(table.path), table.config()
     # As archival does where cleans took the replaced files: all but the newest two.
-    gone = [i for i in load_timeline(storage, config).completed() if i.requested_at < instants[1]]
-    entries = read_entries(storage, instant_files(storage, config), gone, {})
-    assert append(storage, config, Manifest(), entries) is Appended.DONE
-    remove_archived(storage, config)
+    gone = [
+        i
+        for i in load_timeline(opened_table(storage, config)).completed()
+        if i.requested_at < instants[1]
+    ]
+    entries = read_entries(storage, instant_files(opened_table(storage, config)), gone, {})
+    assert append(opened_table(storage, config), Manifest(), entries) is Appended.DONE
+    remove_archived(opened_table(storage, config))
     table.rescale(add={"2033": 2}, dry_run=False)
     active = sorted(p.name[:17] for p in Path(table.path, CONFIGS_FOLDER).iterdir())
     archived = sorted(p.name[:17] for p in Path(table.path, ARCHIVE_FOLDER).iterdir())

@@ -38,7 +38,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.commit_order import Turn
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
@@ -97,7 +97,7 @@ def groups(table: bl.Table, day: str = "a") -> list[str]:
 def upsert_once(table: bl.Table, batch: pa.Table, operation: Operation = Operation.UPSERT) -> None:
     """Write without a retry after a conflict."""
     storage = open_storage(table.path)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     write_records(target, operation, ArrowSource(batch))
 
 
@@ -138,7 +138,7 @@ def test_conflict_keys_of_a_record_index_are_whole_file_ids(new_path: NewPath) -
     one, two = (FileId(f"00000007-0000-4000-8000-00000000000{n}-0") for n in range(2))
     table = make(new_path())
     storage = open_storage(table.path)
-    layout = open_target(storage, read_table_config(storage), None).layout
+    layout = open_target(table_at(storage), None).layout
     stat = WriteStat(one, "a/x.parquet", "a")
     keys = written_keys(CommitMetadata("UPSERT", {"a": (stat,)}), layout.conflict_key_of_group)
     assert keys == {("a", one)}
@@ -154,7 +154,7 @@ def test_a_commit_names_the_shards_whose_keys_it_changed(new_path: NewPath) -> N
     table.upsert(rows("a1", at=2))
     table.delete(rows("b1").select(["id", "day"]))
     storage = open_storage(table.path)
-    snapshot = open_target(storage, read_table_config(storage), None).snapshot
+    snapshot = open_target(table_at(storage), None).snapshot
     timeline = snapshot.timeline
     found = [
         ChangedShards.of_commit(held, instant.requested_at)
@@ -315,7 +315,7 @@ def _numbers_of(turn: Turn | None) -> tuple[Any, ...]:
 def test_the_index_knows_when_it_was_built_again(new_path: NewPath) -> None:
     table = make(new_path())
     storage = open_storage(table.path)
-    layout = open_target(storage, read_table_config(storage), None).layout
+    layout = open_target(table_at(storage), None).layout
     index = layout.pinned(["a"], creates=True).index  # type: ignore[attr-defined]
     assert index is not None
     table.upsert(rows("a1"))
@@ -406,7 +406,7 @@ def test_a_build_that_begins_while_a_write_opens_its_index_is_a_missing_index(
         return opened(*given)
 
     monkeypatch.setattr(record_layout, "open_metadata_table", open_late)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     with pytest.raises(IndexMissingError, match=r"has none.*rebuild_metadata_table"):
         write_records(target, Operation.UPSERT, ArrowSource(rows("a2")))
 

@@ -26,6 +26,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
@@ -89,9 +91,14 @@ def test_what_a_writer_saves_after_it_was_rolled_back_does_not_count(table: bl.T
 def commit_count(table: bl.Table, counts: dict[str, int]) -> InstantTime:
     """Commit partitions with these counts, as a writer does that runs at the same time."""
     storage, config = storage_of(table), table.config()
-    timeline, clock = load_timeline(storage, config), InstantClock(config.timeline_timezone)
-    schema = load_snapshot(storage, config).schema_text or ""
-    with begin_write(storage, config, timeline, clock, Operation.UPSERT) as write:
+    timeline, clock = (
+        load_timeline(opened_table(storage, config)),
+        InstantClock(config.timeline_timezone),
+    )
+    schema = load_snapshot(opened_table(storage, config)).schema_text or ""
+    with begin_write(
+        OpenTable(storage, config, clock, NO_LOCK), timeline, Operation.UPSERT
+    ) as write:
 
         def save(view: CommitView) -> None:
             record_counts(storage, view.timeline, write.instant, counts)
@@ -199,7 +206,7 @@ def test_writers_that_count_a_new_partition_differently_find_each_other(
 
     monkeypatch.setattr(PackedRecords, "write", write_slowly)
     late = bl.open_table(table.path, index=new)
-    target = open_target(storage_of(table), table.config(), new)
+    target = open_target(opened_table(storage_of(table), table.config()), new)
     with pytest.raises(CommitConflictError, match=r"6 buckets in .*'c', which has 4") as e:
         write_records(target, Operation.UPSERT, ArrowSource(rows("c")))
     assert other[0] in str(e.value)

@@ -29,7 +29,9 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import read_markers
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.arrow_source import ArrowSource
@@ -74,7 +76,7 @@ def planned(table: bl.Table) -> InstantTime:
 
 def upsert_once(table: bl.Table, batch: pa.Table) -> None:
     """Upsert without trying again after a conflict."""
-    target = open_target(storage_of(table), table.config(), None)
+    target = open_target(opened_table(storage_of(table), table.config()), None)
     write_records(target, Operation.UPSERT, ArrowSource(batch, threads=1))
 
 
@@ -110,7 +112,7 @@ def test_a_rollback_of_a_process_that_died_while_a_resize_was_planned_is_ended_f
         monkeypatch.undo()
         faulty = FaultyStorage(storage_of(table), [Fault(5, Moment.AFTER)], reads_count=False)
         with pytest.raises(SimulatedCrash):
-            roll_back(faulty, table.config(), None, undone)
+            roll_back(opened_table(faulty, table.config()), None, undone)
         assert any(i.action is Action.ROLLBACK for i in timeline_of(table).pending())
         return found
 
@@ -179,7 +181,7 @@ def two_plans(table: bl.Table) -> tuple[InstantTime, InstantTime]:
     timeline = timeline_of(table)
     content = storage.read(f".hoodie/timeline/{first}.clustering.requested")
     second = table_clock(storage.root, config.timeline_timezone).next_instant(timeline)
-    create_requested(storage, config, second, Action.CLUSTERING, content)
+    create_requested(opened_table(storage, config), second, Action.CLUSTERING, content)
     return first, second
 
 
@@ -207,9 +209,11 @@ def test_a_resize_that_died_after_its_decision_is_completed_before_a_write_is_pl
                 self.faults = {self.operations + 1: Fault(self.operations + 1, Moment.AFTER)}
             super().put_if_absent(path, data)
 
-    target = open_target(DyingStorage(storage_of(table), reads_count=False), table.config(), None)
+    target = open_target(
+        opened_table(DyingStorage(storage_of(table), reads_count=False), table.config()), None
+    )
     with pytest.raises(SimulatedCrash):
-        service.resize(target.storage, target.config, None, ResizeLimits(), HERE)
+        service.resize(opened_table(target.storage, target.config), None, ResizeLimits(), HERE)
     assert is_pending(table, resize)
     upsert_once(table, rows([1], 1))
     assert not is_pending(table, resize)
@@ -219,11 +223,13 @@ def test_a_resize_that_died_after_its_decision_is_completed_before_a_write_is_pl
 
 def test_a_ring_that_is_saved_after_the_rollback_of_its_commit_is_deleted(table: bl.Table) -> None:
     storage = storage_of(table)
-    layout = open_target(storage, table.config(), None).index.layout()
+    layout = open_target(opened_table(storage, table.config()), None).index.layout()
     assert isinstance(layout, RingLayout)
     clock = table_clock(storage.root, table.config().timeline_timezone)
     with begin_instant(
-        storage, table.config(), timeline_of(table), clock, Action.REPLACE_COMMIT
+        OpenTable(storage, table.config(), clock, NO_LOCK),
+        timeline_of(table),
+        Action.REPLACE_COMMIT,
     ) as (instant, _):
         claim_rollback(storage, instant)
         metadata = replace(layout.state("a").metadata, instant=instant)
@@ -281,7 +287,9 @@ def test_a_plan_that_another_process_withdrew_is_made_again(
     def withdrawn_first(resize: Any, instant: InstantTime, **options: Any) -> None:
         if not withdrawn:
             withdrawn.append(instant)
-            assert withdraw_resize(resize.storage, resize.config, resize.clock, instant)
+            assert withdraw_resize(
+                OpenTable(resize.storage, resize.config, resize.clock, NO_LOCK), instant
+            )
         carry_out(resize, instant, **options)
 
     monkeypatch.setattr(service, "carry_out", withdrawn_first)

@@ -32,6 +32,8 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import is_rolled_back
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
 
@@ -386,17 +388,19 @@ def test_one_that_had_not_begun_is_withdrawn_for_good(table: bl.Table) -> None:
     """Whoever planned it may wake up, and what it depends on may have changed meanwhile."""
     instant = instant_of(table.upsert(rows(range(5), v=1)))
     storage, config = open_storage(table.path), table.config()
-    clock, timeline = InstantClock("UTC"), load_timeline(storage, config)
+    clock, timeline = InstantClock("UTC"), load_timeline(opened_table(storage, config))
     found = timeline.find_completed(instant)
     assert found is not None
     plan = rollback_plan(storage, timeline, found)
     before = data_of(table)
     content = encode_rollback_plan(plan, storage.root)
-    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as (planned, _):
+    with begin_instant(
+        OpenTable(storage, config, clock, NO_LOCK), timeline, Action.ROLLBACK, content
+    ) as (planned, _):
         pass  # It sleeps now, and its heart stands still.
     table.savepoint()
-    assert not load_timeline(storage, config).pending()
-    assert not carry_out_rollback(storage, config, clock, planned, plan)
+    assert not load_timeline(opened_table(storage, config)).pending()
+    assert not carry_out_rollback(OpenTable(storage, config, clock, NO_LOCK), planned, plan)
     assert data_of(table) == before
     table.restore(instant)
     assert data_of(table) == before
@@ -406,7 +410,7 @@ def test_one_that_was_decided_is_carried_on(table: bl.Table) -> None:
     before = data_of(table)
     instant = instant_of(table.upsert(rows(range(5), v=1)))
     storage, config = open_storage(table.path), table.config()
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(opened_table(storage, config))
     found = timeline.find_completed(instant)
     assert found is not None
     plan = rollback_plan(storage, timeline, found)
@@ -420,14 +424,16 @@ def test_one_that_was_decided_is_carried_on(table: bl.Table) -> None:
     faulty = DiesBeforeTheEnd(storage)
     clock, content = InstantClock("UTC"), encode_rollback_plan(plan, storage.root)
     with (
-        begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as (planned, _),
+        begin_instant(
+            OpenTable(storage, config, clock, NO_LOCK), timeline, Action.ROLLBACK, content
+        ) as (planned, _),
         pytest.raises(SimulatedCrash),
     ):
-        carry_out_rollback(faulty, config, clock, planned, plan)
-    assert not withdraw_plan(storage, config, planned, Action.ROLLBACK)
+        carry_out_rollback(OpenTable(faulty, config, clock, NO_LOCK), planned, plan)
+    assert not withdraw_plan(opened_table(storage, config), planned, Action.ROLLBACK)
     table.upsert(rows(range(0)))
     assert data_of(table) == before
-    assert carry_out_rollback(storage, config, clock, planned, plan)
+    assert carry_out_rollback(OpenTable(storage, config, clock, NO_LOCK), planned, plan)
     assert data_of(table) == before
 
 
@@ -438,7 +444,7 @@ def test_a_commit_that_a_slow_process_publishes_again_during_its_rollback_goes(
     before = data_of(table)
     instant = instant_of(table.upsert(rows(range(5), v=1)))
     storage, config = open_storage(table.path), table.config()
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(opened_table(storage, config))
     found = timeline.find_completed(instant)
     assert found is not None
     completed, plan = timeline.path_of(found), rollback_plan(storage, timeline, found)
@@ -451,8 +457,8 @@ def test_a_commit_that_a_slow_process_publishes_again_during_its_rollback_goes(
                 storage.put(completed, content)
             super().delete(path)
 
-    undo(PublishedMeanwhile(storage), config, plan, Action.COMMIT)
-    assert load_timeline(storage, config).find(instant) is None
+    undo(opened_table(PublishedMeanwhile(storage), config), plan, Action.COMMIT)
+    assert load_timeline(opened_table(storage, config)).find(instant) is None
     assert is_rolled_back(storage, instant)
     assert data_of(table) == before
 

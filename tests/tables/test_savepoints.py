@@ -31,6 +31,8 @@ from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.between import InterruptedEngine, InterruptedSource
@@ -291,7 +293,7 @@ def test_a_write_that_is_under_way_during_a_restore_is_refused(place: str, table
     table = create(place, table_type)
     held, then = data_of(table), table.savepoint()
     table.upsert(rows(range(20), 1))
-    target = open_target(storage_of(table), table.config(), INDEX)
+    target = open_target(opened_table(storage_of(table), table.config()), INDEX)
     source = InterruptedSource(rows(range(30), 9), written=lambda: table.restore(then))
     with pytest.raises(CommitConflictError, match="was rolled back meanwhile"):
         write_records(target, Operation.UPSERT, source)
@@ -308,7 +310,7 @@ def test_nothing_is_committed_while_a_restore_is_pending(place: str, table_type:
     plan = RestorePlan(then, ((commits(table)[-1], table.timeline()[-1].action.value),))
 
     source = InterruptedSource(rows(range(9), 2), planned=lambda: put_restore(table, plan))
-    target = open_target(storage, config, INDEX)
+    target = open_target(opened_table(storage, config), INDEX)
     with pytest.raises(CommitConflictError, match="restore 20980101000000000 is under way"):
         write_records(target, Operation.UPSERT, source)
     assert {row["v"] for row in data_of(table)} == {1}
@@ -329,7 +331,11 @@ def test_a_compaction_that_a_restore_overtakes_is_not_completed(place: str) -> N
         put_restore(table, RestorePlan(then, ((planned, "compaction"), (undone, "deltacommit"))))
 
     with pytest.raises(CommitConflictError, match="this restore is under way"):
-        compact(storage_of(table), table.config(), CompactionLimits(), InterruptedEngine(overtaken))
+        compact(
+            opened_table(storage_of(table), table.config()),
+            CompactionLimits(),
+            InterruptedEngine(overtaken),
+        )
     table.upsert(rows(range(2), 0))
     assert data_of(table) == held
     assert {path for path in data_files(table) if path.endswith(".parquet")} == {
@@ -350,7 +356,7 @@ def test_a_restore_that_had_not_begun_is_withdrawn_for_good(place: str) -> None:
     assert not [one for one in table.timeline() if one.action is Action.RESTORE]
     put_restore(table, plan, has_begun=False)  # As who had read it before, and goes on.
     with pytest.raises(CommitConflictError, match="treated this restore as dead"):
-        carry_out_restore(storage, config, InstantClock("UTC"), RESTORE)
+        carry_out_restore(OpenTable(storage, config, InstantClock("UTC"), NO_LOCK), RESTORE)
     table.upsert(rows(range(5, 7), 3))
     assert {row["v"] for row in data_of(table)} == {0, 2, 3}
 
@@ -372,7 +378,7 @@ def test_a_restore_begins_on_the_table_that_it_was_planned_on(place: str, change
     before = data_of(table)
     put_restore(table, plan, has_begun=False)
     with pytest.raises(CommitConflictError, match="after this restore was planned"):
-        begin_restore(storage, config, InstantClock("UTC"), RESTORE)
+        begin_restore(OpenTable(storage, config, InstantClock("UTC"), NO_LOCK), RESTORE)
     assert not [one for one in table.timeline() if one.action is Action.RESTORE]
     assert data_of(table) == before
 
@@ -412,10 +418,12 @@ def left_behind(table: bl.Table) -> tuple[InstantTime, RollbackPlan]:
     then = table.savepoint()
     table.upsert(rows(range(20), 1))
     with pytest.raises(SimulatedCrash):
-        restore(DyingAtItsEnd(storage_of(table)), table.config(), then)
+        restore(opened_table(DyingAtItsEnd(storage_of(table)), table.config()), then)
     [one] = [one for one in table.timeline() if one.action is Action.ROLLBACK]
     assert one.state is State.REQUESTED
-    return one.requested_at, read_rollback_plan(storage_of(table), table.config(), one.requested_at)
+    return one.requested_at, read_rollback_plan(
+        opened_table(storage_of(table), table.config()), one.requested_at
+    )
 
 
 def test_who_slept_over_the_end_of_a_restore_begins_none_of_its_rollbacks(place: str) -> None:
@@ -423,7 +431,9 @@ def test_who_slept_over_the_end_of_a_restore_begins_none_of_its_rollbacks(place:
     instant, plan = left_behind(table)
     table.upsert(rows(range(2), 3))
     storage, config = storage_of(table), table.config()
-    assert not carry_out_rollback(storage, config, InstantClock("UTC"), instant, plan)
+    assert not carry_out_rollback(
+        OpenTable(storage, config, InstantClock("UTC"), NO_LOCK), instant, plan
+    )
     assert not [one for one in table.timeline() if one.action is Action.ROLLBACK]
     assert {row["v"] for row in data_of(table)} == {0, 3}
     assert_sound(table)
@@ -441,7 +451,9 @@ def test_a_rollback_of_a_restore_that_somebody_began_is_ended_with_it(place: str
 
     with pytest.raises(SimulatedCrash):
         carry_out_rollback(
-            Dying(storage_of(table)), table.config(), InstantClock("UTC"), instant, plan
+            OpenTable(Dying(storage_of(table)), table.config(), InstantClock("UTC"), NO_LOCK),
+            instant,
+            plan,
         )
     table.upsert(rows(range(2), 3))
     assert {row["v"] for row in data_of(table)} == {0, 3}
@@ -454,7 +466,7 @@ def test_commits_that_overlap_stay_where_the_savepoint_saw_them(place: str) -> N
     storage, config = storage_of(table), table.config()
 
     def overlapped(days: str, meanwhile: str, then: list[str]) -> None:
-        target = open_target(storage, config, INDEX)
+        target = open_target(opened_table(storage, config), INDEX)
 
         def slow() -> None:
             table.upsert(rows(range(4), 5, meanwhile))
@@ -488,7 +500,7 @@ def test_a_commit_that_is_older_than_the_timeline_and_was_taken_back_misses_no_f
         table.upsert(rows(range(4), 5, "e"))
         saved.append(table.savepoint())
 
-    target = open_target(storage_of(table), table.config(), INDEX)
+    target = open_target(opened_table(storage_of(table), table.config()), INDEX)
     source = InterruptedSource(rows(range(4), 6, "a"), planned=slow)
     write_records(target, Operation.UPSERT, source)
     files = {"a": tuple(p[2:] for p in data_files(table) if p.startswith("a/"))}

@@ -12,6 +12,7 @@ import bucketlake as bl
 from bucketlake.actions import turns
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.read.snapshot import load_snapshot
+from bucketlake.timeline.open_table import opened_table
 from tests.metadata_truth import Facts, facts_of, require_true_statistics, statistics_in
 from tests.tables.test_metadata_upkeep import WAYS, make, opened
 from tests.unit.actions.test_completion import COW, MOR, RINGS, rows
@@ -28,7 +29,9 @@ def make_indexed(path: str, table_type: str, *, later: bool = False) -> bl.Table
 def metadata_of(table: bl.Table) -> MetadataTable:
     storage, config = opened(table)
     assert config.metadata_partitions == PARTITIONS
-    return open_metadata_table(storage, config, load_snapshot(storage, config).timeline)
+    return open_metadata_table(
+        opened_table(storage, config), load_snapshot(opened_table(storage, config)).timeline
+    )
 
 
 def bounds_of_partitions(table: bl.Table) -> Facts:

@@ -21,6 +21,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline import commit_order
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import State
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import ingest
@@ -95,7 +96,9 @@ def test_writers_and_a_rescale_at_once_lose_and_double_nothing(table: bl.Table) 
 
 
 def upsert_once(table: bl.Table, batch: pa.Table) -> None:
-    target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
+    target = open_target(
+        opened_table(storage_of(table), read_table_config(storage_of(table))), None
+    )
     write_records(target, Operation.UPSERT, ArrowSource(batch))
 
 
@@ -117,7 +120,9 @@ def test_a_delete_is_refused_where_a_key_came_meanwhile_that_it_had_not_found(
     """Its commit would say that the key is absent, though it wrote nothing to that bucket."""
     absent, others = rows("new", range(1, 2)), []
     keys = pa.concat_tables([rows("first", range(1)), absent]).select(["id", "day"])
-    target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
+    target = open_target(
+        opened_table(storage_of(table), read_table_config(storage_of(table))), None
+    )
     meanwhile(monkeypatch, lambda: others.append(table.upsert(absent)))
     with pytest.raises(CommitConflictError, match=r"changed bucket .* of partition 'b'") as caught:
         write_records(target, Operation.DELETE, ArrowSource(keys))
@@ -163,7 +168,9 @@ def upsert_between_two_rescales(table: bl.Table, monkeypatch: pytest.MonkeyPatch
         others.append(str(table.upsert(rows("other", range(1, 4, 2))).instant))
         others.append(str(table.rescale({"a": 3}, default=2, dry_run=False).instant))
 
-    target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
+    target = open_target(
+        opened_table(storage_of(table), read_table_config(storage_of(table))), None
+    )
     table.rescale({"a": 3}, default=1, dry_run=False)
     meanwhile(monkeypatch, other)
     write_records(target, Operation.UPSERT, ArrowSource(in_new_partition(range(8))))
@@ -297,7 +304,9 @@ def test_a_column_is_kept_that_is_added_while_a_later_write_of_other_buckets_com
 def test_a_column_is_kept_that_is_added_before_a_write_that_knows_nothing_of_it_commits(
     table: bl.Table, late: str
 ) -> None:
-    target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
+    target = open_target(
+        opened_table(storage_of(table), read_table_config(storage_of(table))), None
+    )
     table.upsert(noted("first", range(0, 10, 2)), merge_schema="add_columns")
     keys = ArrowSource(rows("first", range(1, 3, 2)).select(["id", "day"]))
     write = {

@@ -16,7 +16,8 @@ from bucketlake.model.table_type import Operation
 from bucketlake.read import read_plan, snapshot
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.where import parser
 from bucketlake.where.predicate import Predicate
 from bucketlake.write.arrow_source import ArrowSource
@@ -65,7 +66,7 @@ def test_a_snapshot_parses_its_schema_once_and_does_not_pickle_it(
     table: bl.Table, parsed: list[str]
 ) -> None:
     storage = storage_of(table)
-    pinned = load_snapshot(storage.inner, read_table_config(storage))
+    pinned = load_snapshot(opened_table(storage.inner, read_table_config(storage)))
     before = pickle.dumps(pinned)
     assert [pinned.schema, pinned.schema, pinned.schema_or_none] == [SCHEMA] * 3
     assert len(parsed) == 1
@@ -138,7 +139,7 @@ def test_an_upsert_parses_the_schema_once(table: bl.Table, parsed: list[str]) ->
 def test_an_upsert_lists_the_timeline_when_it_opens_begins_and_commits(table: bl.Table) -> None:
     """The listing of its beginning also tells whether a clean came since it was opened."""
     storage = storage_of(table)
-    target = open_target(storage, read_table_config(storage), bl.SimpleBucket(2))
+    target = open_target(table_at(storage), bl.SimpleBucket(2))
     write_records(target, Operation.UPSERT, ArrowSource(ROWS, threads=1))
     steps = [
         step.operation if step.path == ".hoodie/timeline" else step.path.rpartition(".")[2]
@@ -150,7 +151,7 @@ def test_an_upsert_lists_the_timeline_when_it_opens_begins_and_commits(table: bl
 
 def test_the_commits_of_a_write_are_read_once(table: bl.Table) -> None:
     storage = storage_of(table)
-    target = open_target(storage, read_table_config(storage), bl.SimpleBucket(2))
+    target = open_target(table_at(storage), bl.SimpleBucket(2))
     write_records(target, Operation.UPSERT, ArrowSource(ROWS, threads=1))
     read = [step.path for step in storage.trace if step.operation == "read"]
     commits = [path for path in read if path.endswith(".commit")]

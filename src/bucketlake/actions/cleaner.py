@@ -21,7 +21,6 @@ from bucketlake.actions.pending import decide_plan, put_inflight
 from bucketlake.actions.progress import counted
 from bucketlake.actions.recovery import end_undoing
 from bucketlake.actions.turns import finishing_another, head
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitOutcomeUnknownError, StorageError
 from bucketlake.format.clean_metadata import CleanPlan, decode_clean_plan, encode_clean
 from bucketlake.format.savepoint_metadata import decode_savepoint
@@ -32,9 +31,8 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
-from bucketlake.timeline.locks import TableLock
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.transitions import instant_path
 
@@ -46,9 +44,7 @@ carry out one plan, which is harmless.
 """
 
 
-def end_dead_cleans(
-    storage: Storage, config: TableConfig, clock: InstantClock, lock: TableLock
-) -> None:
+def end_dead_cleans(table: OpenTable) -> None:
     """End the cleans that wrote log files of the metadata table and were never completed.
 
     A clean that is decided is completed. An old one that is not decided is carried out again.
@@ -58,29 +54,26 @@ def end_dead_cleans(
     StorageError
         If storage failed.
     """
-    table = inner_table(storage, config)
-    with_logs = {i.requested_at for i in load_timeline(table.storage, table.config).instants}
+    inner = inner_table(table)
+    with_logs = {i.requested_at for i in load_timeline(inner).instants}
     # Loaded last: a clean is pending in the data table until it is completed in the other.
-    for pending in load_timeline(storage, config).pending_cleans():
+    for pending in load_timeline(table).pending_cleans():
         instant = pending.requested_at
         if instant not in with_logs:
             continue
-        outcome = read_outcome(storage, instant, Action.CLEAN)
-        age_ms = clock.now_ms() - instant_to_ms(instant, config.timeline_timezone)
+        outcome = read_outcome(table.storage, instant, Action.CLEAN)
+        age_ms = table.clock.now_ms() - instant_to_ms(instant, table.config.timeline_timezone)
         with finishing_another():
             if outcome is not None and outcome.publication is not None:
                 inflight = Instant(instant, Action.CLEAN, State.INFLIGHT)
-                complete_instant(storage, config, inflight, outcome.publication)
+                complete_instant(table, inflight, outcome.publication)
             elif outcome is None and age_ms > _DEAD_AFTER_MS:
-                carry_out_clean(storage, config, clock, instant, lock)
+                carry_out_clean(table, instant)
 
 
 def carry_out_clean(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     instant: InstantTime,
-    lock: TableLock,
 ) -> InstantTime:
     """Delete the files of a plan that nobody needs, and complete the clean.
 
@@ -90,29 +83,25 @@ def carry_out_clean(
         If storage failed; the next clean continues this one.
     """
     try:
-        requested = instant_path(config, Instant(instant, Action.CLEAN, State.REQUESTED))
-        plan = decode_clean_plan(storage.read(requested), requested)
-        put_inflight(storage, config, instant, Action.CLEAN)
-        with lock.held(storage) as require_held:
-            timeline, needed = _needed(storage, config, clock, instant, plan)
+        requested = instant_path(table.config, Instant(instant, Action.CLEAN, State.REQUESTED))
+        plan = decode_clean_plan(table.storage.read(requested), requested)
+        put_inflight(table, instant, Action.CLEAN)
+        with table.lock.held(table.storage) as require_held:
+            timeline, needed = _needed(table, instant, plan)
             deleted = _without(plan, needed)
             require_held()
         paths = list(deleted.paths)
         log_progress = counted(f"clean {instant}", len(paths), "files")
-        at_once(storage, storage.delete, paths, log_progress)
-        _forget_replaced(storage, timeline, plan)
+        at_once(table.storage, table.storage.delete, paths, log_progress)
+        _forget_replaced(table.storage, timeline, plan)
 
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
 
-        metadata_commit = prepare_deletion(storage, timeline, instant, deleted.files)
-        outcome = decide_plan(
-            storage, config, clock, instant, Action.CLEAN, metadata, metadata_commit
-        )
+        metadata_commit = prepare_deletion(table.storage, timeline, instant, deleted.files)
+        outcome = decide_plan(table, instant, Action.CLEAN, metadata, metadata_commit)
         assert outcome.publication is not None, outcome
-        complete_instant(
-            storage, config, Instant(instant, Action.CLEAN, State.INFLIGHT), outcome.publication
-        )
+        complete_instant(table, Instant(instant, Action.CLEAN, State.INFLIGHT), outcome.publication)
     except StorageError as error:
         raise CommitOutcomeUnknownError(
             instant, f"storage failed during this clean ({error}); the next clean continues it"
@@ -144,9 +133,7 @@ def planned_files(snapshot: Snapshot) -> set[str]:
 
 
 def _needed(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     instant: InstantTime,
     plan: CleanPlan,
 ) -> tuple[Timeline, set[str]]:
@@ -156,11 +143,11 @@ def _needed(
     the plan on the timeline and treats its files as deleted.
     """
     while True:
-        now = head(storage, config, clock, own=instant)
+        now = head(table, own=instant)
         timeline = now.timeline
-        if end_undoing(storage, config, timeline, clock):
+        if end_undoing(table, timeline):
             continue
-        snapshot = load_snapshot(storage, config, timeline, lists_storage=True)
+        snapshot = load_snapshot(table, timeline, lists_storage=True)
         slices = snapshot.partition_slices(plan.files)
         live = {path for file_slice in slices for path in file_slice.paths}
         needed = live | savepointed_files(snapshot) | planned_files(snapshot)

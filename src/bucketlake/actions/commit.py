@@ -64,12 +64,10 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.read.clean_guard import was_cleaned
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Head, Turn
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import to_inflight
 
 
@@ -79,6 +77,8 @@ class PendingWrite:
 
     Attributes
     ----------
+    table : OpenTable
+        Its lock is held while the write checks for conflicts and publishes.
     instant : InstantTime
         Requested time.
     operation : Operation
@@ -87,23 +87,18 @@ class PendingWrite:
         The timeline that the write was planned with.
     begun : Timeline
         The timeline, loaded after the write was put on it.
-    lock : TableLock
-        Held while the write checks for conflicts and publishes.
     """
 
-    storage: Storage
-    config: TableConfig
-    clock: InstantClock
+    table: OpenTable
     instant: InstantTime
     operation: Operation
     pinned: Timeline
     begun: Timeline
-    lock: TableLock
 
     @property
     def action(self) -> Action:
         """Action on the timeline."""
-        return _action(self.config, self.operation)
+        return _action(self.table.config, self.operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,18 +190,15 @@ def _action(config: TableConfig, operation: Operation) -> Action:
 
 @contextmanager
 def begin_write(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
-    clock: InstantClock,
     operation: Operation,
-    lock: TableLock = NO_LOCK,
 ) -> Iterator[PendingWrite]:
     """Put a write on the timeline as inflight, and renew its heartbeat while the body runs."""
-    action = _action(config, operation)
-    with begin_instant(storage, config, timeline, clock, action) as (instant, begun):
-        to_inflight(storage, config, instant, action)
-        yield PendingWrite(storage, config, clock, instant, operation, timeline, begun, lock)
+    action = _action(table.config, operation)
+    with begin_instant(table, timeline, action) as (instant, begun):
+        to_inflight(table, instant, action)
+        yield PendingWrite(table, instant, operation, timeline, begun)
 
 
 def commit_write(write: PendingWrite, plan: CommitPlan, engine: Engine = HERE) -> InstantTime:
@@ -229,14 +221,13 @@ def commit_write(write: PendingWrite, plan: CommitPlan, engine: Engine = HERE) -
     CommitOutcomeUnknownError
         If storage failed while the outcome was claimed or the commit was published.
     """
-    with write.lock.held(write.storage) as require_held:
+    with write.table.lock.held(write.table.storage) as require_held:
         checked = _take_turn(write, plan)
         # Made between the turn and the decision: no resize can complete meanwhile.
-        make_log_copies(write.storage, write.instant, checked.copies)
+        make_log_copies(write.table.storage, write.instant, checked.copies)
         prepared = checked.prepared
         completed_at = publish(
             checked.head,
-            write.config,
             Instant(write.instant, write.action, State.INFLIGHT),
             checked.content,
             None if prepared is None else prepared.content,
@@ -262,9 +253,9 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
 
     Checks come before the turn, because other writers wait between a turn and its decision.
     """
-    storage, config, instant = write.storage, write.config, write.instant
+    table, instant = write.table, write.instant
     while True:
-        now = head(storage, config, write.clock, own=instant)
+        now = head(table, own=instant)
         timeline = now.timeline
         timeline.recall(write.pinned)
         view = _checked(write, plan, now)
@@ -273,11 +264,17 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
             check(view)
         for save in plan.saves:
             save(view)
-        copies = log_copies(storage, timeline, instant, plan.stats)
+        copies = log_copies(table.storage, timeline, instant, plan.stats)
         commit = _metadata(view, plan, copies)
         sources = {copy.stat.path: copy.source for copy in copies}
         prepared = prepare_commit(
-            storage, config, timeline, instant, commit, now.turn, plan.index_files, sources
+            table,
+            timeline,
+            instant,
+            commit,
+            now.turn,
+            plan.index_files,
+            sources,
         )
         content = encode_commit_metadata(commit)
         if now.take(instant):
@@ -290,11 +287,11 @@ def _checked(write: PendingWrite, plan: CommitPlan, now: Head) -> CommitView:
     _require_inflight(write, timeline)
     # A rollback or restore takes a turn after its plan: this check sees it, or our turn fails.
     require_no_undoing(write.instant, timeline)
-    require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
-    since = commits_since(write.storage, write.config, write.pinned, timeline)
+    require_kept(write.table, write.instant, write.pinned, timeline)
+    since = commits_since(write.table, write.pinned, timeline)
     require_not_converted(write.instant, since)
     cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
-        write.storage, write.config, write.pinned, timeline
+        write.table, write.pinned, timeline
     )
     others = [(instant, commit) for instant, commit in since if instant not in plan.served]
     touched = {*plan.touched, *plan.looked_at, *_taken_over(plan, timeline)}
@@ -313,7 +310,7 @@ def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile])
     write = view.write
     extra = {
         **plan.extra,
-        **carried_on(write.storage, write.config, view.timeline, write.instant, plan.batch),
+        **carried_on(write.table, view.timeline, write.instant, plan.batch),
         **looked_at_metadata(plan.looked_at - plan.touched),
     }
     stats = [*plan.stats, *(copy.stat for copy in copies)]
@@ -325,14 +322,13 @@ def _serve_metadata_table(write: PendingWrite, timeline: Timeline, engine: Engin
 
     ``timeline`` is that of the table right before the commit.
     """
-    storage, config, clock = write.storage, write.config, write.clock
-
+    table = write.table
     try:
         if timeline.pending_cleans():
-            end_dead_cleans(storage, config, clock, write.lock)
-        look = partial(head, storage, config, clock)
-        compact_metadata(storage, config, clock, look, lock=write.lock, engine=engine)
-        clean_metadata(storage, config, clock, lock=write.lock)
+            end_dead_cleans(table)
+        look = partial(head, table)
+        compact_metadata(table, look, engine=engine)
+        clean_metadata(table)
     except BucketLakeError as error:
         warnings.warn(
             f"the commit {write.instant} is completed, but a compaction or clean of the metadata "
@@ -355,8 +351,8 @@ def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, Sequence[Wr
         if not all(stat.opens_group for stat in stats):
             continue  # The commit that opened the file group marked the partition.
         path = partition_marker_path(partition)
-        if write.storage.stat(path) is None:
+        if write.table.storage.stat(path) is None:
             with suppress(AlreadyExistsError):  # Keep an existing marker.
-                write.storage.put_if_absent(
+                write.table.storage.put_if_absent(
                     path, render_partition_metadata(write.instant, partition)
                 )

@@ -7,19 +7,16 @@ everything that must exist before an instant is visible belongs into :func:`comp
 
 from __future__ import annotations
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
 from bucketlake.metadata.changes import publish_change
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import publish_completed
 
 
-def complete_instant(
-    storage: Storage, config: TableConfig, pending: Instant, publication: Publication
-) -> Instant:
+def complete_instant(table: OpenTable, pending: Instant, publication: Publication) -> Instant:
     """Complete an instant, first in the metadata table; it is visible from then on.
 
     Any process may complete an instant again: the publication fixes the name and the bytes of the
@@ -27,8 +24,7 @@ def complete_instant(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     pending : Instant
         The pending instant. The action of a table service changes when it is completed.
     publication : Publication
@@ -52,8 +48,8 @@ def complete_instant(
     """
     try:
         if publication.metadata_commit is not None:
-            _complete_metadata(storage, config, pending, publication)
-        return publish_completed(storage, config, pending, publication)
+            _complete_metadata(table, pending, publication)
+        return publish_completed(table, pending, publication)
     except StorageError as error:
         if publication.action is Action.SAVEPOINT:
             raise
@@ -64,9 +60,7 @@ def complete_instant(
         ) from error
 
 
-def _complete_metadata(
-    storage: Storage, config: TableConfig, pending: Instant, publication: Publication
-) -> None:
+def _complete_metadata(table: OpenTable, pending: Instant, publication: Publication) -> None:
     """Complete the delta commit of the metadata table, unless that was turned off since.
 
     Whoever turns it off first completes the instants that are decided.
@@ -74,8 +68,8 @@ def _complete_metadata(
     at, completed_at = pending.requested_at, publication.completed_at
     try:
         assert publication.metadata_commit is not None
-        publish_change(storage, config, at, completed_at, publication.metadata_commit)
+        publish_change(table, at, completed_at, publication.metadata_commit)
     except CommitConflictError:
-        found = [i for i in load_timeline(storage, config).pending() if i.requested_at == at]
+        found = [i for i in load_timeline(table).pending() if i.requested_at == at]
         if any(instant.action is pending.action for instant in found):
             raise

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, ObjectNotFoundError
 from bucketlake.index.conflict_keys import (
     ConflictKey,
@@ -24,7 +23,6 @@ from bucketlake.index.conflict_keys import (
 from bucketlake.index.kind_versions import is_conversion
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import (
     archived_commit,
@@ -32,6 +30,7 @@ from bucketlake.timeline.archive_reader import (
     read_archive,
 )
 from bucketlake.timeline.instant import UNDOING, Action
+from bucketlake.timeline.open_table import OpenTable
 
 _ATTEMPTS = 4
 _Result = TypeVar("_Result")
@@ -56,17 +55,17 @@ def retried(write: Callable[[], _Result]) -> _Result:
     return write()
 
 
-def commits_since(
-    storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline
-) -> Commits:
+def commits_since(table: OpenTable, pinned: Timeline, newest: Timeline) -> Commits:
     """Return the commits of ``newest`` that ``pinned`` lacks, also those archived since."""
     known = {instant.requested_at for instant in pinned.completed_commits()}
     since = [found for found in newest.completed_commits() if found.requested_at not in known]
-    commits = [(made.requested_at, commit) for made, commit in newest.read_commits(storage, since)]
+    commits = [
+        (made.requested_at, commit) for made, commit in newest.read_commits(table.storage, since)
+    ]
     if newest.start != pinned.start:
         known.update(instant for instant, _ in commits)
         # Older entries are not needed: what was archived before, was completed before.
-        for entry in read_archive(storage, config, since=pinned.start or "", until=newest.start):
+        for entry in read_archive(table, since=pinned.start or "", until=newest.start):
             commit = archived_commit(entry)
             if commit is not None and entry.requested_at not in known:
                 commits.append((entry.requested_at, commit))
@@ -74,29 +73,26 @@ def commits_since(
 
 
 def require_kept(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     instant: InstantTime,
     pinned: Timeline,
     newest: Timeline,
 ) -> None:
     """Raise CommitConflictError if a commit that the write was planned on was rolled back."""
-    missing = rolled_back(storage, config, pinned, newest)
+    missing = rolled_back(table, pinned, newest)
     if missing:
         raise CommitConflictError(
             instant, f"instant {min(missing)} was rolled back meanwhile; retry the write"
         )
 
 
-def rolled_back(
-    storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline
-) -> set[InstantTime]:
+def rolled_back(table: OpenTable, pinned: Timeline, newest: Timeline) -> set[InstantTime]:
     """Return the commits of ``pinned`` that are neither in ``newest`` nor in the archive."""
     held = {instant.requested_at for instant in newest.completed_commits()}
     missing = {instant.requested_at for instant in pinned.completed_commits()} - held
     if missing:
         first, last = min(missing), max(missing)
-        missing -= archived_completion_times(storage, config, since=first, until=last).keys()
+        missing -= archived_completion_times(table, since=first, until=last).keys()
     return missing
 
 

@@ -50,8 +50,8 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Head, Turn, last_turn
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config
 
 _MAINTAINED = frozenset(MetadataPartition)
@@ -75,8 +75,7 @@ class PreparedCommit:
 
 
 def prepare_commit(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     instant: InstantTime,
     commit: CommitMetadata,
@@ -89,8 +88,7 @@ def prepare_commit(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     timeline : Timeline
         The newest timeline.
     instant : InstantTime
@@ -111,17 +109,22 @@ def prepare_commit(
     PreparedCommit or None
         None if the table has no metadata table.
     """
-    if not (config.written_metadata_partitions or (turn is not None and turn.metadata_changed)):
+    if not (
+        table.config.written_metadata_partitions or (turn is not None and turn.metadata_changed)
+    ):
         return None
     keeps_index = commit.compacted or index_files is not None
-    maintained = _maintained(storage, () if keeps_index else (MetadataPartition.RECORD_INDEX,))
+    maintained = _maintained(
+        table.storage, () if keeps_index else (MetadataPartition.RECORD_INDEX,)
+    )
     if maintained is None:
         return None
-    statistics = _statistics(storage, maintained, commit, copies)
+    kept = table.with_config(maintained)
+    statistics = _statistics(kept, commit, copies)
     if MetadataPartition.RECORD_INDEX not in maintained.written_metadata_partitions:
         index_files = None  # Another process took the index off.
     change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
-    metadata = open_metadata_table(storage, maintained, timeline)
+    metadata = open_metadata_table(kept, timeline)
     content = write_change(
         metadata, instant, change, inflight=maintained.metadata_partitions_inflight
     )
@@ -154,10 +157,11 @@ def prepare_deletion(
     maintained = _maintained(storage, cannot)
     if maintained is None:
         return None
+    kept = opened_table(storage, maintained)
     has_statistics = STATISTICS & {*maintained.metadata_partitions}
-    columns = columns_with_statistics(storage, maintained) if has_statistics else ()
+    columns = columns_with_statistics(kept) if has_statistics else ()
     change = MetadataChange.of_deletion(deleted, columns=columns)
-    metadata = open_metadata_table(storage, maintained, timeline)
+    metadata = open_metadata_table(kept, timeline)
     return write_change(metadata, instant, change, inflight=maintained.metadata_partitions_inflight)
 
 
@@ -189,8 +193,9 @@ def prepare_undoing(
     maintained = _maintained(storage, ())
     if maintained is None:
         return None
-    withdraw_compactions(storage, maintained)
-    metadata = open_metadata_table(storage, maintained, timeline)
+    kept = opened_table(storage, maintained)
+    withdraw_compactions(kept)
+    metadata = open_metadata_table(kept, timeline)
     is_compacted = any(metadata.may_include(plan.instant) for plan in undone)
     deleted: dict[str, list[str]] = defaultdict(list)
     for plan in undone:
@@ -210,9 +215,7 @@ def _stays_needed(storage: Storage, timeline: Timeline, undone: Collection[Insta
 
 
 def record_deletion(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     timeline: Timeline,
     paths: Sequence[str],
 ) -> None:
@@ -226,33 +229,33 @@ def record_deletion(
     for path in paths:
         partition, _, name = path.rpartition("/")
         deleted[partition].append(name)
-    instant = clock.next_instant(timeline)
-    content = prepare_deletion(storage, timeline, instant, deleted) if deleted else None
+    instant = table.clock.next_instant(timeline)
+    content = prepare_deletion(table.storage, timeline, instant, deleted) if deleted else None
     if content is not None:
         # A compaction of the metadata table takes a turn, and is on no timeline that is read here.
-        completed_at = Head(storage, clock, last_turn(storage), timeline).next_instant()
-        publish_change(storage, config, instant, completed_at, content)
+        completed_at = Head(table, last_turn(table.storage), timeline).next_instant()
+        publish_change(table, instant, completed_at, content)
 
 
-def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+def take_back_metadata(table: OpenTable, instant: InstantTime) -> None:
     """Delete what an undone instant wrote to the metadata table; its data files go after that."""
-    if storage.stat(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}") is not None:
-        undo_change(storage, config, instant)
+    if table.storage.stat(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}") is not None:
+        undo_change(table, instant)
 
 
 def _statistics(
-    storage: Storage, config: TableConfig, commit: CommitMetadata, copies: Mapping[str, str]
+    table: OpenTable, commit: CommitMetadata, copies: Mapping[str, str]
 ) -> dict[str, list[NamedStatistics]]:
     """Return the statistics of the files of a commit, by partition path.
 
     A task that began before the metadata table had statistics sent none; then files are read.
     """
-    if not config.written_metadata_partitions & STATISTICS:
+    if not table.config.written_metadata_partitions & STATISTICS:
         return {}
     stats = commit.stats
     if any(stat.statistics is None for stat in stats) and commit.schema_json is not None:
-        columns = indexed_columns(storage, config, arrow_from_avro(commit.schema_json))
-        stats = with_statistics(storage, stats, columns, copies)
+        columns = indexed_columns(table, arrow_from_avro(commit.schema_json))
+        stats = with_statistics(table.storage, stats, columns, copies)
     return statistics_by_partition(stats)
 
 

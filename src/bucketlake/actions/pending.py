@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from bucketlake.actions.metadata_upkeep import take_back_metadata
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Head, last_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import (
     Outcome,
     OutcomeKind,
@@ -32,28 +30,24 @@ from bucketlake.timeline.transitions import create_requested, instant_path, remo
 
 
 def put_plan(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
-    clock: InstantClock,
     action: Action,
     content: bytes,
 ) -> InstantTime:
     """Put a plan that any writer may begin on the timeline; return its instant."""
     while True:
-        instant = clock.next_instant(timeline)
+        instant = table.clock.next_instant(timeline)
         with suppress(AlreadyExistsError):  # Another writer has this time.
-            create_requested(storage, config, instant, action, content)
+            create_requested(table, instant, action, content)
             return instant
-        timeline = load_timeline(storage, config)
+        timeline = load_timeline(table)
 
 
 @contextmanager
 def begin_instant(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
-    clock: InstantClock,
     action: Action,
     content: bytes = b"",
 ) -> Iterator[tuple[InstantTime, Timeline]]:
@@ -67,41 +61,37 @@ def begin_instant(
         The timeline, loaded after the instant was put.
     """
     while True:
-        instant = clock.next_instant(timeline)
+        instant = table.clock.next_instant(timeline)
         with ExitStack() as stack:
             try:
-                stack.enter_context(beating(storage, instant))
-                timeline = create_requested(storage, config, instant, action, content)
+                stack.enter_context(beating(table.storage, instant))
+                timeline = create_requested(table, instant, action, content)
             except AlreadyExistsError:  # Another writer has this time, or was faster.
-                timeline = load_timeline(storage, config)
+                timeline = load_timeline(table)
                 continue
             yield instant, timeline
             return
 
 
-def withdraw_plan(
-    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
-) -> bool:
+def withdraw_plan(table: OpenTable, instant: InstantTime, action: Action) -> bool:
     """Withdraw a plan from the timeline; return False if another writer decided to execute it."""
-    if claim_rollback(storage, instant, action).kind is OutcomeKind.COMMIT:
+    if claim_rollback(table.storage, instant, action).kind is OutcomeKind.COMMIT:
         return False
-    take_back_metadata(storage, config, instant)
-    remove_pending(storage, config, instant, action)
+    take_back_metadata(table, instant)
+    remove_pending(table, instant, action)
     return True
 
 
-def put_inflight(
-    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
-) -> None:
+def put_inflight(table: OpenTable, instant: InstantTime, action: Action) -> None:
     """Mark an instant as inflight; several writers may do so at once."""
     with suppress(AlreadyExistsError):
-        storage.put_if_absent(instant_path(config, Instant(instant, action, State.INFLIGHT)), b"")
+        table.storage.put_if_absent(
+            instant_path(table.config, Instant(instant, action, State.INFLIGHT)), b""
+        )
 
 
 def decide_plan(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     instant: InstantTime,
     action: Action,
     metadata: Callable[[int], bytes],
@@ -113,9 +103,9 @@ def decide_plan(
     metadata table (``actions/metadata_upkeep.py``).
     """
     # A compaction of the metadata table takes a turn, and waits for earlier completions only.
-    turn = None if metadata_commit is None else last_turn(storage)
-    completed_at = Head(storage, clock, turn, load_timeline(storage, config)).next_instant()
-    zone = config.timeline_timezone
+    turn = None if metadata_commit is None else last_turn(table.storage)
+    completed_at = Head(table, turn, load_timeline(table)).next_instant()
+    zone = table.config.timeline_timezone
     duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
     publication = Publication(completed_at, action, metadata(duration_ms), metadata_commit)
-    return claim_commit(storage, instant, publication)
+    return claim_commit(table.storage, instant, publication)

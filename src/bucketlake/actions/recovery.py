@@ -27,7 +27,6 @@ from bucketlake.actions.restore import carry_out_restore
 from bucketlake.actions.rollback import carry_on_rollback, delete_files, take_back
 from bucketlake.actions.turns import finishing_another
 from bucketlake.config.paths_of_table import MARKER_FOLDER
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.base import Storage
@@ -36,8 +35,9 @@ from bucketlake.timeline.archive_reader import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import EXPIRES_AFTER_MS, delete_heartbeat, is_alive
 from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State
-from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.locks import Check
 from bucketlake.timeline.markers import delete_markers
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import (
     claim_rollback,
     delete_outcome,
@@ -53,76 +53,68 @@ _TASKS_END_MS = 5 * EXPIRES_AFTER_MS
 
 
 def settle_failed_writes(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
-    clock: InstantClock,
-    lock: TableLock = NO_LOCK,
 ) -> Timeline:
     """Finish or roll back every pending write of a dead writer; delete files of late tasks.
 
     Parameters
     ----------
-    storage, config, timeline
+    table, timeline
         The table, and its timeline, just loaded.
-    clock : InstantClock
-        Source of new times.
-    lock : TableLock
-        Held while something is settled; not used if no write has failed.
 
     Returns
     -------
     Timeline
         The given timeline if nothing was pending, else the timeline afterwards.
     """
-    restores = _restores(storage, timeline, clock)
+    restores = _restores(table.storage, timeline, table.clock)
     if not restores:  # A restore may undo pending actions of another program.
-        _require_harmless(timeline, storage)
+        _require_harmless(timeline, table.storage)
     left = (_rollbacks, _failed, _withdrawn, _ended_resizes)
-    if restores or any(find(storage, timeline, clock) for find in left):
-        with lock.held(storage) as require_held, finishing_another():
-            timeline = _settle_all(storage, config, clock, require_held)
-    _sweep(storage, config, clock)
+    if restores or any(find(table.storage, timeline, table.clock) for find in left):
+        with table.lock.held(table.storage) as require_held, finishing_another():
+            timeline = _settle_all(table, require_held)
+    _sweep(table)
     return timeline
 
 
 def end_undoing(
-    storage: Storage, config: TableConfig, timeline: Timeline, clock: InstantClock
+    table: OpenTable,
+    timeline: Timeline,
 ) -> bool:
     """Finish the rollbacks and restores of a timeline, or wait; return False if there are none."""
     if not any(pending.action in UNDOING for pending in timeline.pending()):
         return False
-    settle_failed_writes(storage, config, timeline, clock)
+    settle_failed_writes(table.without_lock(), timeline)  # The caller holds it, or needs none.
     time.sleep(_LOOK_SECONDS)  # A living process may be executing one of them.
     return True
 
 
-def _settle_all(
-    storage: Storage, config: TableConfig, clock: InstantClock, require_held: Check
-) -> Timeline:
-    for restore in _restores(storage, load_timeline(storage, config), clock):
+def _settle_all(table: OpenTable, require_held: Check) -> Timeline:
+    for restore in _restores(table.storage, load_timeline(table), table.clock):
         has_begun = restore.state is State.INFLIGHT or not withdraw_plan(
-            storage, config, restore.requested_at, restore.action
+            table, restore.requested_at, restore.action
         )
         require_held()
         if has_begun:
-            carry_out_restore(storage, config, clock, restore.requested_at)
-    timeline = load_timeline(storage, config)
-    _require_harmless(timeline, storage)
-    for rollback in _rollbacks(storage, timeline, clock):
+            carry_out_restore(table, restore.requested_at)
+    timeline = load_timeline(table)
+    _require_harmless(timeline, table.storage)
+    for rollback in _rollbacks(table.storage, timeline, table.clock):
         require_held()
-        carry_on_rollback(storage, config, clock, rollback)
-    timeline = load_timeline(storage, config)  # Instants that they undid looked pending before.
-    for instant in _failed(storage, timeline, clock):
+        carry_on_rollback(table, rollback)
+    timeline = load_timeline(table)  # Instants that they undid looked pending before.
+    for instant in _failed(table.storage, timeline, table.clock):
         require_held()
-        settle(storage, config, instant.requested_at, instant.action)
-    for instant in _withdrawn(storage, timeline, clock):
+        settle(table, instant.requested_at, instant.action)
+    for instant in _withdrawn(table.storage, timeline, table.clock):
         require_held()
-        take_back(storage, config, instant.requested_at, instant.action)
-    for resize in _ended_resizes(storage, timeline, clock):
+        take_back(table, instant.requested_at, instant.action)
+    for resize in _ended_resizes(table.storage, timeline, table.clock):
         require_held()
-        _end_resize(storage, config, clock, resize)
-    return load_timeline(storage, config)
+        _end_resize(table, resize)
+    return load_timeline(table)
 
 
 def _restores(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
@@ -175,16 +167,14 @@ def _ended_resizes(storage: Storage, timeline: Timeline, clock: InstantClock) ->
     return ended
 
 
-def _end_resize(
-    storage: Storage, config: TableConfig, clock: InstantClock, resize: Instant
-) -> None:
+def _end_resize(table: OpenTable, resize: Instant) -> None:
     """Withdraw a resize, or complete it if that was decided before its process died."""
-    if withdraw_resize(storage, config, clock, resize.requested_at):
+    if withdraw_resize(table, resize.requested_at):
         return
-    outcome = read_outcome(storage, resize.requested_at)
+    outcome = read_outcome(table.storage, resize.requested_at)
     if outcome is not None and outcome.publication is not None:
         inflight = Instant(resize.requested_at, resize.action, State.INFLIGHT)
-        complete_instant(storage, config, inflight, outcome.publication)
+        complete_instant(table, inflight, outcome.publication)
 
 
 def _dead(
@@ -197,68 +187,69 @@ def _dead(
     ]
 
 
-def settle(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:
+def settle(table: OpenTable, instant: InstantTime, action: Action) -> None:
     """Roll one pending write back, or finish it if its commit is already decided."""
-    outcome = claim_rollback(storage, instant)
+    outcome = claim_rollback(table.storage, instant)
     if outcome.publication is not None:
         inflight = Instant(instant, action, State.INFLIGHT)
-        complete_instant(storage, config, inflight, outcome.publication)
-        if storage.stat(instant_path(config, inflight)) is None:
+        complete_instant(table, inflight, outcome.publication)
+        if table.storage.stat(instant_path(table.config, inflight)) is None:
             # Another action with this time was committed; the writer of this instant died.
-            remove_pending(storage, config, instant, action)
-        delete_markers(storage, instant)
-        delete_heartbeat(storage, instant)
+            remove_pending(table, instant, action)
+        delete_markers(table.storage, instant)
+        delete_heartbeat(table.storage, instant)
     # A Hudi writer, which does not know outcomes, may have completed it meanwhile.
-    elif load_timeline(storage, config).find_completed(instant) is None:
-        if instant in archived_completion_times(storage, config, since=instant, until=instant):
-            delete_outcome(storage, instant)  # It was committed and archived meanwhile.
+    elif load_timeline(table).find_completed(instant) is None:
+        if instant in archived_completion_times(table, since=instant, until=instant):
+            delete_outcome(table.storage, instant)  # It was committed and archived meanwhile.
         else:
-            take_back(storage, config, instant, action)
+            take_back(table, instant, action)
 
 
-def _sweep(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
+def _sweep(table: OpenTable) -> None:
     """Delete markers of completed writes; after a grace period, files of rolled-back ones too.
 
     A task that slept during the rollback may put its file after it and then die.
     """
-    instants = [InstantTime(f.rpartition("/")[2]) for f in storage.list_folders(MARKER_FOLDER)]
+    instants = [
+        InstantTime(f.rpartition("/")[2]) for f in table.storage.list_folders(MARKER_FOLDER)
+    ]
     if not instants:
         return
     # Loaded after the markers, because a live write is on the timeline before it has markers.
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(table)
     pending = {i.requested_at for i in timeline.pending()}
     completed = {i.requested_at for i in timeline.completed()}
     for instant in instants:
         if instant in completed:
-            delete_markers(storage, instant)
+            delete_markers(table.storage, instant)
         elif instant not in pending:
-            decided = storage.stat(outcome_path(instant))
-            if decided is not None and clock.now_ms() - decided.modified_at_ms < _TASKS_END_MS:
+            decided = table.storage.stat(outcome_path(instant))
+            if (
+                decided is not None
+                and table.clock.now_ms() - decided.modified_at_ms < _TASKS_END_MS
+            ):
                 continue
-            if _was_rolled_back(storage, config, timeline, instant):
-                delete_files(storage, instant)
-                delete_markers(storage, instant)
-            elif _is_archived(storage, config, instant):
-                delete_markers(storage, instant)
+            if _was_rolled_back(table, timeline, instant):
+                delete_files(table.storage, instant)
+                delete_markers(table.storage, instant)
+            elif _is_archived(table, instant):
+                delete_markers(table.storage, instant)
 
 
-def _was_rolled_back(
-    storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime
-) -> bool:
-    if is_rolled_back(storage, instant):
+def _was_rolled_back(table: OpenTable, timeline: Timeline, instant: InstantTime) -> bool:
+    if is_rolled_back(table.storage, instant):
         return True
     # Hudi writes no outcomes: an instant that it rolled back is in neither timeline.
     # For an instant older than the timeline this is uncertain, so it is left alone.
     return (
-        timeline.start is not None
-        and instant > timeline.start
-        and not _is_archived(storage, config, instant)
+        timeline.start is not None and instant > timeline.start and not _is_archived(table, instant)
     )
 
 
-def _is_archived(storage: Storage, config: TableConfig, instant: InstantTime) -> bool:
+def _is_archived(table: OpenTable, instant: InstantTime) -> bool:
     """Return whether an instant completed and left the active timeline."""
-    return instant in archived_completion_times(storage, config, since=instant, until=instant)
+    return instant in archived_completion_times(table, since=instant, until=instant)
 
 
 def _require_harmless(timeline: Timeline, storage: Storage) -> None:

@@ -25,15 +25,13 @@ from bucketlake.actions.rollback import (
     undo,
 )
 from bucketlake.actions.turns import head
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.restore_metadata import RestorePlan, decode_restore_plan, encode_restore
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
 
 _SERVICES = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
@@ -61,9 +59,7 @@ def later_instants(timeline: Timeline, savepoint: Instant) -> list[Instant]:
     return planned + undone
 
 
-def begin_restore(
-    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime
-) -> None:
+def begin_restore(table: OpenTable, instant: InstantTime) -> None:
     """Take a turn for a requested restore of this process.
 
     Raises
@@ -71,12 +67,12 @@ def begin_restore(
     CommitConflictError
         If its plan no longer fits the table; then the plan is removed from the timeline.
     """
-    plan = _read_plan(storage, config, instant)
+    plan = _read_plan(table, instant)
     while True:
-        now = head(storage, config, clock, own=instant)
+        now = head(table, own=instant)
         problem = _misfit(now.timeline, plan)
         if problem is not None:
-            withdraw_plan(storage, config, instant, Action.RESTORE)
+            withdraw_plan(table, instant, Action.RESTORE)
             raise CommitConflictError(
                 instant, f"{problem} after this restore was planned; the restore is given up"
             )
@@ -84,9 +80,7 @@ def begin_restore(
             return
 
 
-def carry_out_restore(
-    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime
-) -> None:
+def carry_out_restore(table: OpenTable, instant: InstantTime) -> None:
     """Undo the instants of a pending restore's plan, and complete the restore.
 
     Raises
@@ -94,25 +88,23 @@ def carry_out_restore(
     CommitConflictError
         If another writer treated this one as dead and withdrew the restore.
     """
-    plan = _read_plan(storage, config, instant)
-    rollbacks = _rollbacks(storage, config, plan)
+    plan = _read_plan(table, instant)
+    rollbacks = _rollbacks(table, plan)
 
     def metadata(duration_ms: int) -> bytes:
         return encode_restore(
-            plan, rollbacks, storage.root, started_at=instant, duration_ms=duration_ms
+            plan, rollbacks, table.storage.root, started_at=instant, duration_ms=duration_ms
         )
 
-    timeline = load_timeline(storage, config)
-    metadata_commit = prepare_undoing(storage, timeline, instant, [*rollbacks.values()])
-    outcome = decide_plan(
-        storage, config, clock, instant, Action.RESTORE, metadata, metadata_commit
-    )
+    timeline = load_timeline(table)
+    metadata_commit = prepare_undoing(table.storage, timeline, instant, [*rollbacks.values()])
+    outcome = decide_plan(table, instant, Action.RESTORE, metadata, metadata_commit)
     if outcome.publication is None:
         raise CommitConflictError(
             instant, "another writer treated this restore as dead before it began; restore again"
         )
-    put_inflight(storage, config, instant, Action.RESTORE)
-    pending = _pending_rollbacks(storage, config, rollbacks)
+    put_inflight(table, instant, Action.RESTORE)
+    pending = _pending_rollbacks(table, rollbacks)
     begun = {rollback.instant for rollback in pending.values()}
     actions = {action.value: action for action in Action}
     log_progress = counted(f"restore {instant}", len(plan.undone), "instants")
@@ -120,17 +112,17 @@ def carry_out_restore(
         log_progress(done)
         if undone not in rollbacks:
             continue  # It was undone before.
-        timeline = load_timeline(storage, config)
+        timeline = load_timeline(table)
         if undone not in begun and timeline.find(undone) is not None:
-            content = encode_rollback_plan(rollbacks[undone], storage.root)
-            put_plan(storage, config, timeline, clock, Action.ROLLBACK, content)
-        undo(storage, config, rollbacks[undone], _begun_as(storage, config, undone, actions[name]))
+            content = encode_rollback_plan(rollbacks[undone], table.storage.root)
+            put_plan(table, timeline, Action.ROLLBACK, content)
+        undo(table, rollbacks[undone], _begun_as(table, undone, actions[name]))
     inflight = Instant(instant, Action.RESTORE, State.INFLIGHT)
-    complete_instant(storage, config, inflight, outcome.publication)
-    for rollback, own_plan in _pending_rollbacks(storage, config, rollbacks).items():
-        if not withdraw_plan(storage, config, rollback, Action.ROLLBACK):
+    complete_instant(table, inflight, outcome.publication)
+    for rollback, own_plan in _pending_rollbacks(table, rollbacks).items():
+        if not withdraw_plan(table, rollback, Action.ROLLBACK):
             # Another writer treated the rollback as left behind and has begun it.
-            carry_out_rollback(storage, config, clock, rollback, own_plan)
+            carry_out_rollback(table, rollback, own_plan)
 
 
 def require_newest_savepoint(timeline: Timeline, savepoint: Instant) -> None:
@@ -148,9 +140,9 @@ def _later_savepoint(timeline: Timeline, savepoint: InstantTime) -> InstantTime 
     return next((later for later in savepoints if later > savepoint), None)
 
 
-def _read_plan(storage: Storage, config: TableConfig, instant: InstantTime) -> RestorePlan:
-    requested = instant_path(config, Instant(instant, Action.RESTORE, State.REQUESTED))
-    return decode_restore_plan(storage.read(requested), requested)
+def _read_plan(table: OpenTable, instant: InstantTime) -> RestorePlan:
+    requested = instant_path(table.config, Instant(instant, Action.RESTORE, State.REQUESTED))
+    return decode_restore_plan(table.storage.read(requested), requested)
 
 
 def _misfit(timeline: Timeline, plan: RestorePlan) -> str | None:
@@ -169,44 +161,43 @@ def _misfit(timeline: Timeline, plan: RestorePlan) -> str | None:
     return f"instant {missed[0].requested_at} was committed" if missed else None
 
 
-def _rollbacks(
-    storage: Storage, config: TableConfig, plan: RestorePlan
-) -> dict[InstantTime, RollbackPlan]:
+def _rollbacks(table: OpenTable, plan: RestorePlan) -> dict[InstantTime, RollbackPlan]:
     """Return the remaining files of each instant."""
     while True:
-        timeline = load_timeline(storage, config)
+        timeline = load_timeline(table)
         undone = {instant for instant, _ in plan.undone}
-        pending = _pending_rollbacks(storage, config, undone)
+        pending = _pending_rollbacks(table, undone)
         found = {rollback.instant: rollback for rollback in pending.values()}
         held = {instant: timeline.find(instant) for instant in undone - found.keys()}
         with suppress(TimelineError):  # Another process also executes the restore and was faster.
             return found | {
-                requested_at: rollback_plan(storage, timeline, instant)
+                requested_at: rollback_plan(table.storage, timeline, instant)
                 for requested_at, instant in held.items()
                 if instant is not None
             }
 
 
 def _pending_rollbacks(
-    storage: Storage, config: TableConfig, undone: Collection[InstantTime]
+    table: OpenTable, undone: Collection[InstantTime]
 ) -> dict[InstantTime, RollbackPlan]:
     """Return the plans of rollbacks that the restore has already begun, by their instant."""
     found = {}
-    for pending in load_timeline(storage, config).pending():
+    for pending in load_timeline(table).pending():
         if pending.action is Action.ROLLBACK:
-            plan = read_rollback_plan(storage, config, pending.requested_at)
+            plan = read_rollback_plan(table, pending.requested_at)
             if plan.instant in undone:
                 found[pending.requested_at] = plan
     return found
 
 
-def _begun_as(
-    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
-) -> Action:
+def _begun_as(table: OpenTable, instant: InstantTime, action: Action) -> Action:
     """Return the action of an instant's pending files; a completed compaction is a commit."""
     for service in _SERVICES:
         if service.completes_as is action.completes_as:
             for state in (State.REQUESTED, State.INFLIGHT):
-                if storage.stat(instant_path(config, Instant(instant, service, state))) is not None:
+                if (
+                    table.storage.stat(instant_path(table.config, Instant(instant, service, state)))
+                    is not None
+                ):
                     return service
     return action

@@ -14,7 +14,6 @@ from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.metadata_upkeep import prepare_undoing, take_back_metadata
 from bucketlake.actions.pending import decide_plan, put_inflight, withdraw_plan
 from bucketlake.actions.progress import counted
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.format.rollback_metadata import (
     RollbackPlan,
@@ -28,10 +27,10 @@ from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_writer import keep_active
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import read_markers
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import forbid_commit, is_rolled_back
 from bucketlake.timeline.transitions import instant_path, remove_pending
 
@@ -43,34 +42,30 @@ _SERVICES_OF = {
 }
 
 
-def carry_on_rollback(
-    storage: Storage, config: TableConfig, clock: InstantClock, pending: Instant
-) -> None:
+def carry_on_rollback(table: OpenTable, pending: Instant) -> None:
     """Execute a rollback of a dead writer.
 
     A rollback of a completed commit that has not begun is withdrawn instead, because its writer may
     wake up. A rollback of an archived commit is withdrawn too.
     """
     # Checked first, because the plan of a withdrawn rollback may be deleted.
-    if is_rolled_back(storage, pending.requested_at, Action.ROLLBACK):
-        withdraw_plan(storage, config, pending.requested_at, Action.ROLLBACK)
+    if is_rolled_back(table.storage, pending.requested_at, Action.ROLLBACK):
+        withdraw_plan(table, pending.requested_at, Action.ROLLBACK)
         return
-    plan = read_rollback_plan(storage, config, pending.requested_at)
+    plan = read_rollback_plan(table, pending.requested_at)
     if pending.state is State.REQUESTED:
-        found = load_timeline(storage, config).find(plan.instant)
+        found = load_timeline(table).find(plan.instant)
         if found is None:
-            is_ended = not keep_active(storage, config, plan.instant)
+            is_ended = not keep_active(table, plan.instant)
         else:
             is_ended = found.state is State.COMPLETED
-        if is_ended and withdraw_plan(storage, config, pending.requested_at, Action.ROLLBACK):
+        if is_ended and withdraw_plan(table, pending.requested_at, Action.ROLLBACK):
             return
-    carry_out_rollback(storage, config, clock, pending.requested_at, plan)
+    carry_out_rollback(table, pending.requested_at, plan)
 
 
 def carry_out_rollback(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     instant: InstantTime,
     plan: RollbackPlan,
 ) -> bool:
@@ -92,35 +87,35 @@ def carry_out_rollback(
         If the plan undoes a table service other than a pending compaction.
     """
     action = next((action for action in _UNDONE if action.value == plan.action), None)
-    if action is None or (action not in WRITES and _is_completed(storage, config, plan)):
-        if load_timeline(storage, config).find(plan.instant) is not None:
+    if action is None or (action not in WRITES and _is_completed(table, plan)):
+        if load_timeline(table).find(plan.instant) is not None:
             feature = f"rolling back a {plan.action}"
             next_step = "let Hudi finish it: its next write does"
             raise UnsupportedFeatureError(feature, plan.instant, next_step)
         action = Action.COMMIT  # A restore undid it, and died before it deleted this plan.
 
     def metadata(duration_ms: int) -> bytes:
-        return encode_rollback(plan, storage.root, started_at=instant, duration_ms=duration_ms)
+        return encode_rollback(
+            plan, table.storage.root, started_at=instant, duration_ms=duration_ms
+        )
 
-    timeline = load_timeline(storage, config)
-    metadata_commit = prepare_undoing(storage, timeline, instant, [plan])
-    outcome = decide_plan(
-        storage, config, clock, instant, Action.ROLLBACK, metadata, metadata_commit
-    )
+    timeline = load_timeline(table)
+    metadata_commit = prepare_undoing(table.storage, timeline, instant, [plan])
+    outcome = decide_plan(table, instant, Action.ROLLBACK, metadata, metadata_commit)
     if outcome.publication is None:
-        withdraw_plan(storage, config, instant, Action.ROLLBACK)
+        withdraw_plan(table, instant, Action.ROLLBACK)
         return False
-    put_inflight(storage, config, instant, Action.ROLLBACK)
-    undo(storage, config, plan, action)
+    put_inflight(table, instant, Action.ROLLBACK)
+    undo(table, plan, action)
     inflight = Instant(instant, Action.ROLLBACK, State.INFLIGHT)
-    complete_instant(storage, config, inflight, outcome.publication)
+    complete_instant(table, inflight, outcome.publication)
     return True
 
 
-def read_rollback_plan(storage: Storage, config: TableConfig, instant: InstantTime) -> RollbackPlan:
+def read_rollback_plan(table: OpenTable, instant: InstantTime) -> RollbackPlan:
     """Return the plan of a rollback on the timeline."""
-    requested = instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED))
-    return decode_rollback_plan(storage.read(requested), requested)
+    requested = instant_path(table.config, Instant(instant, Action.ROLLBACK, State.REQUESTED))
+    return decode_rollback_plan(table.storage.read(requested), requested)
 
 
 def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> RollbackPlan:
@@ -168,27 +163,26 @@ def copies_for_resize(
     ]
 
 
-def undo(storage: Storage, config: TableConfig, plan: RollbackPlan, action: Action) -> None:
+def undo(table: OpenTable, plan: RollbackPlan, action: Action) -> None:
     """Remove a commit from the timeline, then delete its files and leftovers.
 
     ``action`` is the action of its pending files.
     """
-    forbid_commit(storage, plan.instant)
-    _reopen(storage, config, plan.instant, action)
+    forbid_commit(table.storage, plan.instant)
+    _reopen(table, plan.instant, action)
     requested = Instant(plan.instant, Action.CLUSTERING, State.REQUESTED)
-    if action in _OF_CLUSTERINGS and storage.stat(instant_path(config, requested)):
+    if action in _OF_CLUSTERINGS and table.storage.stat(instant_path(table.config, requested)):
         # A clustering of Hudi brings rings, too, without a note.
-        undo_state(storage, plan.instant, plan.files)
-    take_back(storage, config, plan.instant, action, plan.paths)
+        undo_state(table.storage, plan.instant, plan.files)
+    take_back(table, plan.instant, action, plan.paths)
     # A slow helper may have published it again; from now on the helper notices the rollback.
-    published = load_timeline(storage, config).find_completed(plan.instant)
+    published = load_timeline(table).find_completed(plan.instant)
     if published is not None:
-        storage.delete(instant_path(config, published))
+        table.storage.delete(instant_path(table.config, published))
 
 
 def take_back(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     instant: InstantTime,
     action: Action,
     files: Iterable[str] = (),
@@ -198,13 +192,13 @@ def take_back(
     Its commit must be forbidden before. A task that writes a file later deletes it itself. What the
     write did to the metadata table goes first: while the instant is pending, readers ignore it.
     """
-    take_back_metadata(storage, config, instant)
-    delete_files(storage, instant, files)
+    take_back_metadata(table, instant)
+    delete_files(table.storage, instant, files)
     # The instant may have been a table service; remove its plan too.
     for service in _SERVICES_OF.get(action, ()):
-        remove_pending(storage, config, instant, service)
-    remove_pending(storage, config, instant, action)
-    delete_heartbeat(storage, instant)
+        remove_pending(table, instant, service)
+    remove_pending(table, instant, action)
+    delete_heartbeat(table.storage, instant)
 
 
 def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = ()) -> None:
@@ -220,13 +214,13 @@ def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = 
     undo_state(storage, instant)
 
 
-def _is_completed(storage: Storage, config: TableConfig, plan: RollbackPlan) -> bool:
-    return load_timeline(storage, config).find_completed(plan.instant) is not None
+def _is_completed(table: OpenTable, plan: RollbackPlan) -> bool:
+    return load_timeline(table).find_completed(plan.instant) is not None
 
 
-def _reopen(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:
+def _reopen(table: OpenTable, instant: InstantTime, action: Action) -> None:
     """Make a completed commit pending again."""
-    completed = load_timeline(storage, config).find_completed(instant)
+    completed = load_timeline(table).find_completed(instant)
     if completed is not None:
-        put_inflight(storage, config, instant, action)
-        storage.delete(instant_path(config, completed))
+        put_inflight(table, instant, action)
+        table.storage.delete(instant_path(table.config, completed))

@@ -13,16 +13,15 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, FormatError, InputError
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import (
     archived_commit,
     archived_completion_times,
     read_archive,
 )
+from bucketlake.timeline.open_table import OpenTable
 
 BATCHES = "bucketlake.batches"
 """Key of the extra metadata: a JSON object with batch id and instant by query name."""
@@ -55,7 +54,7 @@ class _Last:
     instant: InstantTime | None
 
 
-def is_committed(storage: Storage, config: TableConfig, timeline: Timeline, batch: Batch) -> bool:
+def is_committed(table: OpenTable, timeline: Timeline, batch: Batch) -> bool:
     """Return whether a batch is the last committed batch of its query.
 
     Raises
@@ -63,10 +62,10 @@ def is_committed(storage: Storage, config: TableConfig, timeline: Timeline, batc
     InputError
         If a later batch was committed already.
     """
-    last = _committed(storage, config, timeline).get(batch.query_name)
+    last = _committed(table, timeline).get(batch.query_name)
     if last is not None and batch.batch_id < last.batch_id:
         raise InputError(
-            f"batch {batch.batch_id} of query {batch.query_name!r} into {storage.root}",
+            f"batch {batch.batch_id} of query {batch.query_name!r} into {table.storage.root}",
             f"batch {last.batch_id} was committed already: the checkpoint was reset, or belongs to "
             "another query",
             "give a new query its own name, or continue from the checkpoint of this query",
@@ -75,8 +74,7 @@ def is_committed(storage: Storage, config: TableConfig, timeline: Timeline, batc
 
 
 def carried_on(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     instant: InstantTime,
     batch: Batch | None,
@@ -88,7 +86,7 @@ def carried_on(
     CommitConflictError
         If another writer committed the batch meanwhile.
     """
-    last = _committed(storage, config, timeline)
+    last = _committed(table, timeline)
     if batch is not None:
         found = last.get(batch.query_name)
         if found is not None and batch.batch_id <= found.batch_id:
@@ -100,14 +98,14 @@ def carried_on(
     return {BATCHES: json.dumps({name: _to_json(kept) for name, kept in sorted(last.items())})}
 
 
-def _committed(storage: Storage, config: TableConfig, timeline: Timeline) -> dict[str, _Last]:
+def _committed(table: OpenTable, timeline: Timeline) -> dict[str, _Last]:
     """Return the last batch of each query that was committed and not rolled back."""
     found: dict[str, _Last] = {}
     undone: set[str] = set()
-    for entries in _entries(storage, config, timeline):
+    for entries in _entries(table, timeline):
         for name, last in entries.items():
             if name not in found:
-                kept = _kept(storage, config, timeline, last)
+                kept = _kept(table, timeline, last)
                 if kept is None:
                     undone.add(name)
                 else:
@@ -117,19 +115,17 @@ def _committed(storage: Storage, config: TableConfig, timeline: Timeline) -> dic
     return found
 
 
-def _kept(storage: Storage, config: TableConfig, timeline: Timeline, last: _Last) -> _Last | None:
+def _kept(table: OpenTable, timeline: Timeline, last: _Last) -> _Last | None:
     """Return the entry to copy; None if neither timeline nor archive has the commit."""
     at = last.instant
     if at is None or timeline.find_completed(at) is not None:
         return last
-    if archived_completion_times(storage, config, since=at, until=at):
+    if archived_completion_times(table, since=at, until=at):
         return _Last(last.batch_id, None)
     return None
 
 
-def _entries(
-    storage: Storage, config: TableConfig, timeline: Timeline
-) -> Iterator[Mapping[str, _Last]]:
+def _entries(table: OpenTable, timeline: Timeline) -> Iterator[Mapping[str, _Last]]:
     """Yield the entries of active and archived commits, newest commit first."""
     by_completion = sorted(
         timeline.completed_commits(),
@@ -137,10 +133,10 @@ def _entries(
         reverse=True,
     )
     for instant in by_completion:
-        text = timeline.read_commit(storage, instant).extra.get(BATCHES)
+        text = timeline.read_commit(table.storage, instant).extra.get(BATCHES)
         if text is not None:
             yield _parsed(text, f"commit {instant.requested_at}")
-    archived = read_archive(storage, config)
+    archived = read_archive(table)
     for entry in sorted(archived, key=lambda entry: entry.completed_at, reverse=True):
         commit = archived_commit(entry)
         if commit is not None and BATCHES in commit.extra:

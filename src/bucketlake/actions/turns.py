@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from bucketlake.actions.completion import complete_instant
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -30,6 +29,7 @@ from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import Check
 from bucketlake.timeline.markers import delete_markers
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import (
     Outcome,
     Publication,
@@ -43,17 +43,12 @@ _DECISION_SECONDS_MAX = 10.0  # Only one put lies between a turn and its decisio
 _DECISION_LOOK_SECONDS = 0.05
 
 
-def head(
-    storage: Storage, config: TableConfig, clock: InstantClock, own: InstantTime | None = None
-) -> Head:
+def head(table: OpenTable, own: InstantTime | None = None) -> Head:
     """Wait until the commit of the last turn is completed or rolled back; return the state then.
 
     Parameters
     ----------
-    storage, config
-        The table.
-    clock : InstantClock
-        Decides whether a heartbeat is recent, and issues new times.
+    table : OpenTable
     own : InstantTime, optional
         The caller's instant; the function does not wait for it.
 
@@ -62,13 +57,12 @@ def head(
     StorageError
         If storage failed while the commit of another writer was finished.
     """
-    turn = last_turn(storage)
-    return Head(storage, clock, turn, _after(storage, config, clock, turn, own))
+    turn = last_turn(table.storage)
+    return Head(table, turn, _after(table, turn, own))
 
 
 def publish(
     head: Head,
-    config: TableConfig,
     pending: Instant,
     content: bytes,
     metadata_commit: bytes | None,
@@ -80,7 +74,6 @@ def publish(
     ----------
     head : Head
         The state after which the turn was taken.
-    config : TableConfig
     pending : Instant
         The inflight instant.
     content : bytes
@@ -97,7 +90,7 @@ def publish(
     CommitOutcomeUnknownError
         If storage failed while the instant was decided or completed.
     """
-    storage, at = head.storage, pending.requested_at
+    storage, at = head.table.storage, pending.requested_at
     completed_at = head.next_instant()
     require_held()
     publication = Publication(completed_at, pending.action.completes_as, content, metadata_commit)
@@ -107,7 +100,7 @@ def publish(
     is_of_another = pending.action in WRITES and not outcome.won
     if outcome.publication is None or is_of_another:
         raise CommitConflictError(at, "another writer rolled it back; run it again")
-    complete_instant(storage, config, pending, outcome.publication)
+    complete_instant(head.table, pending, outcome.publication)
     with suppress(StorageError):  # The next write deletes leftover markers.
         delete_markers(storage, at)
     return outcome.publication.completed_at
@@ -127,24 +120,22 @@ def finishing_another() -> Iterator[None]:
 
 
 def _after(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     turn: Turn | None,
     own: InstantTime | None,
 ) -> Timeline:
     """Complete or roll back the commit of a turn; return the timeline."""
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(table)
     if turn is None or turn.instant == own:
         return timeline
     before = timeline.find(turn.instant)
     if before is None or before.state is State.COMPLETED:
         return timeline
     with finishing_another():
-        outcome = _decision(storage, clock, before)
+        outcome = _decision(table.storage, table.clock, before)
         if outcome is not None and outcome.publication is not None:
-            complete_instant(storage, config, before, outcome.publication)
-    return load_timeline(storage, config)
+            complete_instant(table, before, outcome.publication)
+    return load_timeline(table)
 
 
 def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcome | None:

@@ -45,6 +45,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import is_initial
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 
 if TYPE_CHECKING:  # Only dynamic buckets have a cache.
@@ -76,7 +77,7 @@ class PinnedIndex:
         Then the pinned shards say nothing about the new ones.
         """
         table = self.reader.table
-        newest = load_timeline(table.storage, table.config)
+        newest = load_timeline(table.table)
         return _initialisations(newest) != _initialisations(table.timeline)
 
     def differing_partition(self, config: TableConfig, timeline: Timeline) -> str | None:
@@ -95,7 +96,7 @@ class PinnedIndex:
         opened = self.shards.counts.keys() - self.reader.shards.counts.keys()
         if not opened:
             return None
-        table = load_metadata_table(self.reader.table.storage.outer, config, timeline)
+        table = load_metadata_table(opened_table(self.reader.table.storage.outer, config), timeline)
         newest = RecordIndexReader(table, frozenset(opened)).shards
         return min(
             (p for p in opened if newest.count(p) not in (0, self.shards.count(p))), default=None
@@ -141,7 +142,7 @@ class IndexSource:
         name = MetadataPartition.RECORD_INDEX
         if name not in config.written_metadata_partitions:
             return None
-        table = open_metadata_table(self.storage, config, self.timeline)
+        table = open_metadata_table(opened_table(self.storage, config), self.timeline)
         reader = RecordIndexReader(table, frozenset(partitions))
         is_built = name in config.metadata_partitions
         if not is_built and (replaces or not reader.shards.is_partitioned):
@@ -179,12 +180,12 @@ class IndexSource:
         """
         config = self._config_with_index(partitioned=partitioned)
         name = MetadataPartition.RECORD_INDEX.value
-        table = open_metadata_table(self.storage, config, self.timeline)
+        table = open_metadata_table(opened_table(self.storage, config), self.timeline)
         reader = RecordIndexReader(table, frozenset(partitions))
         shards = reader.shards
         if not partitioned and not (shards.counts or shards.global_count):
             self._config_with_index(partitioned=partitioned)  # A build may have begun meanwhile.
-            definition = read_index_definitions(self.storage, config).get(name)
+            definition = read_index_definitions(opened_table(self.storage, config)).get(name)
             if definition is not None and definition.is_partitioned:  # A conversion of no rows.
                 raise IndexMissingError(self.storage.root, partitioned, "its index is partitioned")
             raise reader.table.damaged(f"its partition {name} has no file groups", name)

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -36,11 +35,11 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication
-from bucketlake.timeline.transitions import instant_path, remove_pending
+from bucketlake.timeline.transitions import instant_path, publish_completed, remove_pending
 
 OPERATION = "UPSERT_PREPPED"
 """Operation of the commits that follow the data table."""
@@ -174,9 +173,9 @@ def write_change(
     ]
     for state in (State.REQUESTED, State.INFLIGHT):
         with suppress(AlreadyExistsError):
-            path = instant_path(metadata.config, Instant(instant, _ACTION, state))
+            path = instant_path(metadata.table.config, Instant(instant, _ACTION, state))
             metadata.storage.put_if_absent(path, b"")
-    created_at_ms = created_ms(instant, metadata.config.timeline_timezone)
+    created_at_ms = created_ms(instant, metadata.table.config.timeline_timezone)
 
     def put(found: tuple[MetadataPartition, FileId, GroupEntries]) -> WriteStat:
         partition, file_id, entries = found
@@ -196,8 +195,7 @@ def write_change(
 
 
 def publish_change(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     instant: InstantTime,
     completed_at: InstantTime,
     content: bytes,
@@ -206,7 +204,7 @@ def publish_change(
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table.
     instant, completed_at : InstantTime
         Requested time and completion time of the action.
@@ -221,12 +219,14 @@ def publish_change(
     StorageError
         If storage fails, so that the completed file may or may not exist.
     """
-    table = inner_table(storage, config)
+    inner = inner_table(table)
     inflight = Instant(instant, _ACTION, State.INFLIGHT)
-    table.complete(inflight, Publication(completed_at, _ACTION, content), outcomes=storage)
+    publish_completed(
+        inner, inflight, Publication(completed_at, _ACTION, content), outcomes=table.storage
+    )
 
 
-def undo_change(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+def undo_change(table: OpenTable, instant: InstantTime) -> None:
     """Delete what an action wrote to the metadata table; repeating it does no harm.
 
     The action must be forbidden before, and the instant of the data table must go after. The files
@@ -236,20 +236,20 @@ def undo_change(storage: Storage, config: TableConfig, instant: InstantTime) -> 
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table.
     instant : InstantTime
         Requested time of the action.
     """
-    table = inner_table(storage, config)
-    files = files_of_instants(table.storage, {instant})
-    at_once(table.storage, table.storage.delete, [file.path for file in files])
+    inner = inner_table(table)
+    files = files_of_instants(inner.storage, {instant})
+    at_once(inner.storage, inner.storage.delete, [file.path for file in files])
     # The delta commit stays until its files are gone. Readers ignore it, because its instant is
     # pending in the data table.
-    for found in load_timeline(table.storage, table.config).completed():
+    for found in load_timeline(inner).completed():
         if found.requested_at == instant and found.action is _ACTION:
-            table.storage.delete(instant_path(table.config, found))
-    remove_pending(table.storage, table.config, instant, _ACTION)
+            inner.storage.delete(instant_path(inner.config, found))
+    remove_pending(inner, instant, _ACTION)
 
 
 def _entries(

@@ -21,7 +21,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hfile.writer import encode_hfile
@@ -32,7 +31,7 @@ from bucketlake.format.partition_metadata import (
     partition_marker_path,
     render_partition_metadata,
 )
-from bucketlake.metadata.inner_table import InnerTable, inner_properties, inner_table
+from bucketlake.metadata.inner_table import inner_properties, inner_table
 from bucketlake.metadata.metadata_table import BASE_EXTENSION, BUILD_OPERATION
 from bucketlake.metadata.slices.log_files import (
     WRITE_TOKEN,
@@ -46,9 +45,10 @@ from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, is_initial
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, read_outcome
 from bucketlake.timeline.table_properties import create_properties
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import instant_path, publish_completed
 
 USUAL_PARTITIONS = (
     MetadataPartition.FILES,
@@ -61,18 +61,18 @@ _INITIAL_DIGITS = 17
 _USUAL_SHARDS = {MetadataPartition.COLUMN_STATS: 2}  # As in Hudi; other partitions have one.
 
 
-def create_metadata_table(storage: Storage, config: TableConfig) -> None:
+def create_metadata_table(table: OpenTable) -> None:
     """Create an empty metadata table; if it exists, nothing happens.
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table. If an earlier metadata table was taken off, its folder must be deleted.
     """
-    table = inner_table(storage, config)
-    create_timeline(table.storage, table.config)
+    inner = inner_table(table)
+    create_timeline(inner)
     with suppress(AlreadyExistsError):  # Created before a crash, or by another process.
-        create_properties(table.storage, inner_properties(config))
+        create_properties(inner.storage, inner_properties(table.config))
 
 
 def initial_instant(number: int) -> InstantTime:
@@ -84,35 +84,35 @@ def initial_instant(number: int) -> InstantTime:
     return InstantTime(f"{number:0{_INITIAL_DIGITS}d}")
 
 
-def next_initial_instant(storage: Storage, config: TableConfig) -> InstantTime:
+def next_initial_instant(table: OpenTable) -> InstantTime:
     """Return the first initial instant that the metadata table has not used."""
-    table = inner_table(storage, config)
-    used = [i.requested_at for i in load_timeline(table.storage, table.config).instants]
+    inner = inner_table(table)
+    used = [i.requested_at for i in load_timeline(inner).instants]
     numbers = [int(instant) for instant in used if is_initial(instant)]
     return initial_instant(max(numbers, default=-1) + 1)
 
 
-def claim_initial_instant(storage: Storage, config: TableConfig) -> InstantTime:
+def claim_initial_instant(table: OpenTable) -> InstantTime:
     """Put an initial instant that nobody has used on the timeline of the metadata table."""
-    table = inner_table(storage, config)
+    inner = inner_table(table)
     while True:
-        instant = next_initial_instant(storage, config)
+        instant = next_initial_instant(table)
         requested = Instant(instant, Action.DELTA_COMMIT, State.REQUESTED)
         with suppress(AlreadyExistsError):
-            table.storage.put_if_absent(instant_path(table.config, requested), b"")
+            inner.storage.put_if_absent(instant_path(inner.config, requested), b"")
             return instant
 
 
-def withdraw_initialisations(storage: Storage, config: TableConfig) -> None:
+def withdraw_initialisations(table: OpenTable) -> None:
     """Forbid the pending initialisations of other builds, whose files then never count.
 
     A build calls this after its turn, before it deletes old files. A build that was overtaken puts
     its instant on the timeline before it looks whether it was overtaken.
     """
-    table = inner_table(storage, config)
-    for pending in load_timeline(table.storage, table.config).pending():
+    inner = inner_table(table)
+    for pending in load_timeline(inner).pending():
         if is_initial(pending.requested_at):
-            claim_rollback(table.storage, pending.requested_at)
+            claim_rollback(inner.storage, pending.requested_at)
 
 
 def usual_file_groups(partition: MetadataPartition) -> list[FileId]:
@@ -126,8 +126,7 @@ def usual_file_groups(partition: MetadataPartition) -> list[FileId]:
 
 
 def initialise_partition(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     partition: MetadataPartition,
     groups: Mapping[FileId, GroupEntries],
     *,
@@ -135,14 +134,11 @@ def initialise_partition(
     completed_at: InstantTime,
 ) -> None:
     """Write the entries of one partition; see :func:`initialise_partitions`."""
-    initialise_partitions(
-        storage, config, {partition: groups}, instant=instant, completed_at=completed_at
-    )
+    initialise_partitions(table, {partition: groups}, instant=instant, completed_at=completed_at)
 
 
 def initialise_partitions(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     partitions: Mapping[MetadataPartition, Mapping[FileId, GroupEntries]],
     *,
     instant: InstantTime,
@@ -157,7 +153,7 @@ def initialise_partitions(
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table.
     partitions : mapping of MetadataPartition to mapping of FileId to GroupEntries
         All file groups of each partition with their entries; a file group may have none. An earlier
@@ -176,23 +172,23 @@ def initialise_partitions(
     CommitOutcomeUnknownError
         If storage failed while the outcome was claimed.
     """
-    table = inner_table(storage, config)
+    inner = inner_table(table)
     for partition, groups in partitions.items():
-        begin_initialisation(table, partition, groups, instant)
+        begin_initialisation(inner, partition, groups, instant)
     stats = []
-    if read_outcome(table.storage, instant) is None:
+    if read_outcome(inner.storage, instant) is None:
         stats = [
-            _put_base_file(table, partition, file_id, entries, instant)
+            _put_base_file(inner, partition, file_id, entries, instant)
             for partition, groups in partitions.items()
             for file_id, entries in groups.items()
             if len(entries.keys)
         ]
     names = ", ".join([*partitions, *dict.fromkeys(stat.partition_path for stat in built)])
-    complete_initialisation(table, names, [*stats, *built], instant, completed_at)
+    complete_initialisation(inner, names, [*stats, *built], instant, completed_at)
 
 
 def begin_initialisation(
-    table: InnerTable, partition: str, file_ids: Iterable[FileId], instant: InstantTime
+    table: OpenTable, partition: str, file_ids: Iterable[FileId], instant: InstantTime
 ) -> str:
     """Put an initialisation on the timeline of the metadata table, and open its file groups.
 
@@ -222,7 +218,7 @@ def begin_initialisation(
 
 
 def complete_initialisation(
-    table: InnerTable,
+    table: OpenTable,
     partition: str,
     stats: Iterable[WriteStat],
     instant: InstantTime,
@@ -232,7 +228,7 @@ def complete_initialisation(
 
     Parameters
     ----------
-    table : InnerTable
+    table : OpenTable
         The metadata table.
     partition : str
         The partition or partitions, for messages.
@@ -254,7 +250,7 @@ def complete_initialisation(
         problem = f"another process withdrew the initialisation of {partition}; begin it again"
         raise CommitConflictError(instant, problem)
     inflight = Instant(instant, Action.DELTA_COMMIT, State.INFLIGHT)
-    table.complete(inflight, outcome.publication)
+    publish_completed(table, inflight, outcome.publication)
 
 
 def base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
@@ -278,7 +274,7 @@ def delete_metadata_table(storage: Storage) -> None:
 
 
 def _put_base_file(
-    table: InnerTable,
+    table: OpenTable,
     partition: str,
     file_id: FileId,
     entries: GroupEntries,

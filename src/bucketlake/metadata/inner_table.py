@@ -6,72 +6,31 @@ not read them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import NEWEST_VERSION, TableConfig, table_checksum
 from bucketlake.model.table_type import MergeMode, TableType
-from bucketlake.storage.base import Storage
 from bucketlake.storage.subfolder import Subfolder
-from bucketlake.timeline.instant import Instant
-from bucketlake.timeline.outcome import Publication
-from bucketlake.timeline.transitions import publish_completed
+from bucketlake.timeline.open_table import OpenTable
 
 
-@dataclass(frozen=True, slots=True)
-class InnerTable:
-    """A metadata table of table version 9, as writers need it.
-
-    Attributes
-    ----------
-    storage : Subfolder
-        Its folder, as a storage.
-    config : TableConfig
-        Its properties, with the time zone of the data table.
-    """
-
-    storage: Subfolder
-    config: TableConfig
-
-    def complete(
-        self, pending: Instant, publication: Publication, outcomes: Storage | None = None
-    ) -> None:
-        """Complete an instant of the metadata table; all of them are completed here.
-
-        Readers do not use the instant before an instant of the data table with the same time is
-        completed, if there is one.
-
-        Parameters
-        ----------
-        pending : Instant
-            The pending instant.
-        publication : Publication
-            Its completed file.
-        outcomes : Storage, optional
-            The storage that decided it, if that is the data table.
-
-        Raises
-        ------
-        CommitConflictError, StorageError
-            As ``publish_completed``.
-        """
-        publish_completed(self.storage, self.config, pending, publication, outcomes=outcomes)
-
-
-def inner_table(storage: Storage, config: TableConfig) -> InnerTable:
+def inner_table(table: OpenTable) -> OpenTable:
     """Return the metadata table of a table, which need not exist; nothing is read.
+
+    It has the clock and the lock of the data table. All its instants are completed with
+    ``publish_completed``: readers do not use one before the instant of the data table with the same
+    time is completed, if there is one.
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table.
     """
-    own = TableConfig.from_properties(inner_properties(config))
-    return InnerTable(
-        Subfolder(storage, METADATA_TABLE_FOLDER),
-        replace(own, timeline_timezone=config.timeline_timezone),
-    )
+    own = TableConfig.from_properties(inner_properties(table.config))
+    config = replace(own, timeline_timezone=table.config.timeline_timezone)
+    return replace(table, storage=Subfolder(table.storage, METADATA_TABLE_FOLDER), config=config)
 
 
 def inner_properties(config: TableConfig) -> dict[str, str]:

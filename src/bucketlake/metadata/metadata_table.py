@@ -29,6 +29,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times
 from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.log_completions import LogCompletions
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config
 
 BASE_EXTENSION = "hfile"
@@ -93,6 +94,11 @@ class MetadataTable:
     timeline: Timeline
     data_timeline: Timeline
     partitions: tuple[str, ...]
+
+    @property
+    def table(self) -> OpenTable:
+        """The metadata table, as an open one; tasks get this value without a clock and a lock."""
+        return opened_table(self.storage, self.config)
 
     def counts(self, instant: InstantTime) -> bool:
         """Return whether a reader may use what an instant of the metadata table wrote.
@@ -276,7 +282,7 @@ class MetadataTable:
     def _archived(
         self, since: InstantTime, until: InstantTime
     ) -> Mapping[InstantTime, InstantTime]:
-        return archived_completion_times(self.storage, self.config, since=since, until=until)
+        return archived_completion_times(self.table, since=since, until=until)
 
     def _slices(
         self, partition: str, prefixes: Collection[str] | None = None
@@ -352,12 +358,12 @@ def _by_data_partition(
     return dict(groups)
 
 
-def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable:
+def open_metadata_table(table: OpenTable, timeline: Timeline) -> MetadataTable:
     """Open the metadata table of a data table whose properties list it.
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table.
     timeline : Timeline
         The timeline of the data table. Commits of the metadata table that this timeline does not
@@ -370,33 +376,36 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
     FormatError
         If its properties cannot be read.
     """
-    found = load_metadata_table(storage, config, timeline)
+    found = load_metadata_table(table, timeline)
     # Readers do not use partitions that are still being built.
     skipped = skipped_commits(found) if found.partitions else []
     if skipped:
         # A rollback may have removed the commits from both timelines after the first was listed.
-        completed = {i.requested_at for i in load_timeline(storage, config).completed_commits()}
+        completed = {i.requested_at for i in load_timeline(table).completed_commits()}
         skipped = [instant for instant in skipped if instant in completed]
     if skipped:
         raise found.damaged(f"{len(skipped)} commits from {skipped[0]} on are missing in it")
     return found
 
 
-def load_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable:
+def load_metadata_table(table: OpenTable, timeline: Timeline) -> MetadataTable:
     """Load a metadata table without comparing it with the data; see :func:`open_metadata_table`."""
-    inner = Subfolder(storage, METADATA_TABLE_FOLDER)
+    inner = Subfolder(table.storage, METADATA_TABLE_FOLDER)
     try:
         own = read_table_config(inner)
     except TableNotFoundError as error:
-        raise MetadataTableError(storage.root, f"{inner.folder} is none: {error.found}") from error
+        raise MetadataTableError(
+            table.storage.root, f"{inner.folder} is none: {error.found}"
+        ) from error
     # Hudi omits the time zone there; both tables have the same clock.
-    own = replace(own, timeline_timezone=config.timeline_timezone)
-    if own.layout_version != config.layout_version:
+    own = replace(own, timeline_timezone=table.config.timeline_timezone)
+    if own.layout_version != table.config.layout_version:
         path = f"{inner.folder}/.hoodie/hoodie.properties"
-        expected = f"timeline layout {config.layout_version}, as in the data table"
+        expected = f"timeline layout {table.config.layout_version}, as in the data table"
         raise FormatError(path, expected, str(own.layout_version))
-    partitions = config.metadata_partitions
-    return MetadataTable(inner, own, load_timeline(inner, own), timeline, partitions)
+    partitions = table.config.metadata_partitions
+    known = load_timeline(opened_table(inner, own))
+    return MetadataTable(inner, own, known, timeline, partitions)
 
 
 def list_files_of(

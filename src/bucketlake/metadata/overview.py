@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.metadata.metadata_table import MetadataTable, list_files_of, load_metadata_table
 from bucketlake.metadata.slices.log_files import is_birth_log
 from bucketlake.metadata.slices.slice_compaction import last_compaction, updates_since_compaction
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.shown import Shown
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import OpenTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +63,12 @@ class MetadataTableFacts(Shown):
     last_compaction: InstantTime | None = None
 
 
-def metadata_table_facts(storage: Storage, config: TableConfig) -> MetadataTableFacts:
+def metadata_table_facts(table: OpenTable) -> MetadataTableFacts:
     """Return what the metadata table of a table consists of.
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table; its properties as they are now.
 
     Raises
@@ -79,14 +78,14 @@ def metadata_table_facts(storage: Storage, config: TableConfig) -> MetadataTable
     FormatError
         If its properties cannot be read.
     """
-    names = sorted(config.written_metadata_partitions)
+    names = sorted(table.config.written_metadata_partitions)
     if not names:
         return MetadataTableFacts()
-    table = load_metadata_table(storage, config, load_timeline(storage, config))
+    inner = load_metadata_table(table, load_timeline(table))
     return MetadataTableFacts(
-        tuple(_partition(table, name) for name in names),
-        len(updates_since_compaction(table.timeline)),
-        last_compaction(table.timeline),
+        tuple(_partition(inner, name) for name in names),
+        len(updates_since_compaction(inner.timeline)),
+        last_compaction(inner.timeline),
     )
 
 

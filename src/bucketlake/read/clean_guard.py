@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     BucketLakeError,
     CommitConflictError,
@@ -43,8 +42,9 @@ from bucketlake.timeline.archive_reader import (
     visit_archived,
 )
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import is_committed
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 
 
 def read_clean(storage: Storage, timeline: Timeline, clean: Instant) -> CleanPlan:
@@ -70,8 +70,7 @@ def _archived_clean(entry: ArchivedInstant) -> CleanPlan:
 
 
 def require_uncleaned(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     newest: Timeline,
     files: Collection[DataFile],
@@ -84,8 +83,7 @@ def require_uncleaned(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     timeline : Timeline
         The pinned timeline.
     newest : Timeline
@@ -118,19 +116,19 @@ def require_uncleaned(
         if file_slice.base_file is not None
     }
     unseen = set() if is_seen else {path for file_slice in live for path in file_slice.paths}
-    replaced = timeline.replaced_file_groups(storage)
+    replaced = timeline.replaced_file_groups(table.storage)
 
     @cache
     def is_counted(instant: InstantTime) -> bool:
-        return is_committed(storage, timeline, instant)
+        return is_committed(table.storage, timeline, instant)
 
     @cache
     def replaced_before() -> set[tuple[str, FileId]]:
-        return replaced_in_archive(storage, config, timeline)
+        return replaced_in_archive(table, timeline)
 
     def require_needless(clean: InstantTime, plan: CleanPlan) -> None:
         for group, instant, path in _deleted(plan, partitions):
-            if path in unseen and storage.stat(path) is None:
+            if path in unseen and table.storage.stat(path) is None:
                 raise _gone(timeline, clean, path)
             if (
                 path not in there
@@ -142,7 +140,7 @@ def require_uncleaned(
                 raise _gone(timeline, clean, path)
 
     for clean in cleans:
-        require_needless(clean.requested_at, read_clean(storage, newest, clean))
+        require_needless(clean.requested_at, read_clean(table.storage, newest, clean))
     if archived_since is not None:
         seen = _known(timeline).union(clean.requested_at for clean in cleans)
 
@@ -150,14 +148,12 @@ def require_uncleaned(
             if entry.requested_at not in seen:
                 require_needless(entry.requested_at, _archived_clean(entry))
 
-        visit_archived(storage, config, Action.CLEAN.value, archived_since, visit)
+        visit_archived(table, Action.CLEAN.value, archived_since, visit)
 
 
-def replaced_in_archive(
-    storage: Storage, config: TableConfig, timeline: Timeline
-) -> set[tuple[str, FileId]]:
+def replaced_in_archive(table: OpenTable, timeline: Timeline) -> set[tuple[str, FileId]]:
     """Return the file groups that archived commits replaced, whose files a clean may delete."""
-    entries = read_archive(storage, config, until=timeline.until)
+    entries = read_archive(table, until=timeline.until)
     commits = (
         archived_commit(entry) for entry in entries if entry.requested_at not in timeline.undone
     )
@@ -170,7 +166,7 @@ def replaced_in_archive(
     }
 
 
-def was_cleaned(storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline) -> bool:
+def was_cleaned(table: OpenTable, pinned: Timeline, newest: Timeline) -> bool:
     """Return whether a clean ran between two loads of a timeline."""
     if _active_since(pinned, newest):
         return True
@@ -180,7 +176,7 @@ def was_cleaned(storage: Storage, config: TableConfig, pinned: Timeline, newest:
     known = _known(pinned)
     return any(
         entry.action == Action.CLEAN.value and entry.requested_at not in known
-        for entry in read_archive(storage, config, since=since, with_metadata=False)
+        for entry in read_archive(table, since=since, with_metadata=False)
     )
 
 
@@ -268,11 +264,11 @@ def telling_what_is_gone(storage: Storage) -> Iterator[None]:
 def _is_listed(storage: Storage, file: DataFile) -> bool:
     """Return whether the metadata table lists a missing file that no pending clean deletes."""
     try:
-        config = read_table_config(storage)
-        if not lists_files(config):
+        table = table_at(storage)
+        if not lists_files(table.config):
             return False
-        timeline = load_timeline(storage, config)
-        listed = list_files(open_metadata_table(storage, config, timeline), [file.partition_path])
+        timeline = load_timeline(table)
+        listed = list_files(open_metadata_table(table, timeline), [file.partition_path])
         cleans = timeline.pending_cleans()
         return file.path in {found.path for found in listed} and not any(
             file.path in read_clean(storage, timeline, clean).paths for clean in cleans

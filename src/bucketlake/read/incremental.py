@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.format.commit_metadata import stamps_rows
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -23,6 +22,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import archived_commit, newest_manifest, read_archive
 from bucketlake.timeline.instant import Instant
+from bucketlake.timeline.open_table import OpenTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,7 @@ class Changes:
 
 
 def changes_between(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     since: InstantTime | None,
     until: InstantTime | None,
@@ -77,8 +76,7 @@ def changes_between(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     timeline : Timeline
         The table's timeline.
     since, until : InstantTime or None
@@ -92,10 +90,10 @@ def changes_between(
             later.add(instant.requested_at)
         elif since is None or at > since:
             within.append(instant)
-    read = timeline.read_commits(storage, within)
+    read = timeline.read_commits(table.storage, within)
     found = [(instant.requested_at, commit) for instant, commit in read]
-    if _reaches_into_archive(storage, timeline, since):
-        for entry in read_archive(storage, config):
+    if _reaches_into_archive(table.storage, timeline, since):
+        for entry in read_archive(table):
             if timeline.find_completed(entry.requested_at) is not None:
                 continue  # The commit is in both timelines.
             if until is not None and entry.completed_at > until:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, MissingFileError
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -24,6 +23,7 @@ from bucketlake.read.clean_guard import replaced_in_archive
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import archived_commit, read_archive
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.written_files import WrittenFiles, files_of, written_files
 
 
@@ -36,8 +36,7 @@ class CommittedFile:
 
 
 def lost_files(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     files: Collection[DataFile],
     slices: Iterable[FileSlice],
@@ -50,8 +49,7 @@ def lost_files(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     timeline : Timeline
         The pinned timeline.
     files : collection of DataFile
@@ -71,14 +69,14 @@ def lost_files(
         By path.
     """
     there = {file.path for file in files}
-    replaced = {*timeline.replaced_file_groups(storage)}
+    replaced = {*timeline.replaced_file_groups(table.storage)}
     is_readable = timeline.layout_version > 1  # An archive in the old form is not.
     if with_archive and is_readable:
-        replaced |= replaced_in_archive(storage, config, timeline)
+        replaced |= replaced_in_archive(table, timeline)
     wanted = _Wanted(timeline, slices, replaced)
-    commits = written_files(storage, timeline)
+    commits = written_files(table.storage, timeline)
     if with_archive and is_readable:
-        commits = _with_archive(storage, config, timeline, commits)
+        commits = _with_archive(table, timeline, commits)
     unlisted: dict[str, CommittedFile] = {}
     for commit, written in commits:
         for partition in written if partitions is None else written.keys() & partitions:
@@ -92,7 +90,7 @@ def lost_files(
     live = live_among([*files, *(found.file for found in unlisted.values())])
     lost = sorted({path for held in live for path in held.paths} & unlisted.keys())
     if lost and is_readable and not with_archive:
-        replaced |= replaced_in_archive(storage, config, timeline)
+        replaced |= replaced_in_archive(table, timeline)
         lost = [path for path in lost if _group_of(unlisted[path].file) not in replaced]
     return {path: unlisted[path] for path in lost}
 
@@ -138,13 +136,12 @@ def require_committed_files(
 
 
 def _with_archive(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     active: Iterable[tuple[InstantTime, WrittenFiles]],
 ) -> Iterator[tuple[InstantTime, WrittenFiles]]:
     """Yield archived commits too, with the files that they wrote."""
-    for entry in read_archive(storage, config, until=timeline.until):
+    for entry in read_archive(table, until=timeline.until):
         commit = archived_commit(entry)
         if commit is not None and timeline.is_completed(entry.requested_at):
             yield entry.requested_at, files_of(commit)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bucketlake.config.table_config import TableConfig, TimelineTimezone
+from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.incremental import Changes, changes_between
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.instant import instant_from_ms
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.read_time import ReadTime, read_time
 
 
@@ -76,7 +76,7 @@ class PinnedRead:
         return tuple(self.snapshot.schema.names)  # Without the meta columns of the condition.
 
 
-def pin_read(storage: Storage, config: TableConfig, request: ReadRequest) -> PinnedRead:
+def pin_read(table: OpenTable, request: ReadRequest) -> PinnedRead:
     """Pin a table for a read.
 
     Raises
@@ -88,7 +88,7 @@ def pin_read(storage: Storage, config: TableConfig, request: ReadRequest) -> Pin
         If the read is incremental, and the table has no meta columns.
     """
     as_of, since, until = (
-        None if given is None else read_time(given, argument, config.timeline_timezone)
+        None if given is None else read_time(given, argument, table.config.timeline_timezone)
         for argument, given in (
             ("as_of", request.as_of),
             ("since", request.since),
@@ -96,22 +96,22 @@ def pin_read(storage: Storage, config: TableConfig, request: ReadRequest) -> Pin
         )
     )
     if since is None and until is None:
-        return PinnedRead(load_snapshot(storage, config, as_of=as_of), request)
+        return PinnedRead(load_snapshot(table, as_of=as_of), request)
     if request.as_of is not None:
         raise ConfigError("as_of", request.as_of, "give either as_of, or since and until")
-    if not config.populate_meta_fields:
+    if not table.config.populate_meta_fields:
         # Hudi refuses this, too: the rows of a base file do not tell which commit wrote them.
         raise UnsupportedFeatureError(
             f"an incremental read of a table without meta columns ({META_COLUMNS_OFF})",
-            storage.root,
+            table.storage.root,
             "its files do not tell which commit wrote a row; read the table, or read it as_of a "
             "time",
         )
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(table)
     if since is not None:
-        _require_begun(since, until, timeline, config.timeline_timezone)
-    changes = changes_between(storage, config, timeline, since, until)
-    return PinnedRead(load_snapshot(storage, config, changes.timeline), request, changes)
+        _require_begun(since, until, timeline, table.config.timeline_timezone)
+    changes = changes_between(table, timeline, since, until)
+    return PinnedRead(load_snapshot(table, changes.timeline), request, changes)
 
 
 def _require_begun(

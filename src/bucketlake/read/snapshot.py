@@ -48,6 +48,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.paths import check_folder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config
 
 
@@ -95,8 +96,7 @@ class ListedSlices:
         """
         pinned = self.snapshot
         require_uncleaned(
-            pinned.storage,
-            pinned.config,
+            pinned.table,
             pinned.timeline,
             newest,
             self.files,
@@ -121,8 +121,7 @@ class ListedSlices:
     def _lost(self) -> dict[str, CommittedFile]:
         pinned = self.snapshot
         return lost_files(
-            pinned.storage,
-            pinned.config,
+            pinned.table,
             pinned.timeline,
             self.files,
             self.slices,
@@ -137,8 +136,7 @@ class Snapshot:
 
     Attributes
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     timeline : Timeline
         The timeline, restricted to the pinned time.
     schema_text : str or None
@@ -148,11 +146,20 @@ class Snapshot:
         deletes files, or promises that they exist, must see storage.
     """
 
-    storage: Storage
-    config: TableConfig
+    table: OpenTable
     timeline: Timeline
     schema_text: str | None
     lists_storage: bool = False
+
+    @property
+    def storage(self) -> Storage:
+        """The table's storage."""
+        return self.table.storage
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's properties."""
+        return self.table.config
 
     @cached_property
     def schema_or_none(self) -> pa.Schema | None:
@@ -253,14 +260,14 @@ class Snapshot:
 
         Raises MetadataTableError if it is damaged, or lacks a commit.
         """
-        found = open_metadata_table(self.storage, self.config, self.timeline)
+        found = open_metadata_table(self.table, self.timeline)
         if self.timeline.until is not None or self.timeline.undone:
-            now = load_timeline(self.storage, self.config)
+            now = load_timeline(self.table)
             found = replace(found, data_timeline=now)
         return found
 
     def _checked(self, listed: ListedSlices) -> list[FileSlice]:
-        listed.require_whole(load_timeline(self.storage, self.config))
+        listed.require_whole(load_timeline(self.table))
         return list(listed.slices)
 
     def _known(self, files: Iterable[DataFile]) -> list[DataFile]:
@@ -272,7 +279,7 @@ class Snapshot:
         found, start = list(files), self.timeline.start
         if start is None or all(file.name.instant >= start for file in found):
             return found
-        if self.timeline.layout_version == 1 or has_archive(self.storage, self.config):
+        if self.timeline.layout_version == 1 or has_archive(self.table):
             return found
         return [file for file in found if file.name.instant >= start]
 
@@ -283,12 +290,11 @@ class Snapshot:
     def _archived(
         self, since: InstantTime, until: InstantTime
     ) -> Mapping[InstantTime, InstantTime]:
-        return archived_completion_times(self.storage, self.config, since=since, until=until)
+        return archived_completion_times(self.table, since=since, until=until)
 
 
 def load_snapshot(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline | None = None,
     as_of: str | None = None,
     *,
@@ -298,8 +304,7 @@ def load_snapshot(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     timeline : Timeline, optional
         The table's timeline, if the caller has just loaded it.
     as_of : str, optional
@@ -314,19 +319,19 @@ def load_snapshot(
     UnsupportedFeatureError
         If columns of a file may have other names than in the table's schema.
     """
-    pinned = timeline or load_timeline(storage, config)
+    pinned = timeline or load_timeline(table)
     if as_of is not None:
         pinned = pinned.as_of(as_of)
-    commit = pinned.schema_commit(storage)
+    commit = pinned.schema_commit(table.storage)
     if commit is not None and commit.evolves_on_read:
         # A renamed column would be read as nulls; a column that was dropped and added again would
         # be read with its old values.
         raise UnsupportedFeatureError(
             "schema evolution on read (hoodie.schema.on.read.enable)",
-            storage.root,
+            table.storage.root,
             "read and write it with Hudi",
         )
     if commit is not None:
-        require_recorded(config, commit.extra, storage.root)
-    text = (commit.schema_json if commit is not None else None) or config.create_schema
-    return Snapshot(storage, config, pinned, text or None, lists_storage)
+        require_recorded(table.config, commit.extra, table.storage.root)
+    text = (commit.schema_json if commit is not None else None) or table.config.create_schema
+    return Snapshot(table, pinned, text or None, lists_storage)

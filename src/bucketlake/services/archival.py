@@ -8,20 +8,18 @@ harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, ObjectNotFoundError
 from bucketlake.index.state import forget_archived_state, forget_state, keep_archived_state
 from bucketlake.model.arguments import check_integers
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_partition
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, newest_manifest
 from bucketlake.timeline.archive_writer import (
@@ -33,9 +31,9 @@ from bucketlake.timeline.archive_writer import (
     remove_archived,
     without_overlap,
 )
-from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant
-from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.locks import Check
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import old_commits
 
 _GO_ALONG = frozenset({Action.CLEAN, Action.ROLLBACK})
@@ -82,78 +80,71 @@ class ArchiveReport(Shown):
 
 
 def archive(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     limits: ArchivalLimits,
     *,
     dry_run: bool = False,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> ArchiveReport:
     """Move old instants to the archive.
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     limits : ArchivalLimits
         How many commits stay.
     dry_run : bool
         Whether to return only what would be moved.
-    lock : TableLock
-        Held meanwhile; needed if Hudi archives at the same time.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
     UnsupportedFeatureError
         If the table cannot be written.
     """
-    check_writable(config, storage.root)
+    check_writable(table.config, table.storage.root)
     if dry_run:
-        return _plan(storage, config, load_timeline(storage, config), limits, None)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    with lock.held(storage) as require_held:
-        report = _move(storage, config, limits, clock, require_held)
+        return _plan(table, load_timeline(table), limits, None)
+    with table.lock.held(table.storage) as require_held:
+        report = _move(table, limits, require_held)
         if report.instants:
-            remove_archived(storage, config)
-        start = load_timeline(storage, config).start
+            remove_archived(table)
+        start = load_timeline(table).start
         if start is not None:
-            for path in [*old_commits(storage, start)]:
-                storage.delete(path)
+            for path in [*old_commits(table.storage, start)]:
+                table.storage.delete(path)
             if any(instant.action is Action.REPLACE_COMMIT for instant in report.instants):
-                forget_archived_state(storage, start)
-        merge_files(storage, config)
+                forget_archived_state(table.storage, start)
+        merge_files(table)
     return report
 
 
 def _move(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     limits: ArchivalLimits,
-    clock: InstantClock,
     require_held: Check,
 ) -> ArchiveReport:
     """Move instants to the archive; another archival at the same time may be faster."""
     most: int | None = None
     while True:
-        remove_archived(storage, config)  # Finishes an archival that died or was faster.
-        manifest = newest_manifest(storage, config.history_folder)
+        remove_archived(table)  # Finishes an archival that died or was faster.
+        manifest = newest_manifest(table.storage, table.config.history_folder)
         # Loaded after the manifest: a change that affects the plan also changes the manifest.
-        timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock)
-        report = _plan(storage, config, timeline, limits, most)
+        timeline = settle_failed_writes(table.without_lock(), load_timeline(table))
+        report = _plan(table, timeline, limits, most)
         if not report.instants:
             return report
-        _forget_undone_counts(storage, config, timeline, report.instants)
+        _forget_undone_counts(table, timeline, report.instants)
         replacing = [i for i in report.instants if i.action is Action.REPLACE_COMMIT]
-        commits = timeline.read_commits(storage, replacing)
-        keep_archived_state(storage, {i.requested_at: commit.partitions for i, commit in commits})
+        commits = timeline.read_commits(table.storage, replacing)
+        keep_archived_state(
+            table.storage, {i.requested_at: commit.partitions for i, commit in commits}
+        )
         with suppress(ObjectNotFoundError):  # Another archival was faster.
-            files = instant_files(storage, config)
-            entries = read_entries(storage, files, report.instants, timeline.legacy_completions)
+            files = instant_files(table)
+            entries = read_entries(
+                table.storage, files, report.instants, timeline.legacy_completions
+            )
             require_held()
-            appended = append(storage, config, manifest, entries)
+            appended = append(table, manifest, entries)
             if appended is Appended.DONE:
                 return report
             if appended is Appended.NAME_TAKEN:
@@ -161,8 +152,7 @@ def _move(
 
 
 def _plan(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     limits: ArchivalLimits,
     most: int | None,
@@ -171,7 +161,7 @@ def _plan(
 
     Parameters
     ----------
-    storage, config, timeline
+    table, timeline
         The table.
     limits : ArchivalLimits
         How many commits stay.
@@ -186,7 +176,7 @@ def _plan(
         return ArchiveReport()
     count = wanted
     reason: str | None = None
-    for stop, why in _stops(storage, config, timeline, commits[:wanted]):
+    for stop, why in _stops(table, timeline, commits[:wanted]):
         before = sum(commit.requested_at < stop for commit in commits[:count])
         if before < count:
             count, reason = before, why
@@ -205,7 +195,7 @@ def _plan(
 
 
 def _stops(
-    storage: Storage, config: TableConfig, timeline: Timeline, candidates: Sequence[Instant]
+    table: OpenTable, timeline: Timeline, candidates: Sequence[Instant]
 ) -> Iterator[tuple[InstantTime, str]]:
     """Yield instants that stay, with the reason."""
     pending = min((o.requested_at for o in timeline.pending() if o.action.writes_data), default="")
@@ -221,23 +211,25 @@ def _stops(
             at = savepoint.requested_at
             yield at, f"there is a savepoint of instant {at}"
             break
-    schema = timeline.schema_instant(storage)
+    schema = timeline.schema_instant(table.storage)
     if schema is not None:  # Hudi's readers only look on the active timeline.
         at = schema.requested_at
         yield at, f"instant {at} is the last with the table's schema"
-    yield from _replacing(storage, config, timeline, candidates)
+    yield from _replacing(table, timeline, candidates)
 
 
 def _replacing(
-    storage: Storage, config: TableConfig, timeline: Timeline, candidates: Sequence[Instant]
+    table: OpenTable, timeline: Timeline, candidates: Sequence[Instant]
 ) -> Iterator[tuple[InstantTime, str]]:
     """Yield the first commit whose replaced files still exist: they would become visible again."""
     listed: dict[str, set[FileId]] = {}
     replacing = [commit for commit in candidates if commit.action is Action.REPLACE_COMMIT]
     for commit in replacing:
-        for partition, replaced in timeline.read_commit(storage, commit).replaced_file_ids.items():
+        for partition, replaced in timeline.read_commit(
+            table.storage, commit
+        ).replaced_file_ids.items():
             if partition not in listed:
-                files = list_partition(storage, partition)
+                files = list_partition(table.storage, partition)
                 listed[partition] = {file.name.file_id for file in files}
             if listed[partition].intersection(replaced):
                 yield (
@@ -248,7 +240,7 @@ def _replacing(
                 return
     # The metadata table lists deleted files until their clean is completed. A clean that deleted
     # some before they were listed here is on the timeline now.
-    cleans = load_timeline(storage, config).pending_cleans() if replacing else []
+    cleans = load_timeline(table).pending_cleans() if replacing else []
     if cleans:
         yield (
             replacing[0].requested_at,
@@ -257,15 +249,13 @@ def _replacing(
         )
 
 
-def _forget_undone_counts(
-    storage: Storage, config: TableConfig, timeline: Timeline, moved: Sequence[Instant]
-) -> None:
+def _forget_undone_counts(table: OpenTable, timeline: Timeline, moved: Sequence[Instant]) -> None:
     """Delete recorded counts of writes that Hudi rolled back; Hudi does not know these counts.
 
     They are older than the first remaining commit, so they would be treated as committed.
     """
     start = timeline.start or ""
     known = {instant.requested_at for instant in timeline.instants}
-    known.update(archived_completion_times(storage, config, since=start))
+    known.update(archived_completion_times(table, since=start))
     end = min(o.requested_at for o in timeline.instants if o.action.writes_data and o not in moved)
-    forget_state(storage, lambda version: start <= version < end and version not in known)
+    forget_state(table.storage, lambda version: start <= version < end and version not in known)

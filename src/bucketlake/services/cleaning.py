@@ -11,7 +11,7 @@ A plan on the timeline names the files. bucketlake or Hudi executes the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -19,7 +19,6 @@ from bucketlake.actions.cleaner import carry_out_clean, planned_files, savepoint
 from bucketlake.actions.pending import put_plan
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile
@@ -29,11 +28,11 @@ from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.check.findings import MIN_AGE_SECONDS
-from bucketlake.storage.base import Storage, clear_staging
+from bucketlake.storage.base import clear_staging
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, shift_instant
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +75,20 @@ class CleanReport(Shown):
 
 
 def clean(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     retention: Retention,
     *,
     dry_run: bool = False,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> CleanReport:
     """Execute pending cleaning plans, then plan a clean and execute it.
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     retention : Retention
         What stays.
     dry_run : bool
         Whether to return only what would be planned.
-    lock : TableLock
-        Held while the files are chosen.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -106,25 +97,24 @@ def clean(
     CommitOutcomeUnknownError
         If storage failed while files were deleted; the next clean continues.
     """
-    check_writable(config, storage.root)
-    timeline = load_timeline(storage, config)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    check_writable(table.config, table.storage.root)
+    timeline = load_timeline(table)
     done: list[InstantTime] = []
     if not dry_run:
-        timeline = settle_failed_writes(storage, config, timeline, clock, lock)
+        timeline = settle_failed_writes(table, timeline)
         for pending in timeline.pending_cleans():
-            done.append(carry_out_clean(storage, config, clock, pending.requested_at, lock))
-        timeline = load_timeline(storage, config) if done else timeline
-    earliest = _earliest_retained(timeline, retention, clock)
-    snapshot = load_snapshot(storage, config, timeline, lists_storage=True)
+            done.append(carry_out_clean(table, pending.requested_at))
+        timeline = load_timeline(table) if done else timeline
+    earliest = _earliest_retained(timeline, retention, table.clock)
+    snapshot = load_snapshot(table, timeline, lists_storage=True)
     files = _superseded(snapshot, retention, earliest)
     if files and not dry_run:
         plan = _plan(timeline, retention, earliest, files)
-        content = encode_clean_plan(plan, storage.root)
-        instant = put_plan(storage, config, timeline, clock, Action.CLEAN, content)
-        done.append(carry_out_clean(storage, config, clock, instant, lock))
+        content = encode_clean_plan(plan, table.storage.root)
+        instant = put_plan(table, timeline, Action.CLEAN, content)
+        done.append(carry_out_clean(table, instant))
     if not dry_run:
-        clear_staging(storage, now_ms() - MIN_AGE_SECONDS * 1000)
+        clear_staging(table.storage, table.clock.now_ms() - MIN_AGE_SECONDS * 1000)
     return CleanReport(
         _described(files), None if earliest is None else earliest.requested_at, tuple(done)
     )

@@ -7,7 +7,7 @@ several times gives the same rows. No row changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,6 @@ from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.actions.rollback import take_back
 from bucketlake.actions.turns import head, publish
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -44,11 +43,11 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
-from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import UNDOING, Action, Instant, State, instant_to_ms
-from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.locks import Check
 from bucketlake.timeline.markers import read_markers
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path
 from bucketlake.write.compactor import Compactor
@@ -140,22 +139,18 @@ class CompactionLimits:
 
 
 def compact(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     limits: CompactionLimits,
     engine: Engine,
     *,
     schedule_only: bool = False,
     dry_run: bool = False,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> CompactionReport:
     """Execute pending compaction plans, then plan a compaction and execute it.
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     limits : CompactionLimits
         Which slices to compact.
     engine : Engine
@@ -164,10 +159,6 @@ def compact(
         Whether to only put a plan on the timeline, for another process to execute.
     dry_run : bool
         Whether to return only what would be planned.
-    lock : TableLock
-        Held while a compaction is planned, and while it is published.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -176,37 +167,34 @@ def compact(
     UnsupportedFeatureError
         If the table cannot be written, or a log file cannot be read.
     """
-    if config.table_type is not TableType.MERGE_ON_READ:
+    if table.config.table_type is not TableType.MERGE_ON_READ:
         raise ConfigError(
             "table_type",
-            config.table_type.value.lower(),
+            table.config.table_type.value.lower(),
             "only a merge_on_read table has log files; this table has base files alone, so there "
             "is nothing to compact",
             "compacted",
         )
-    check_writable(config, storage.root)
-    timeline = load_timeline(storage, config)
+    check_writable(table.config, table.storage.root)
+    timeline = load_timeline(table)
     if dry_run:
-        slices = _worth_it(storage, config, timeline, limits, now_ms())
+        slices = _worth_it(table, timeline, limits)
         return CompactionReport(_described(slices))
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = settle_failed_writes(storage, config, timeline, clock, lock)
+    timeline = settle_failed_writes(table, timeline)
     done = []
     if not schedule_only:
         for pending in timeline.pending_compactions():
             if pending.action is Action.COMPACTION:
-                done.append(_carry_out(storage, config, clock, pending.requested_at, engine, lock))
-    with lock.held(storage) as require_held:
-        scheduled, slices = _schedule(storage, config, clock, limits, require_held)
+                done.append(_carry_out(table, pending.requested_at, engine))
+    with table.lock.held(table.storage) as require_held:
+        scheduled, slices = _schedule(table, limits, require_held)
     if scheduled is not None and not schedule_only:
-        done.append(_carry_out(storage, config, clock, scheduled, engine, lock))
+        done.append(_carry_out(table, scheduled, engine))
     return CompactionReport(_described(slices), tuple(done), scheduled)
 
 
 def _schedule(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     limits: CompactionLimits,
     require_held: Check,
 ) -> tuple[InstantTime | None, list[FileSlice]]:
@@ -216,8 +204,8 @@ def _schedule(
     completed before; later commits have a later completion time and belong to the new slices.
     """
     while True:
-        now = head(storage, config, clock)
-        slices = _worth_it(storage, config, now.timeline, limits, clock.now_ms())
+        now = head(table)
+        slices = _worth_it(table, now.timeline, limits)
         if not slices:
             return None, []
         instant = now.next_instant()
@@ -226,31 +214,29 @@ def _schedule(
         require_held()
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)
-            newest = create_requested(storage, config, instant, Action.COMPACTION, plan)
+            newest = create_requested(table, instant, Action.COMPACTION, plan)
             is_undoing = any(pending.action in UNDOING for pending in newest.pending())
-            if not is_undoing and not rolled_back(storage, config, now.timeline, newest):
+            if not is_undoing and not rolled_back(table, now.timeline, newest):
                 return instant, slices
             # A commit of the plan is or was rolled back; the rollback also looks for plans.
-            if claim_rollback(storage, instant).kind is OutcomeKind.ROLLBACK:
-                take_back(storage, config, instant, Action.COMPACTION)
-            settle_failed_writes(storage, config, newest, clock)
+            if claim_rollback(table.storage, instant).kind is OutcomeKind.ROLLBACK:
+                take_back(table, instant, Action.COMPACTION)
+            settle_failed_writes(table.without_lock(), newest)
 
 
 def _worth_it(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     limits: CompactionLimits,
-    now_ms: int,
 ) -> list[FileSlice]:
     """Return the slices to compact, slices with most log bytes first."""
-    if not _is_due(storage, config, timeline, limits, now_ms):
+    if not _is_due(table, timeline, limits):
         return []
-    snapshot = load_snapshot(storage, config, timeline)
+    snapshot = load_snapshot(table, timeline)
     SliceReader.of_snapshot(snapshot)  # Raises before planning if rows cannot be merged.
     planned = {
         (file_slice.partition_path, file_slice.file_id)
-        for file_slice in planned_slices(storage, timeline)
+        for file_slice in planned_slices(table.storage, timeline)
     }
     found = [
         file_slice
@@ -261,7 +247,7 @@ def _worth_it(
     ]
     found.sort(key=_log_bytes, reverse=True)
     chosen = found if limits.max_bytes is None else _within(limits.max_bytes, found)
-    require_files(storage, config, chosen)
+    require_files(table, chosen)
     return chosen
 
 
@@ -275,27 +261,25 @@ def _within(max_bytes: int, found: Sequence[FileSlice]) -> list[FileSlice]:
     return chosen
 
 
-def require_files(storage: Storage, config: TableConfig, slices: Iterable[FileSlice]) -> None:
+def require_files(table: OpenTable, slices: Iterable[FileSlice]) -> None:
     """Raise MissingFileError if storage lacks a file of a plan that the metadata table lists.
 
     Nobody could execute the plan, and its commits could not be rolled back while it is pending.
     """
-    if not lists_files(config):
+    if not lists_files(table.config):
         return  # The slices were listed in storage.
     wanted = {path: held.partition_path for held in slices for path in held.paths}
-    there = {file.path for file in list_files(storage, sorted(set(wanted.values())))}
+    there = {file.path for file in list_files(table.storage, sorted(set(wanted.values())))}
     for path in wanted.keys() - there:
         # If a clean deleted it, a newer slice took a turn, and this plan takes none.
-        with suppress(CommitConflictError), telling_what_is_gone(storage):
+        with suppress(CommitConflictError), telling_what_is_gone(table.storage):
             raise ObjectNotFoundError(path, "plan to read", "there is no such file")
 
 
 def _is_due(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     timeline: Timeline,
     limits: CompactionLimits,
-    now_ms: int,
 ) -> bool:
     """Return whether the limits since the last plan are reached."""
     commits = timeline.completed_commits()
@@ -303,47 +287,44 @@ def _is_due(
     plans += [
         commit.requested_at
         for commit in commits
-        if commit.action is Action.COMMIT and timeline.read_commit(storage, commit).compacted
+        if commit.action is Action.COMMIT and timeline.read_commit(table.storage, commit).compacted
     ]
     last = max(plans, default=InstantTime(""))
     deltas = [o for o in commits if o.action is Action.DELTA_COMMIT and o.requested_at > last]
     if not deltas:
         return limits.after_delta_commits == 0
     since = last or deltas[0].requested_at
-    waited_ms = now_ms - instant_to_ms(since, config.timeline_timezone)
+    waited_ms = table.clock.now_ms() - instant_to_ms(since, table.config.timeline_timezone)
     return len(deltas) >= limits.after_delta_commits and waited_ms >= 1000 * limits.after_seconds
 
 
 def _carry_out(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     instant: InstantTime,
     engine: Engine,
-    lock: TableLock,
 ) -> InstantTime:
     """Execute a plan, and complete the compaction."""
-    if is_alive(storage, instant, clock.now_ms):
+    if is_alive(table.storage, instant, table.clock.now_ms):
         raise CommitConflictError(instant, "another process is executing this compaction")
-    timeline = load_timeline(storage, config)
-    planned = timeline.read_compaction_plan(storage, _pending(timeline, instant))
-    slices = with_sizes(storage, instant, planned)
-    inflight = instant_path(config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
-    with beating(storage, instant, is_new=False):
+    timeline = load_timeline(table)
+    planned = timeline.read_compaction_plan(table.storage, _pending(timeline, instant))
+    slices = with_sizes(table.storage, instant, planned)
+    inflight = instant_path(table.config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
+    with beating(table.storage, instant, is_new=False):
         with suppress(AlreadyExistsError):
-            storage.put_if_absent(inflight, b"")
-        _drop_files_of_others(storage, instant)
-        snapshot = with_schema_of_plan(load_snapshot(storage, config, timeline), instant, slices)
+            table.storage.put_if_absent(inflight, b"")
+        _drop_files_of_others(table.storage, instant)
+        snapshot = with_schema_of_plan(load_snapshot(table, timeline), instant, slices)
         reader = SliceReader.of_snapshot(snapshot)
-        index = resolve_index(storage, timeline, None)
+        index = resolve_index(table.storage, timeline, None)
         filters = index is not None and index.layout().looks_up
-        indexed = indexed_columns(storage, config, snapshot.schema)
+        indexed = indexed_columns(table, snapshot.schema)
         compactor = Compactor(reader, instant, snapshot.schema, inflight, filters, indexed)
-        with telling_progress(storage, instant, "compaction", len(slices)):
+        with telling_progress(table.storage, instant, "compaction", len(slices)):
             sizes = [held.size_bytes for held in slices]
             stats = engine.start(compactor, slices, sizes).results()
-        with lock.held(storage) as require_held:
-            _complete(snapshot, clock, instant, stats, require_held)
+        with table.lock.held(table.storage) as require_held:
+            _complete(snapshot, instant, stats, require_held)
     return instant
 
 
@@ -365,34 +346,32 @@ def with_schema_of_plan(
     }
     earlier = timeline.without(later - read)
     earlier.recall(timeline)
-    at_plan = load_snapshot(snapshot.storage, snapshot.config, earlier)
+    at_plan = load_snapshot(snapshot.table, earlier)
     return replace(snapshot, schema_text=at_plan.schema_text)
 
 
 def _complete(
     snapshot: Snapshot,
-    clock: InstantClock,
     instant: InstantTime,
     stats: Sequence[WriteStat],
     require_held: Check,
 ) -> None:
-    storage, config = snapshot.storage, snapshot.config
     extra = {"schema": snapshot.schema_text or ""}
     commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
     while True:
-        now = head(storage, config, clock, own=instant)
+        now = head(snapshot.table, own=instant)
         timeline = now.timeline
         if timeline.find_completed(instant) is not None:
             return  # Hudi or another bucketlake process completed it.
         require_no_restore(timeline)
         _pending(timeline, instant)
-        prepared = prepare_commit(storage, config, timeline, instant, commit, now.turn)
+        prepared = prepare_commit(snapshot.table, timeline, instant, commit, now.turn)
         if now.take(instant):
             break
     inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
     content = encode_commit_metadata(commit)
     metadata_commit = None if prepared is None else prepared.content
-    publish(now, config, inflight, content, metadata_commit, require_held)
+    publish(now, inflight, content, metadata_commit, require_held)
 
 
 def _pending(timeline: Timeline, instant: InstantTime) -> Instant:

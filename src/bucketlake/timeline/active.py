@@ -16,7 +16,6 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 from bucketlake.config.paths_of_table import KEPT_FOLDER_FILE
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ObjectNotFoundError, TimelineError
 from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.clustering_plan import ClusteringPlan, decode_clustering_plan
@@ -34,6 +33,7 @@ from bucketlake.timeline.archive_reader import (
     newest_archived,
 )
 from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.read_time import read_time
 
 _LISTED_AT_ONCE = 200  # Local disk and object stores return this many names in one piece.
@@ -340,25 +340,25 @@ def planned_slices(storage: Storage, timeline: Timeline) -> list[FileSlice]:
     return slices
 
 
-def create_timeline(storage: Storage, config: TableConfig) -> None:
+def create_timeline(table: OpenTable) -> None:
     """Create the folders of a timeline, before the table exists.
 
     Hudi cannot read a table without a timeline folder, and in an object store a folder exists only
     while it holds an object. In the history folder Hudi ignores names that are not its own.
     """
-    storage.put(f"{config.history_folder}/{KEPT_FOLDER_FILE}", b"")
+    table.storage.put(f"{table.config.history_folder}/{KEPT_FOLDER_FILE}", b"")
 
 
-def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
+def load_timeline(table: OpenTable) -> Timeline:
     """List the active timeline of a table.
 
     Names that are no instants are ignored: the folder of layout 1 also holds other files, and both
     layouts may hold temporary files.
     """
     while True:
-        listed = list(storage.list(config.timeline_folder, recursive=False))
-        timeline = _of_listing(storage, config, listed)
-        if len(listed) < _LISTED_AT_ONCE or _still_begins(storage, timeline):
+        listed = list(table.storage.list(table.config.timeline_folder, recursive=False))
+        timeline = _of_listing(table, listed)
+        if len(listed) < _LISTED_AT_ONCE or _still_begins(table.storage, timeline):
             return timeline
 
 
@@ -386,7 +386,7 @@ def _named(file_name: str) -> _Named | None:
     return None if instant is None else _Named(instant, instant.order)
 
 
-def _of_listing(storage: Storage, config: TableConfig, listed: Iterable[StoredObject]) -> Timeline:
+def _of_listing(table: OpenTable, listed: Iterable[StoredObject]) -> Timeline:
     highest: dict[tuple[str, str], _Named] = {}
     written_ms: dict[InstantTime, int] = {}
     newest_written: tuple[InstantTime, int] | None = None
@@ -404,15 +404,15 @@ def _of_listing(storage: Storage, config: TableConfig, listed: Iterable[StoredOb
             newest_written = max(newest_written or written, written)
     found = sorted(highest.values(), key=lambda named: named.order)
     instants = tuple(named.instant for named in found)
-    zone = config.timeline_timezone
+    zone = table.config.timeline_timezone
     return Timeline(
         instants=instants,
-        folder=config.timeline_folder,
-        layout_version=config.layout_version,
-        start=_start(storage, config, instants),
+        folder=table.config.timeline_folder,
+        layout_version=table.config.layout_version,
+        start=_start(table, instants),
         legacy_completions={at: instant_from_ms(ms, zone) for at, ms in written_ms.items()},
         newest_written_ms=None if newest_written is None else newest_written[1],
-        history_folder=config.history_folder if config.layout_version > 1 else None,
+        history_folder=table.config.history_folder if table.config.layout_version > 1 else None,
     )
 
 
@@ -425,9 +425,7 @@ def _tells_archived_schema(entry: ArchivedInstant) -> bool:
     return commit is not None and _tells_schema(commit)
 
 
-def _start(
-    storage: Storage, config: TableConfig, instants: Sequence[Instant]
-) -> InstantTime | None:
+def _start(table: OpenTable, instants: Sequence[Instant]) -> InstantTime | None:
     """Return the first time of the active timeline."""
     writes = sorted(
         (write for write in instants if write.action.writes_data),
@@ -436,7 +434,7 @@ def _start(
     if not writes:
         return None
     is_begun = any(write.state is State.COMPLETED for write in writes)
-    if writes[0].state is State.COMPLETED or not is_begun or config.layout_version == 1:
+    if writes[0].state is State.COMPLETED or not is_begun or table.config.layout_version == 1:
         return writes[0].requested_at
     # An archival leaves a commit before each pending write that it sees. If there is no such
     # commit, the write came too late: it has no file yet, and ``create_requested`` rejects it.
@@ -445,5 +443,6 @@ def _start(
         write.requested_at
         for write in writes
         if write.state is State.COMPLETED
-        or commits_archived_after(storage, config.history_folder, write.requested_at) <= active
+        or commits_archived_after(table.storage, table.config.history_folder, write.requested_at)
+        <= active
     )

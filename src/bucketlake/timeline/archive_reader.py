@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.format.archive_file import (
     CONTENT,
@@ -28,6 +27,7 @@ from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.open_table import OpenTable
 
 VERSION_FILE = "_version_"
 _MANIFEST = re.compile(r"manifest_(\d+)", re.ASCII)
@@ -56,8 +56,7 @@ class Manifest:
 
 
 def read_archive(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     *,
     since: str = "",
     until: str | None = None,
@@ -67,8 +66,7 @@ def read_archive(
 
     Parameters
     ----------
-    storage : Storage
-    config : TableConfig
+    table : OpenTable
     since, until : str
         Inclusive bounds of the requested time; files outside of them are not read.
     with_metadata : bool
@@ -81,24 +79,24 @@ def read_archive(
     FormatError
         If a file of the archive is broken.
     """
-    folder = config.history_folder
-    if config.layout_version == 1:
-        _refuse_old_archive(storage, folder)
+    folder = table.config.history_folder
+    if table.config.layout_version == 1:
+        _refuse_old_archive(table.storage, folder)
         return []
     content = _METADATA if with_metadata else ()
-    return _retried(lambda: _read(storage, folder, since, until, content))
+    return _retried(lambda: _read(table.storage, folder, since, until, content))
 
 
-def has_archive(storage: Storage, config: TableConfig) -> bool:
+def has_archive(table: OpenTable) -> bool:
     """Return whether any instant is archived; a manifest may name no files."""
-    return bool(newest_manifest(storage, config.history_folder).files)
+    return bool(newest_manifest(table.storage, table.config.history_folder).files)
 
 
 def archived_completion_times(
-    storage: Storage, config: TableConfig, *, since: str = "", until: str | None = None
+    table: OpenTable, *, since: str = "", until: str | None = None
 ) -> dict[InstantTime, InstantTime]:
     """Return completion times by requested time; if two actions share a time, the commit's."""
-    entries = read_archive(storage, config, since=since, until=until, with_metadata=False)
+    entries = read_archive(table, since=since, until=until, with_metadata=False)
     entries.sort(key=lambda entry: "commit" in entry.action)
     return {entry.requested_at: entry.completed_at for entry in entries}
 
@@ -125,8 +123,7 @@ def find_archived(
 
 
 def visit_archived(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     action: str,
     since: str,
     visit: Callable[[ArchivedInstant], None],
@@ -135,8 +132,7 @@ def visit_archived(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     action : str
         In Hudi's spelling.
     since : str
@@ -150,15 +146,15 @@ def visit_archived(
     UnsupportedFeatureError, FormatError
         As :func:`read_archive`.
     """
-    folder = config.history_folder
-    if config.layout_version == 1:
-        _refuse_old_archive(storage, folder)
+    folder = table.config.history_folder
+    if table.config.layout_version == 1:
+        _refuse_old_archive(table.storage, folder)
         return
 
     def look() -> None:
-        for file in newest_manifest(storage, folder).files:
+        for file in newest_manifest(table.storage, folder).files:
             if file.may_hold(since, None):
-                for entry in read_archive_file(storage, folder, file, _METADATA, action):
+                for entry in read_archive_file(table.storage, folder, file, _METADATA, action):
                     if entry.requested_at >= since:
                         visit(entry)
 

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
 from bucketlake.format.archive_file import (
     ArchivedInstant,
@@ -45,6 +44,7 @@ from bucketlake.timeline.archive_reader import (
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import delete_markers
+from bucketlake.timeline.open_table import OpenTable
 
 MERGED_FILES = 10
 """Number of files of a layer that are merged into one file of the next layer."""
@@ -73,10 +73,10 @@ class Appended(Enum):
     NAME_TAKEN = "name taken"  # A file with other instants has the name; archive fewer instants.
 
 
-def instant_files(storage: Storage, config: TableConfig) -> InstantFiles:
+def instant_files(table: OpenTable) -> InstantFiles:
     """Return the files of the active timeline, grouped by instant."""
     found: dict[Place, list[tuple[Instant, str]]] = defaultdict(list)
-    for stored in storage.list(config.timeline_folder, recursive=False):
+    for stored in table.storage.list(table.config.timeline_folder, recursive=False):
         instant = Instant.from_file_name(stored.path.rpartition("/")[2])
         if instant is not None:
             place = instant.requested_at, instant.action.completes_as.value
@@ -151,8 +151,7 @@ def without_overlap(timeline: Timeline, commits: Sequence[Instant], count: int) 
 
 
 def append(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     manifest: Manifest,
     entries: Sequence[ArchivedInstant],
 ) -> Appended:
@@ -160,23 +159,24 @@ def append(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     manifest : Manifest
         The newest manifest before the instants were chosen.
     entries : sequence of ArchivedInstant
         The instants, in order.
     """
-    folder = config.history_folder
+    folder = table.config.history_folder
     name = ArchiveFile.name_of(entries[0].requested_at, entries[-1].requested_at, 0)
-    file = _put_file(storage, folder, name, entries)
+    file = _put_file(table.storage, folder, name, entries)
     if file is None:
         return Appended.NAME_TAKEN
     following = Manifest(manifest.number + 1, (*manifest.files, file))
-    return Appended.DONE if _publish_manifest(storage, folder, following) else Appended.OVERTAKEN
+    return (
+        Appended.DONE if _publish_manifest(table.storage, folder, following) else Appended.OVERTAKEN
+    )
 
 
-def remove_archived(storage: Storage, config: TableConfig) -> None:
+def remove_archived(table: OpenTable) -> None:
     """Delete instants from the active timeline that are in the archive.
 
     This also deletes leftover markers and heartbeats. It finishes an archival, also of a dead
@@ -186,7 +186,7 @@ def remove_archived(storage: Storage, config: TableConfig) -> None:
     write, and the last commit before it, stay until the write has ended. Otherwise readers would
     treat the write as committed, because it is older than the active timeline.
     """
-    files = instant_files(storage, config)
+    files = instant_files(table)
     kept_from = _kept_from(files)
     completed = [
         place
@@ -197,16 +197,16 @@ def remove_archived(storage: Storage, config: TableConfig) -> None:
         return
     archived = {
         entry.order: entry.completed_at
-        for entry in read_archive(storage, config, since=min(completed)[0], with_metadata=False)
+        for entry in read_archive(table, since=min(completed)[0], with_metadata=False)
     }
     gone = sorted(place for place in completed if _holds(files[place], archived.get(place)))
     for state in (State.REQUESTED, State.INFLIGHT):
         for place in gone:
-            _delete(storage, files[place], state)
+            _delete(table.storage, files[place], state)
     for place in gone:
-        delete_markers(storage, place[0])
-        delete_heartbeat(storage, place[0])
-        _delete(storage, files[place], State.COMPLETED)
+        delete_markers(table.storage, place[0])
+        delete_heartbeat(table.storage, place[0])
+        _delete(table.storage, files[place], State.COMPLETED)
 
 
 def _kept_from(files: InstantFiles) -> str:
@@ -219,7 +219,7 @@ def _kept_from(files: InstantFiles) -> str:
     return max(before, default=min(pending))
 
 
-def keep_active(storage: Storage, config: TableConfig, instant: InstantTime) -> bool:
+def keep_active(table: OpenTable, instant: InstantTime) -> bool:
     """Keep an instant out of the archive until the caller has ended its work.
 
     Every archival that was planned before fails. A later archival sees the plan that the caller put
@@ -231,22 +231,22 @@ def keep_active(storage: Storage, config: TableConfig, instant: InstantTime) -> 
         False if the instant is already archived.
     """
     while True:
-        manifest = newest_manifest(storage, config.history_folder)
-        if archived_completion_times(storage, config, since=instant, until=instant):
+        manifest = newest_manifest(table.storage, table.config.history_folder)
+        if archived_completion_times(table, since=instant, until=instant):
             return False
         following = Manifest(manifest.number + 1, manifest.files)
-        if _publish_manifest(storage, config.history_folder, following):
-            _drop_old(storage, config.history_folder)
+        if _publish_manifest(table.storage, table.config.history_folder, following):
+            _drop_old(table.storage, table.config.history_folder)
             return True
 
 
-def merge_files(storage: Storage, config: TableConfig) -> None:
+def merge_files(table: OpenTable) -> None:
     """Merge files of layers with too many files; delete files that no recent manifest names."""
-    folder = config.history_folder
+    folder = table.config.history_folder
     layer = 0
-    while _merge_layer(storage, folder, layer):
+    while _merge_layer(table.storage, folder, layer):
         layer += 1
-    _drop_old(storage, folder)
+    _drop_old(table.storage, folder)
 
 
 def _completed_content(

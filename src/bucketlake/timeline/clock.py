@@ -16,14 +16,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Protocol
 
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import place_of
-from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.instant import instant_from_ms, instant_to_ms, shift_instant
+from bucketlake.timeline.instant import (
+    Instant,
+    instant_from_ms,
+    instant_to_ms,
+    shift_instant,
+)
 
 _ZONE_STEP_MS = 15 * 60_000  # Zones differ from UTC by whole quarters of an hour.
 _STORAGE_BEHIND_MS_MAX = 60_000  # How far storage's clock may be behind; it may keep only seconds.
@@ -32,6 +37,24 @@ _STORAGE_BEHIND_MS_MAX = 60_000  # How far storage's clock may be behind; it may
 def system_now_ms() -> int:
     """Return milliseconds since 1970 UTC from the clock of this host."""
     return time.time_ns() // 1_000_000
+
+
+class SeenTimes(Protocol):
+    """What a clock asks of a timeline; see :class:`~bucketlake.timeline.active.Timeline`."""
+
+    @property
+    def instants(self) -> Sequence[Instant]:
+        """The instants, each in its latest state."""
+        ...
+
+    @property
+    def newest_written_ms(self) -> int | None:
+        """When storage wrote the instant that completed last."""
+        ...
+
+    def newest_time(self) -> InstantTime | None:
+        """Return the greatest requested or completion time."""
+        ...
 
 
 class IssuedTimes:
@@ -84,7 +107,7 @@ class InstantClock:
         self.now_ms = now_ms
         self._issued = issued or IssuedTimes()
 
-    def next_instant(self, timeline: Timeline, after: InstantTime | None = None) -> InstantTime:
+    def next_instant(self, timeline: SeenTimes, after: InstantTime | None = None) -> InstantTime:
         """Return a time greater than every requested and completion time on the timeline.
 
         If ``after`` is given, the time is also greater than that instant, which may not be on the
@@ -99,7 +122,7 @@ class InstantClock:
         return self._issued.issue(wanted, seen)
 
 
-def _in_zone_of_writers(now_ms: int, timeline: Timeline, local: InstantTime) -> InstantTime:
+def _in_zone_of_writers(now_ms: int, timeline: SeenTimes, local: InstantTime) -> InstantTime:
     """Return the time in the zone of the newest instant's writer; local if both zones agree."""
     newest = max(
         (instant.completed_at for instant in timeline.instants if instant.completed_at),

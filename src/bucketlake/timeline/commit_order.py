@@ -33,7 +33,7 @@ from bucketlake.format.checksum import BLANK, DIGITS, is_sealed, seal
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.open_table import OpenTable
 
 _DIGITS = 12
 _METADATA_CHANGED = "metadata-changed"
@@ -82,18 +82,14 @@ class Head:
 
     Attributes
     ----------
-    storage : Storage
-        The table.
-    clock : InstantClock
-        Source of new times.
+    table : OpenTable
     turn : Turn or None
         The last turn; None if there is none yet.
     timeline : Timeline
         The timeline, loaded after the commit of that turn was completed or rolled back.
     """
 
-    storage: Storage
-    clock: InstantClock
+    table: OpenTable
     turn: Turn | None
     timeline: Timeline
 
@@ -104,11 +100,11 @@ class Head:
         greater would be on the wrong side of such an instant.
         """
         floor = self.turn.floor if self.turn else InstantTime("")
-        return self.clock.next_instant(self.timeline, after=max(floor, after or floor))
+        return self.table.clock.next_instant(self.timeline, after=max(floor, after or floor))
 
     def take(self, instant: InstantTime, *, changes_metadata: bool = False) -> bool:
         """Take the turn after this one for an instant; return False if another writer has it."""
-        return take_turn(self.storage, instant, self.turn, changes_metadata=changes_metadata)
+        return take_turn(self.table.storage, instant, self.turn, changes_metadata=changes_metadata)
 
 
 def last_turn(storage: Storage) -> Turn | None:

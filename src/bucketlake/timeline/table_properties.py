@@ -31,6 +31,8 @@ from bucketlake.format.properties import java_date, parse_properties, render_pro
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.instant import instant_from_ms
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.surroundings import similar_folder, surroundings
 
 _READ_ATTEMPTS = 5
@@ -87,6 +89,15 @@ def read_properties(storage: Storage, *, sleep: Callable[[float], None] = _pause
         f"table properties with a name and a matching checksum ({CHECKSUM})",
         f"{_what_is_wrong(storage)}, and no valid backup beside it",
     )
+
+
+def table_at(
+    storage: Storage,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> OpenTable:
+    """Read the properties of a table, and open it; see :func:`opened_table`."""
+    return opened_table(storage, read_table_config(storage), lock, now_ms)
 
 
 def create_table_properties(

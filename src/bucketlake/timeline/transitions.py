@@ -22,6 +22,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import commits_archived_after, find_archived
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, is_rolled_back, read_outcome
 
 _LAYOUT_VERSION = 2
@@ -29,8 +30,7 @@ _PUBLISH_ATTEMPTS = 2
 
 
 def create_requested(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     instant: InstantTime,
     action: Action,
     plan: bytes = b"",
@@ -51,25 +51,23 @@ def create_requested(
         or before a commit that was archived meanwhile: readers would treat it as committed.
     """
     requested = Instant(instant, action, State.REQUESTED)
-    path = instant_path(config, requested)
-    storage.put_if_absent(path, plan)
-    timeline = load_timeline(storage, config)
+    path = instant_path(table.config, requested)
+    table.storage.put_if_absent(path, plan)
+    timeline = load_timeline(table)
     others = timeline.instants
     if any(other.requested_at == instant and other.action is not action for other in others):
-        storage.delete(path)
+        table.storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
-    if action.writes_data and _is_late(storage, config, instant, others):
-        storage.delete(path)
+    if action.writes_data and _is_late(table, instant, others):
+        table.storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "the time is too old by now")
-    if plan and read_outcome(storage, instant, action) is not None:
-        storage.delete(path)
+    if plan and read_outcome(table.storage, instant, action) is not None:
+        table.storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "a write with this time has ended")
     return timeline
 
 
-def _is_late(
-    storage: Storage, config: TableConfig, instant: InstantTime, others: Sequence[Instant]
-) -> bool:
+def _is_late(table: OpenTable, instant: InstantTime, others: Sequence[Instant]) -> bool:
     """Return whether a write's time is older than the active timeline or an archived commit.
 
     An archival that saw the write leaves later commits on the active timeline. If the archival did
@@ -80,13 +78,12 @@ def _is_late(
         return True
     # An archival always leaves a later commit, so usually the archive need not be read.
     return instant < max(writes, default=instant) and bool(
-        commits_archived_after(storage, config.history_folder, instant)
+        commits_archived_after(table.storage, table.config.history_folder, instant)
     )
 
 
 def to_inflight(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     instant: InstantTime,
     action: Action,
     content: bytes = b"",
@@ -99,13 +96,12 @@ def to_inflight(
     # Only the writer of the requested file creates the inflight file. If it exists, the client
     # repeated the put after a lost response.
     with suppress(AlreadyExistsError):
-        storage.put_if_absent(instant_path(config, inflight), content)
+        table.storage.put_if_absent(instant_path(table.config, inflight), content)
     return inflight
 
 
 def publish_completed(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     pending: Instant,
     publication: Publication,
     *,
@@ -117,8 +113,7 @@ def publish_completed(
 
     Parameters
     ----------
-    storage : Storage
-    config : TableConfig
+    table : OpenTable
     pending : Instant
         The pending instant; for a table service its action differs from the completed instant's.
     publication : Publication
@@ -140,7 +135,7 @@ def publish_completed(
     for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
         try:
             _put_completed(
-                storage, config, inflight, completed, publication.metadata, outcomes or storage
+                table, inflight, completed, publication.metadata, outcomes or table.storage
             )
             break
         except StorageError:
@@ -163,16 +158,14 @@ def require_pending(storage: Storage, inflight: str, instant: InstantTime) -> No
         )
 
 
-def remove_pending(
-    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
-) -> None:
+def remove_pending(table: OpenTable, instant: InstantTime, action: Action) -> None:
     """Remove a pending instant from the timeline, after its files and markers are deleted.
 
     The inflight file is deleted last: after an earlier crash, the next rollback still sees that the
     write had begun, and finishes the deletion.
     """
     for state in (State.REQUESTED, State.INFLIGHT):
-        storage.delete(instant_path(config, Instant(instant, action, state)))
+        table.storage.delete(instant_path(table.config, Instant(instant, action, state)))
 
 
 def instant_path(config: TableConfig, instant: Instant) -> str:
@@ -182,20 +175,19 @@ def instant_path(config: TableConfig, instant: Instant) -> str:
 
 
 def _put_completed(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     inflight: Instant,
     completed: Instant,
     metadata: bytes,
     outcomes: Storage,
 ) -> None:
     """Put the completed file if it does not exist and the inflight file still does."""
-    path = instant_path(config, completed)
-    inflight_path = instant_path(config, inflight)
-    if storage.stat(inflight_path) is None:
-        if storage.stat(path) is not None:
+    path = instant_path(table.config, completed)
+    inflight_path = instant_path(table.config, inflight)
+    if table.storage.stat(inflight_path) is None:
+        if table.storage.stat(path) is not None:
             return
-        if _is_archived(storage, config, completed):
+        if _is_archived(table, completed):
             return  # It was published and archived while this writer slept.
         if completed.action is Action.SAVEPOINT:
             who = "another process deleted this savepoint; make it again"
@@ -204,20 +196,20 @@ def _put_completed(
         raise CommitConflictError(completed.requested_at, f"{inflight_path} is gone: {who}")
     is_own = True
     try:
-        storage.put_if_absent(path, metadata)
+        table.storage.put_if_absent(path, metadata)
     except AlreadyExistsError:
         is_own = False  # Another process found the same outcome and published it.
-    if storage.stat(inflight_path) is None and (
+    if table.storage.stat(inflight_path) is None and (
         # The commit is already archived. A timeline that began with it would lack later commits.
         # If another process published the file, the archival deletes it.
-        (is_own and _is_archived(storage, config, completed))
+        (is_own and _is_archived(table, completed))
         # The commit was rolled back, and its files are deleted.
         or is_rolled_back(outcomes, completed.requested_at, completed.action)
     ):
-        storage.delete(path)
+        table.storage.delete(path)
 
 
-def _is_archived(storage: Storage, config: TableConfig, completed: Instant) -> bool:
+def _is_archived(table: OpenTable, completed: Instant) -> bool:
     at = completed.requested_at
-    found = find_archived(storage, config.history_folder, at, completed.action.value)
+    found = find_archived(table.storage, table.config.history_folder, at, completed.action.value)
     return found is not None and found.completed_at == completed.completed_at

@@ -41,7 +41,7 @@ def require_same_setting(
     written = {path for _, commit in view.since for path in commit.partitions}
     moved = {path for path in written if held.setting_of(path) != new.setting_of(path)}
     require_untouched_partitions(view.write.instant, moved, view.since)
-    if latest_setting(view.write.storage, view.timeline) != setting:
+    if latest_setting(view.write.table.storage, view.timeline) != setting:
         raise CommitConflictError(
             view.write.instant,
             "the rules of the table changed meanwhile; plan the change again",
@@ -85,7 +85,7 @@ def require_schema_kept(target: Target, schema: pa.Schema, view: CommitView) -> 
     The newest commit by requested time sets the table's schema.
     """
     instant, timeline = view.write.instant, view.timeline
-    pinned, newest = target.snapshot, load_snapshot(target.storage, target.config, timeline)
+    pinned, newest = target.snapshot, load_snapshot(target.table, timeline)
     is_same = newest.schema_text == pinned.schema_text  # Avoids parsing it again.
     now = pinned.schema_or_none if is_same else newest.schema_or_none
     if schema == now:

@@ -53,8 +53,8 @@ from bucketlake.model.schema import normalise_schema, require_types
 from bucketlake.model.table_type import TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
-from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.surroundings import surroundings
 from bucketlake.timeline.table_properties import create_table_properties, read_table_config
 from bucketlake.write.unwritten import (
@@ -245,23 +245,23 @@ def unmake_table(storage: Storage, lock: TableLock, *, tasks_may_run: bool) -> N
 def _make(storage: Storage, table: NewTable) -> None:
     config = table.config
     store_index(storage, table.index)
-    create_timeline(storage, config)
+    opened = opened_table(storage, config)
+    create_timeline(opened)
     if table.metadata_table:
         record_index = table.index if isinstance(table.index, INDEXED_KINDS) else None
-        config = _with_metadata_table(storage, config, table.schema, record_index)
+        config = _with_metadata_table(opened, table.schema, record_index)
     # An unfinished creation may have left rules.
     index = table.index
-    require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
+    require_given(storage, index, resolve_index(storage, load_timeline(opened), index))
     create_table_properties(storage, config)
 
 
 def _with_metadata_table(
-    storage: Storage, config: TableConfig, schema: pa.Schema, record_index: IndexedKind | None
+    table: OpenTable, schema: pa.Schema, record_index: IndexedKind | None
 ) -> TableConfig:
     """Make the metadata table of a table without records; return the properties with it."""
-    create_metadata_table(storage, config)
-    clock = table_clock(storage.root, config.timeline_timezone)
-    at = clock.next_instant(load_timeline(storage, config))
+    create_metadata_table(table)
+    at = table.clock.next_instant(load_timeline(table))
     partitions = [*USUAL_PARTITIONS]
     definitions = [IndexDefinition.of_column_stats(usual_columns(schema))]
     if record_index is not None:
@@ -271,10 +271,10 @@ def _with_metadata_table(
     for number, partition in enumerate(partitions):
         groups = _groups(partition, record_index)
         initialise_partition(
-            storage, config, partition, groups, instant=initial_instant(number), completed_at=at
+            table, partition, groups, instant=initial_instant(number), completed_at=at
         )
-    update_index_definitions(storage, config, definitions)
-    return replace(config, metadata_partitions=tuple(sorted(partitions)))
+    update_index_definitions(table, definitions)
+    return replace(table.config, metadata_partitions=tuple(sorted(partitions)))
 
 
 def _groups(

@@ -124,7 +124,7 @@ def write_records(
         Without an instant if nothing changed, or the batch was written before.
     """
     timeline = target.snapshot.timeline
-    if batch is not None and is_committed(target.storage, target.config, timeline, batch):
+    if batch is not None and is_committed(target.table, timeline, batch):
         return WriteResult(None, skipped=True)
     source, schema = _fitting(target, operation, source, merge)
     tagger = target.tagger(schema)
@@ -135,13 +135,13 @@ def write_records(
     counts = packed.counts
     listed = _touched(target, operation, counts)
     if target.adopts:  # Checking the setting needs all files.
-        listed.require_whole(load_timeline(target.storage, target.config))
+        listed.require_whole(load_timeline(target.table))
     adopt_index(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
     if target.layout.locates:  # The groups of the records are not known yet.
         return _written_by_index(target, operation, packed, tagger, listed, batch)
-    wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
+    wait_for_writers(target.storage, timeline, target.table.clock, _keys_of(target.layout, counts))
     with begun_write(target, operation) as write:
         listed.require_whole(write.begun)
         return write_into_slots(write, target, packed, tagger, listed.slices, batch=batch)
@@ -314,7 +314,7 @@ def upkeep_of(
     if index is None:
         return None
     pending = Instant(write.instant, write.action, State.INFLIGHT)
-    return IndexUpkeep(target.storage, write.config, pending, index)
+    return IndexUpkeep(write.table, pending, index)
 
 
 def _indexed(
@@ -348,11 +348,11 @@ def _group_writer(
         layout,
         StoredKeyReader(target.storage, write.pinned if layout.looks_up else None),
         schema_text(target, schema),
-        instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
+        instant_path(write.table.config, Instant(write.instant, write.action, State.INFLIGHT)),
         slot_count=slot_count,
         appends=target.appends,
         log_format=target.log_format,
-        indexed=indexed_columns(target.storage, target.config, schema),
+        indexed=indexed_columns(target.table, schema),
     )
 
 
@@ -372,7 +372,7 @@ def save_written(
 ) -> None:
     """Save the index state that the commit of a write brings; a step of its commit."""
     write = view.write
-    record_written(index, layout, write.storage, view.timeline, write.instant, partitions)
+    record_written(index, layout, write.table.storage, view.timeline, write.instant, partitions)
 
 
 def _touched(target: Target, operation: Operation, counts: SlotCounts) -> ListedSlices:

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from bucketlake.actions.commit import CommitPlan, CommitView
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.kind_versions import KindVersion, save_kind
@@ -19,30 +17,24 @@ from bucketlake.index.setting import keep_kinds, read_stored
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.locks import TableLock
 from bucketlake.timeline.markers import mark_instant
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.write.target import Target
 from bucketlake.write.transaction import begun_write, commit_planned
 from bucketlake.write.write_plan import plan_write
 
 
 def open_to_convert(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     index: DynamicBucket,
-    now_ms: Callable[[], int],
-    lock: TableLock,
 ) -> Target:
     """Open a table for :func:`convert_kind`, whatever index it has; see :func:`open_target`."""
-    check_writable(config, storage.root)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
-    pinned = load_snapshot(storage, config, timeline)
-    return Target(pinned, clock, index, read_stored(storage), lock=lock)
+    check_writable(table.config, table.storage.root)
+    timeline = settle_failed_writes(table, load_timeline(table))
+    pinned = load_snapshot(table, timeline)
+    return Target(pinned, index, read_stored(table.storage))
 
 
 def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
@@ -79,7 +71,7 @@ def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
 
 def _require_convertible(index: DynamicBucket, view: CommitView) -> None:
     """Raise CommitConflictError if the table cannot be put under dynamic buckets now."""
-    storage, instant = view.write.storage, view.write.instant
+    storage, instant = view.write.table.storage, view.write.instant
     for pending in view.timeline.pending():
         # A resize would go on under the earlier kind. A conversion of another kind stores its
         # setting after its begin, and might overwrite that of this conversion.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,8 +28,7 @@ from bucketlake.model.table_type import LogFormat, Operation, TableType
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.write.adopt import require_matching_index
 from bucketlake.write.tag import Tagger
 
@@ -42,8 +41,6 @@ class Target:
     ----------
     snapshot : Snapshot
         The table as pinned for the write.
-    clock : InstantClock
-        Source of new times.
     index : TableIndex
         How records find their file group.
     stored : StoredSetting or None
@@ -52,8 +49,6 @@ class Target:
         Whether the table does not say its index, so that ``index`` is what the caller states.
     log_format : LogFormat
         The block type of records in log files.
-    lock : TableLock
-        The lock that Hudi's writers share.
     job_marker : (field, text) or None
         The delete marker of a job, for a table that stores none.
     engine : Engine
@@ -61,14 +56,17 @@ class Target:
     """
 
     snapshot: Snapshot
-    clock: InstantClock
     index: TableIndex
     stored: StoredSetting | None
     adopts: bool = False
     log_format: LogFormat = LogFormat.PARQUET
-    lock: TableLock = NO_LOCK
     engine: Engine = HERE
     job_marker: Marker | None = None
+
+    @property
+    def table(self) -> OpenTable:
+        """The table, with its clock and its lock."""
+        return self.snapshot.table
 
     @property
     def storage(self) -> Storage:
@@ -108,12 +106,9 @@ class Target:
 
 
 def open_target(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     index: TableIndex | None,
-    now_ms: Callable[[], int] = system_now_ms,
     log_format: LogFormat = LogFormat.PARQUET,
-    lock: TableLock = NO_LOCK,
     engine: Engine = HERE,
     job_marker: Marker | None = None,
 ) -> Target:
@@ -126,19 +121,18 @@ def open_target(
     ConfigError, IndexStateError
         If the index is unknown, or differs from the table's index.
     """
-    check_writable(config, storage.root)
-    found = load_timeline(storage, config)
-    stored = read_stored(storage)
-    known = require_index(storage, found, index, stored)
-    known.check_hash_fields(config.key_spec.record_key_fields)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = settle_failed_writes(storage, config, found, clock, lock)
+    check_writable(table.config, table.storage.root)
+    found = load_timeline(table)
+    stored = read_stored(table.storage)
+    known = require_index(table.storage, found, index, stored)
+    known.check_hash_fields(table.config.key_spec.record_key_fields)
+    timeline = settle_failed_writes(table, found)
     if timeline is not found:  # A rescale or a conversion may have been finished or undone.
-        stored = read_stored(storage)
-        known = require_index(storage, timeline, index, stored)
-    pinned = load_snapshot(storage, config, timeline)
-    adopts = not is_stored(storage, timeline, stored)
-    return Target(pinned, clock, known, stored, adopts, log_format, lock, engine, job_marker)
+        stored = read_stored(table.storage)
+        known = require_index(table.storage, timeline, index, stored)
+    pinned = load_snapshot(table, timeline)
+    adopts = not is_stored(table.storage, timeline, stored)
+    return Target(pinned, known, stored, adopts, log_format, engine, job_marker)
 
 
 def adopt_index(target: Target, slices: Sequence[FileSlice]) -> None:

@@ -29,16 +29,14 @@ from bucketlake.write.write_plan import WritePlan
 def begun_write(target: Target, operation: Operation) -> Iterator[PendingWrite]:
     """Begin a write, and roll it back if the body fails."""
     snapshot = target.snapshot
-    with begin_write(
-        snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation, target.lock
-    ) as write:
+    with begin_write(snapshot.table, snapshot.timeline, operation) as write:
         try:
             require_not_made_anew(target, write.instant)
             yield write
         except BaseException:
             # If storage fails here too, the next write rolls it back.
             with contextlib.suppress(BucketLakeError, OSError):
-                settle(write.storage, write.config, write.instant, write.action)
+                settle(write.table, write.instant, write.action)
             raise
 
 
@@ -56,7 +54,7 @@ def commit_planned(
     that lost by their ordering value.
     """
     if not (own.stats or own.index_files or write.operation.replaces):
-        settle(write.storage, write.config, write.instant, write.action)
+        settle(write.table, write.instant, write.action)
         return WriteResult(None, ignored=ignored)
     index = target.index
     commit = replace(

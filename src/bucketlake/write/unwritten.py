@@ -25,7 +25,6 @@ from bucketlake.config.paths_of_table import (
 )
 from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -39,10 +38,11 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import has_archive
-from bucketlake.timeline.clock import system_now_ms, table_clock
+from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
 from bucketlake.timeline.locks import FILE_LOCK, NO_LOCK, STORAGE_LOCK, TableLock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.target import Target
 
 _MADE_ANEW = "another process made the table anew, with other settings; write again"
@@ -83,34 +83,33 @@ def require_not_made_anew(target: Target, instant: InstantTime) -> None:
     """Raise CommitConflictError if the table of a first write, begun now, was made anew."""
     if target.snapshot.timeline.completed_commits():
         return
-    wait_for_claims(target.storage, target.clock.now_ms)
-    require_same_table(target.storage, target.config, instant)
+    wait_for_claims(target.storage, target.table.clock.now_ms)
+    require_same_table(target.table, instant)
     if target.stored is not None and read_stored(target.storage) != target.stored:
         raise CommitConflictError(instant, _MADE_ANEW)
 
 
-def require_same_table(storage: Storage, config: TableConfig, instant: str = "not begun") -> None:
+def require_same_table(table: OpenTable, instant: str = "not begun") -> None:
     """Raise CommitConflictError if the properties are not those that a caller has looked at."""
-    if recorded_entries(read_table_config(storage)) != recorded_entries(config):
+    if recorded_entries(read_table_config(table.storage)) != recorded_entries(table.config):
         raise CommitConflictError(instant, _MADE_ANEW)
 
 
-def is_unwritten(storage: Storage, config: TableConfig, lock: TableLock = NO_LOCK) -> bool:
+def is_unwritten(table: OpenTable) -> bool:
     """Return whether nobody has written to a table, or writes to it; settle dead writes before.
 
     False for a table that has data files, whatever its timeline says: the timeline may be lost.
     """
     try:
-        check_writable(config, storage.root)
+        check_writable(table.config, table.storage.root)
     except UnsupportedFeatureError:
         return False
-    clock = table_clock(storage.root, config.timeline_timezone)
-    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    timeline = settle_failed_writes(table, load_timeline(table))
     return (
         not timeline.completed_commits()
         and not timeline.pending()
-        and not has_archive(storage, config)
-        and all(_is_left_over(stored) for stored in storage.list(""))
+        and not has_archive(table)
+        and all(_is_left_over(stored) for stored in table.storage.list(""))
     )
 
 
@@ -139,7 +138,7 @@ def remove_unwritten(
         If the folder has other files, which readers would treat as data files.
     """
     if storage.stat(PROPERTIES_FILE) is not None:
-        if not is_unwritten(storage, read_table_config(storage), lock):
+        if not is_unwritten(table_at(storage, lock)):
             raise AlreadyExistsError(
                 storage.root, "create table", "another process writes to the table; use open_table"
             )

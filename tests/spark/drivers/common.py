@@ -24,6 +24,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import is_rolled_back
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def left_over(path: str) -> dict[str, list[str]]:
     """
     root, storage = Path(path), LocalStorage(path)
     config = bl.open_table(path).config()
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(opened_table(storage, config))
     committed = {
         stat.path
         for instant in timeline.completed_commits()

@@ -22,6 +22,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.transitions import create_requested, to_inflight
 
@@ -51,15 +52,20 @@ class BareTable:
         """Return the same table through another view of its storage."""
         return replace(self, storage=storage)
 
+    @property
+    def opened(self) -> OpenTable:
+        """The table, as the functions of this room take it."""
+        return OpenTable(self.storage, self.config, self.clock, NO_LOCK)
+
     def timeline(self) -> Timeline:
-        return load_timeline(self.storage, self.config)
+        return load_timeline(self.opened)
 
     def begin(
         self, operation: Operation = Operation.UPSERT, lock: TableLock = NO_LOCK
     ) -> AbstractContextManager[PendingWrite]:
         """Begin a write that pins the table as it is now."""
         timeline = self.timeline()
-        return begin_write(self.storage, self.config, timeline, self.clock, operation, lock)
+        return begin_write(replace(self.opened, lock=lock), timeline, operation)
 
     def commit(
         self, *buckets: int, operation: Operation = Operation.UPSERT, **plan: Any
@@ -72,8 +78,8 @@ class BareTable:
     def leave(self, action: Action, content: bytes = b"") -> Instant:
         """Leave an instant of a writer that died: it is inflight, without a heartbeat."""
         instant = self.clock.next_instant(self.timeline())
-        create_requested(self.storage, self.config, instant, action, content)
-        return to_inflight(self.storage, self.config, instant, action)
+        create_requested(self.opened, instant, action, content)
+        return to_inflight(self.opened, instant, action)
 
     def take(self, instant: InstantTime) -> None:
         """Take the next turn for an instant."""

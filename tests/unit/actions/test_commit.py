@@ -22,6 +22,7 @@ from bucketlake.index.conflict_keys import (
     key_of_slot,
     looked_at_keys,
 )
+from bucketlake.metadata.slices.slice_compaction import Look
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, LogCopy, WriteStat, by_partition
@@ -30,6 +31,7 @@ from bucketlake.timeline.commit_order import last_turn
 from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.locks import Check
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import remove_pending
 from tests.unit.actions.bare_table import AHEAD, BareTable, files_of, group_of
@@ -47,8 +49,8 @@ def complete(
     pending = table.leave(action, b"plan")
     stats = [WriteStat(group_of(n), f"x/{group_of(n)}_0-0-0_1.parquet", "x") for n in buckets]
     content = encode_commit_metadata(CommitMetadata(operation, by_partition(stats), **facts))
-    now = head(table.storage, table.config, table.clock)
-    publish(now, table.config, pending, content, None, lambda: None)
+    now = head(table.opened)
+    publish(now, pending, content, None, lambda: None)
     return pending.requested_at
 
 
@@ -111,7 +113,7 @@ def test_a_commit_completes_after_the_instants_of_all_turns(table: BareTable) ->
 
 def test_a_write_whose_instant_is_gone_does_not_commit(table: BareTable) -> None:
     with table.begin() as write:
-        remove_pending(table.storage, table.config, write.instant, write.action)
+        remove_pending(table.opened, write.instant, write.action)
         with refused(table, write, "no longer on the timeline"):
             commit_write(write, CommitPlan(files_of(write, 1)))
 
@@ -153,8 +155,7 @@ def test_a_write_on_a_commit_that_was_rolled_back_does_not_commit(table: BareTab
         found = timeline.find_completed(base)
         assert found is not None
         undo(
-            table.storage,
-            table.config,
+            table.opened,
             rollback_plan(table.storage, timeline, found),
             Action.COMMIT,
         )
@@ -490,30 +491,28 @@ class Services:
     done: list[str] = field(default_factory=list)
     fails: bool = False
 
-    def end_dead_cleans(self, *given: Any) -> None:
-        self._note("ended", given[:3])
-        assert given[3:] == (self.lock,)
+    def end_dead_cleans(self, table: OpenTable) -> None:
+        self._note("ended", table)
 
-    def compact_metadata(self, *given: Any, lock: object, engine: object) -> None:
-        self._note("compacted", given[:3])
-        assert (lock, engine) == (self.lock, self.engine)
-        seen = given[3]()
+    def compact_metadata(self, table: OpenTable, look: Look, engine: object) -> None:
+        self._note("compacted", table)
+        assert engine is self.engine
+        seen = look()
         assert seen.turn == last_turn(self.table.storage)
-        assert (seen.storage, seen.clock) == (self.table.storage, self.table.clock)
+        assert seen.table == table
         if self.fails:
             raise StorageError("p", "put", "simulated")
 
-    def clean_metadata(self, *given: Any, lock: object) -> None:
-        self._note("cleaned", given)
-        assert lock is self.lock
+    def clean_metadata(self, table: OpenTable) -> None:
+        self._note("cleaned", table)
 
     def commit(self) -> InstantTime:
         with self.table.begin(lock=self.lock) as write:
             commit_write(write, CommitPlan(files_of(write, 1)), self.engine)
         return write.instant
 
-    def _note(self, name: str, given: Any) -> None:
-        assert given == (self.table.storage, self.table.config, self.table.clock)
+    def _note(self, name: str, given: OpenTable) -> None:
+        assert given == replace(self.table.opened, lock=self.lock)
         assert self.table.timeline().completed_commits(), "the commit comes first"
         assert self.lock.noted[-1] == "given up"
         self.done.append(name)
@@ -570,8 +569,8 @@ def test_the_log_files_of_the_metadata_table_are_written_for_the_turn_that_was_s
     index_files = [WriteStat(group_of(9), "record_index/f", "record_index")]
     with table.begin() as write:
         commit_write(write, CommitPlan(files_of(write, 1), index_files=index_files))
-    [(storage, config, timeline, instant, made, seen, indexed, copies)] = given
-    assert (storage, config, instant, seen) == (table.storage, table.config, write.instant, turn)
+    [(opened, timeline, instant, made, seen, indexed, copies)] = given
+    assert (opened, instant, seen) == (table.opened, write.instant, turn)
     assert timeline.find_completed(write.instant) is None
     assert [stat.path for stat in made.stats] == [f.path for f in files_of(write, 1)]
     assert (indexed, copies) == (index_files, {})

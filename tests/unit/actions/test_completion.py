@@ -26,6 +26,8 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import publish_completed, to_inflight
 from tests.broken_tables import double_a_bucket
@@ -213,7 +215,7 @@ def test_a_completed_instant_that_somebody_puts_beside_the_door_is_noticed(
 def look_for_the_last_turn(table: bl.Table) -> object:
     storage = open_storage(table.path)
     clock = InstantClock(table.config().timeline_timezone)
-    return head(storage, table.config(), clock)
+    return head(OpenTable(storage, table.config(), clock, NO_LOCK))
 
 
 def write_again(table: bl.Table) -> object:
@@ -272,7 +274,10 @@ def uses_of(name: str) -> set[str]:
 
 
 def test_nothing_but_the_door_calls_what_puts_a_completed_instant() -> None:
-    doors = {"actions/completion.py", "metadata/inner_table.py"}  # Of both tables.
+    of_metadata = {
+        f"metadata/{name}.py" for name in ("changes", "creation", "slices/slice_compaction")
+    }
+    doors = {"actions/completion.py", *of_metadata}  # Of both tables.
     assert uses_of("publish_completed") == doors
     assert uses_of("_put_completed") == {"timeline/transitions.py"}
 
@@ -296,7 +301,7 @@ AT, DONE = InstantTime("20240102030405678"), InstantTime("20240102030406789")
 
 def begun_in(table: bl.Table, action: Action) -> tuple[Storage, Instant, Publication]:
     storage = open_storage(table.path)
-    pending = to_inflight(storage, table.config(), AT, action)
+    pending = to_inflight(opened_table(storage, table.config()), AT, action)
     return storage, pending, Publication(DONE, action, b"")
 
 
@@ -306,8 +311,10 @@ def test_publication_that_keeps_failing_is_unknown_and_not_to_be_retried(
     table = make(COW)
     storage, pending, publication = begun_in(table, COMMIT)
     with pytest.raises(CommitOutcomeUnknownError, match="do not retry"):
-        complete_instant(failing(storage, 1, 2, lands=False), table.config(), pending, publication)
-    assert load_timeline(storage, table.config()).find_completed(AT) is None
+        complete_instant(
+            opened_table(failing(storage, 1, 2, lands=False), table.config()), pending, publication
+        )
+    assert load_timeline(opened_table(storage, table.config())).find_completed(AT) is None
 
 
 def test_a_savepoint_that_storage_fails_to_publish_raises_the_error_of_storage(
@@ -317,7 +324,9 @@ def test_a_savepoint_that_storage_fails_to_publish_raises_the_error_of_storage(
     table = make(COW)
     storage, pending, publication = begun_in(table, Action.SAVEPOINT)
     with pytest.raises(StorageError, match="simulated"):
-        complete_instant(failing(storage, 1, 2, lands=False), table.config(), pending, publication)
+        complete_instant(
+            opened_table(failing(storage, 1, 2, lands=False), table.config()), pending, publication
+        )
 
 
 def test_a_savepoint_that_was_deleted_while_it_was_made_is_not_published(
@@ -327,7 +336,7 @@ def test_a_savepoint_that_was_deleted_while_it_was_made_is_not_published(
     storage, pending, publication = begun_in(table, Action.SAVEPOINT)
     table.delete_savepoint(AT)
     with pytest.raises(CommitConflictError, match="deleted this savepoint; make it again"):
-        complete_instant(storage, table.config(), pending, publication)
+        complete_instant(opened_table(storage, table.config()), pending, publication)
     assert AT not in {one.requested_at for one in table.timeline()}
 
 
@@ -336,8 +345,8 @@ def test_the_metadata_table_completes_at_the_times_of_the_commit(
 ) -> None:
     table = BareTable.at(new_path(), metadata_table=True)
     at = table.commit(1)
-    inner = inner_table(table.storage, table.config)
-    found = load_timeline(inner.storage, inner.config).find_completed(at)
+    inner = inner_table(table.opened)
+    found = load_timeline(inner).find_completed(at)
     committed = table.timeline().find_completed(at)
     assert found is not None
     assert committed is not None
@@ -350,5 +359,5 @@ def test_a_commit_whose_delta_commit_is_gone_is_not_published(new_path: Callable
     pending = table.leave(COMMIT)
     publication = Publication(AHEAD, COMMIT, b"{}", b"of the metadata table")
     with pytest.raises(CommitConflictError):
-        complete_instant(table.storage, table.config, pending, publication)
+        complete_instant(table.opened, pending, publication)
     assert not table.is_completed(pending.requested_at)

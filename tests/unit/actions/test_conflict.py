@@ -85,12 +85,12 @@ def test_commits_since_a_pin_are_those_that_it_lacks(table: BareTable) -> None:
     pinned = table.timeline()
     with table.begin() as running:
         made = [table.commit(2), table.commit(3)]
-        found = commits_since(table.storage, table.config, pinned, table.timeline())
+        found = commits_since(table.opened, pinned, table.timeline())
     assert [instant for instant, _ in found] == made
     assert running.instant not in made
     assert [[*held.partitions] for _, held in found] == [["x"], ["x"]]
     newest = table.timeline()
-    assert commits_since(table.storage, table.config, newest, newest) == []
+    assert commits_since(table.opened, newest, newest) == []
 
 
 class Archive:
@@ -127,7 +127,7 @@ def test_commits_that_were_archived_since_the_pin_count_too(
     archive.no_commits = {clean}
     newest = archived_from(table.timeline(), known, archived)
     assert newest.start == active
-    found = commits_since(table.storage, table.config, pinned, newest)
+    found = commits_since(table.opened, pinned, newest)
     assert [instant for instant, _ in found] == [active, archived]
     assert archive.asked == [(pinned.start, active)]
 
@@ -139,7 +139,7 @@ def test_the_whole_archive_is_asked_where_the_pin_saw_no_commit(
     assert pinned.start is None
     active = table.commit(3)
     archive = Archive(monkeypatch, InstantTime("20240101000000000"))
-    found = commits_since(table.storage, table.config, pinned, table.timeline())
+    found = commits_since(table.opened, pinned, table.timeline())
     assert [instant for instant, _ in found] == [active, "20240101000000000"]
     assert archive.asked == [("", active)]
 
@@ -151,7 +151,7 @@ def test_the_archive_is_not_read_where_the_timeline_begins_as_it_did(
     pinned = table.timeline()
     table.commit(2)
     archive = Archive(monkeypatch, FIRST)
-    assert len(commits_since(table.storage, table.config, pinned, table.timeline())) == 1
+    assert len(commits_since(table.opened, pinned, table.timeline())) == 1
     assert archive.asked == []
 
 
@@ -161,14 +161,14 @@ def test_a_commit_that_is_neither_active_nor_archived_was_rolled_back(
     gone, archived, kept = table.commit(1), table.commit(2), table.commit(3)
     pinned, newest = table.timeline(), archived_from(table.timeline(), gone, archived)
     archive = Archive(monkeypatch, archived)
-    given = (table.storage, table.config)
-    assert rolled_back(*given, pinned, newest) == {gone}
+    given = table.opened
+    assert rolled_back(given, pinned, newest) == {gone}
     assert archive.asked == [(gone, archived)]
     with pytest.raises(CommitConflictError, match=f"instant {gone} was rolled back meanwhile"):
-        require_kept(*given, OWN, pinned, newest)
-    assert rolled_back(*given, newest, pinned) == set()
-    assert rolled_back(*given, pinned, pinned) == set()
-    require_kept(*given, OWN, pinned, archived_from(table.timeline(), archived))
+        require_kept(given, OWN, pinned, newest)
+    assert rolled_back(given, newest, pinned) == set()
+    assert rolled_back(given, pinned, pinned) == set()
+    require_kept(given, OWN, pinned, archived_from(table.timeline(), archived))
     assert kept in {found.requested_at for found in newest.completed_commits()}
 
 

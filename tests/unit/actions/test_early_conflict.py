@@ -24,6 +24,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.transitions import create_requested
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string())])
@@ -51,7 +52,7 @@ class Other:
     def wait(self, bucket_id: int = 1, partition: str = "x") -> None:
         """Do as a write of a bucket does before it begins."""
         config = bl.Table(self.storage.root).config()
-        timeline = load_timeline(self.storage, config)
+        timeline = load_timeline(opened_table(self.storage, config))
         clock = InstantClock(config.timeline_timezone)
         slots = {key_of_slot(partition, bucket_id), key_of_slot(partition, 7)}
         wait_for_writers(self.storage, timeline, clock, slots)
@@ -63,7 +64,7 @@ def other(new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> Other
         new_path(), schema=SCHEMA, record_key=["id"], partition_by=["p"], index=bl.SimpleBucket(2)
     )
     made = Other(open_storage(table.path))
-    create_requested(made.storage, table.config(), T, Action.COMMIT)
+    create_requested(opened_table(made.storage, table.config()), T, Action.COMMIT)
     write_marker(made.storage, T, Marker("x", FILE, MarkerType.MERGE))
     monkeypatch.setattr(early_conflict, "time", SimpleNamespace(sleep=made.pass_))
     monkeypatch.setattr(early_conflict, "is_alive", made.is_alive)
@@ -122,7 +123,7 @@ def test_under_a_record_index_it_waits_for_groups_and_for_shards_with_new_keys(
         table.upsert(_row(held))
     storage = open_storage(table.path)
     [group] = [found.file_id for found in table.locate("held")]
-    create_requested(storage, table.config(), T, Action.COMMIT)
+    create_requested(opened_table(storage, table.config()), T, Action.COMMIT)
     write_marker(storage, T, Marker("x", f"{group}_1-0-1_{T}.parquet", MarkerType.MERGE))
     log = f".record-index-x-0000-0_{T}.log.1_1-0-1"
     metadata = Subfolder(storage, METADATA_TABLE_FOLDER)

@@ -13,6 +13,8 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit, is_rolled_back
 from bucketlake.timeline.transitions import create_requested
 from tests.unit.actions.bare_table import BareTable
@@ -40,7 +42,12 @@ class TakenTwice:
 def test_a_plan_takes_another_time_where_another_writer_has_its_time(table: BareTable) -> None:
     before, taken = table.timeline(), table.leave(Action.COMMIT).requested_at
     clock = TakenTwice(table, taken)
-    given = (table.storage, table.config, before, clock, Action.ROLLBACK, b"plan")
+    given = (
+        OpenTable(table.storage, table.config, clock, NO_LOCK),
+        before,
+        Action.ROLLBACK,
+        b"plan",
+    )
     at = put_plan(*given)  # type: ignore[arg-type]
     assert at > taken
     path = f".hoodie/timeline/{at}.rollback.requested"
@@ -51,7 +58,12 @@ def test_a_plan_takes_another_time_where_another_writer_has_its_time(table: Bare
 def test_what_begins_takes_another_time_and_lives_until_its_end(table: BareTable) -> None:
     before, taken = table.timeline(), table.leave(Action.COMMIT).requested_at
     clock = TakenTwice(table, taken)
-    given = (table.storage, table.config, before, clock, Action.ROLLBACK, b"plan")
+    given = (
+        OpenTable(table.storage, table.config, clock, NO_LOCK),
+        before,
+        Action.ROLLBACK,
+        b"plan",
+    )
     with begin_instant(*given) as (at, begun):  # type: ignore[arg-type]
         assert at > taken
         assert Instant(at, Action.ROLLBACK, State.REQUESTED) in begun.instants
@@ -69,11 +81,11 @@ def test_a_plan_that_is_withdrawn_is_off_the_timeline_and_never_decided(
     taken_back: list[object] = []
     monkeypatch.setattr(pending, "take_back_metadata", lambda *given: taken_back.append(given))
     planned = table.leave(action, b"plan").requested_at
-    assert withdraw_plan(table.storage, table.config, planned, action)
+    assert withdraw_plan(table.opened, planned, action)
     assert table.state_of(planned) is None
     assert is_rolled_back(table.storage, planned, action)
-    assert taken_back == [(table.storage, table.config, planned)]
-    assert withdraw_plan(table.storage, table.config, planned, action), "again does no harm"
+    assert taken_back == [(table.opened, planned)]
+    assert withdraw_plan(table.opened, planned, action), "again does no harm"
 
 
 @pytest.mark.parametrize("action", PLANS)
@@ -81,7 +93,7 @@ def test_a_plan_that_is_decided_is_not_withdrawn(table: BareTable, action: Actio
     planned = table.leave(action, b"plan")
     at = planned.requested_at
     assert claim_commit(table.storage, at, Publication(at, action, b"{}")).won
-    assert not withdraw_plan(table.storage, table.config, at, action)
+    assert not withdraw_plan(table.opened, at, action)
     assert planned in table.timeline().instants
 
 
@@ -92,14 +104,14 @@ def test_what_a_withdrawn_plan_wrote_to_the_metadata_table_goes(
     planned = table.leave(Action.CLEAN, b"plan").requested_at
     path = f"{METADATA_TABLE_FOLDER}/.hoodie/timeline/{planned}.deltacommit.requested"
     table.storage.put(path, b"")
-    assert withdraw_plan(table.storage, table.config, planned, Action.CLEAN)
+    assert withdraw_plan(table.opened, planned, Action.CLEAN)
     assert table.storage.stat(path) is None
 
 
 def test_several_processes_may_mark_an_instant_as_inflight(table: BareTable) -> None:
     at = table.clock.next_instant(table.timeline())
-    create_requested(table.storage, table.config, at, Action.CLEAN, b"plan")
+    create_requested(table.opened, at, Action.CLEAN, b"plan")
     for _ in range(2):
-        put_inflight(table.storage, table.config, at, Action.CLEAN)
+        put_inflight(table.opened, at, Action.CLEAN)
     assert table.state_of(at) is State.INFLIGHT
     assert table.storage.read(f".hoodie/timeline/{at}.clean.inflight") == b""

@@ -17,7 +17,9 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.transitions import to_inflight
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -71,18 +73,27 @@ def test_a_file_that_came_after_the_rollback_goes_once_no_task_can_be_at_work(
     """Whoever slept since before the rollback put it, and died before it looked once more."""
     storage, config, waited_ms = storage_of(table), table.config(), 0
     clock = InstantClock(config.timeline_timezone, lambda: system_now_ms() + waited_ms)
-    timeline = load_timeline(storage, config)
-    with begin_instant(storage, config, timeline, clock, Action.COMMIT) as (instant, _):
-        to_inflight(storage, config, instant, Action.COMMIT)
+    timeline = load_timeline(opened_table(storage, config))
+    with begin_instant(OpenTable(storage, config, clock, NO_LOCK), timeline, Action.COMMIT) as (
+        instant,
+        _,
+    ):
+        to_inflight(opened_table(storage, config), instant, Action.COMMIT)
         name = leave_file(table, instant)
-    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    recovery.settle_failed_writes(
+        OpenTable(storage, config, clock, NO_LOCK), load_timeline(opened_table(storage, config))
+    )
     assert storage.stat(name) is None
     storage.put(name, b"rows")
     waited_ms = 240_000
-    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    recovery.settle_failed_writes(
+        OpenTable(storage, config, clock, NO_LOCK), load_timeline(opened_table(storage, config))
+    )
     assert storage.stat(name) is not None
     waited_ms = 301_000
-    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    recovery.settle_failed_writes(
+        OpenTable(storage, config, clock, NO_LOCK), load_timeline(opened_table(storage, config))
+    )
     assert storage.stat(name) is None
     assert not list(storage.list(".hoodie/.temp"))
 
@@ -112,7 +123,9 @@ def test_files_older_than_the_timeline_stay(table: bl.Table) -> None:
     left = leave_file(table, InstantTime("20200101000000000"))
     storage, config = storage_of(table), table.config()
     clock = InstantClock(config.timeline_timezone)
-    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    recovery.settle_failed_writes(
+        OpenTable(storage, config, clock, NO_LOCK), load_timeline(opened_table(storage, config))
+    )
     assert storage.stat(left) is not None
 
 

@@ -21,7 +21,9 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import Marker, MarkerType, read_markers, write_marker
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import (
     OutcomeKind,
     Publication,
@@ -52,13 +54,13 @@ def decide(table: BareTable, pending: Instant, content: bytes = b"{}") -> Public
 
 
 def put_out(table: BareTable, pending: Instant, metadata_commit: bytes | None = None) -> str:
-    now = head(table.storage, table.config, table.clock, own=pending.requested_at)
-    return publish(now, table.config, pending, b"{}", metadata_commit, lambda: None)
+    now = head(table.opened, own=pending.requested_at)
+    return publish(now, pending, b"{}", metadata_commit, lambda: None)
 
 
 def test_without_turns_the_head_has_none_and_the_timeline_as_it_is(table: BareTable) -> None:
     left = table.leave(Action.COMMIT)
-    now = head(table.storage, table.config, table.clock)
+    now = head(table.opened)
     assert now.turn is None
     assert now.timeline.find(left.requested_at) == left
     assert table.decided(left.requested_at) is None
@@ -68,7 +70,7 @@ def test_the_head_completes_the_decided_commit_of_the_last_turn(table: BareTable
     left = table.leave(Action.COMMIT)
     table.take(left.requested_at)
     publication = decide(table, left)
-    now = head(table.storage, table.config, table.clock)
+    now = head(table.opened)
     found = now.timeline.find_completed(left.requested_at)
     assert found is not None
     assert found.completed_at == publication.completed_at
@@ -79,14 +81,14 @@ def test_the_head_leaves_commits_of_earlier_turns_alone(table: BareTable) -> Non
     left = table.leave(Action.COMMIT)
     table.take(left.requested_at)
     table.take(AHEAD)  # Of an instant that no timeline has.
-    head(table.storage, table.config, table.clock)
+    head(table.opened)
     assert table.decided(left.requested_at) is None
 
 
 def test_the_head_does_not_wait_for_the_instant_of_its_caller(table: BareTable) -> None:
     own = table.leave(Action.COMMIT)
     table.take(own.requested_at)
-    now = head(table.storage, table.config, table.clock, own=own.requested_at)
+    now = head(table.opened, own=own.requested_at)
     assert now.timeline.find(own.requested_at) == own
     assert table.decided(own.requested_at) is None
 
@@ -95,7 +97,7 @@ def test_a_turn_in_the_name_of_a_completed_commit_decides_nothing(table: BareTab
     """A resize takes such a turn for its plan, and the commit may be Hudi's, without an outcome."""
     table.storage.put(f".hoodie/timeline/{EARLY}_20240101000001000.commit", b"{}")
     table.take(EARLY)
-    head(table.storage, table.config, table.clock)
+    head(table.opened)
     assert table.decided(EARLY) is None
 
 
@@ -105,7 +107,7 @@ def test_a_write_that_died_between_turn_and_decision_is_rolled_back(
 ) -> None:
     left = table.leave(action)
     table.take(left.requested_at)
-    now = head(table.storage, table.config, table.clock)
+    now = head(table.opened)
     assert table.decided(left.requested_at) is OutcomeKind.ROLLBACK
     assert now.timeline.find_completed(left.requested_at) is None
 
@@ -114,7 +116,7 @@ def test_an_undecided_compaction_holds_nobody_up(table: BareTable) -> None:
     """It changes no row, and its plan may stay pending for years."""
     left = table.leave(Action.COMPACTION, b"plan")
     table.take(left.requested_at)
-    head(table.storage, table.config, table.clock)
+    head(table.opened)
     assert table.decided(left.requested_at) is None
 
 
@@ -122,7 +124,7 @@ def test_a_decided_compaction_is_completed_by_the_next_turn(table: BareTable) ->
     left = table.leave(Action.COMPACTION, b"plan")
     table.take(left.requested_at)
     decide(table, left)
-    now = head(table.storage, table.config, table.clock)
+    now = head(table.opened)
     assert now.timeline.find_completed(left.requested_at) is not None
 
 
@@ -149,7 +151,7 @@ def test_a_living_writer_is_waited_for_between_its_turn_and_its_decision(
     waiting = Waiting(lambda: waiting.seconds > 0.12 and decide(table, left))
     monkeypatch.setattr(turns, "time", waiting)
     with beating(table.storage, left.requested_at):
-        now = head(table.storage, table.config, table.clock)
+        now = head(table.opened)
     assert now.timeline.find_completed(left.requested_at) is not None
     assert 0.1 < waiting.seconds < 0.5
 
@@ -162,7 +164,7 @@ def test_a_living_writer_that_does_not_decide_is_rolled_back_after_ten_seconds(
     waiting = Waiting()
     monkeypatch.setattr(turns, "time", waiting)
     with beating(table.storage, left.requested_at):
-        head(table.storage, table.config, table.clock)
+        head(table.opened)
     assert table.decided(left.requested_at) is OutcomeKind.ROLLBACK
     assert 10 < waiting.seconds < 10.2
 
@@ -179,7 +181,7 @@ def test_the_clock_of_the_table_says_whether_a_writer_of_elsewhere_lives(
     stored = table.storage.stat(path)
     assert stored is not None
     late = stored.modified_at_ms + heartbeat.EXPIRES_AFTER_MS + 1
-    head(table.storage, table.config, InstantClock("UTC", lambda: late))
+    head(OpenTable(table.storage, table.config, InstantClock("UTC", lambda: late), NO_LOCK))
     assert waiting.seconds == 0
     assert table.decided(left.requested_at) is OutcomeKind.ROLLBACK
 
@@ -191,7 +193,9 @@ def test_storage_that_fails_for_the_commit_of_another_is_no_unknown_outcome_of_t
     table.take(left.requested_at)
     decide(table, left)
     with pytest.raises(StorageError, match="finish the commit of another writer") as caught:
-        head(failing(table.storage, 1, 2, lands=False), table.config, table.clock)
+        head(
+            OpenTable(failing(table.storage, 1, 2, lands=False), table.config, table.clock, NO_LOCK)
+        )
     assert not isinstance(caught.value, CommitOutcomeUnknownError)
     assert f"{left.requested_at}.json" in str(caught.value)
 
@@ -224,7 +228,12 @@ def test_a_plan_that_changes_the_metadata_table_completes_after_the_instants_of_
         took.append(duration_ms)
         return b"{}"
 
-    arguments = (table.storage, table.config, table.clock, planned, action, metadata)
+    arguments = (
+        table.opened,
+        planned,
+        action,
+        metadata,
+    )
     outcome = decide_plan(*arguments, b"of the metadata table")
     assert outcome.completed_at > AHEAD
     assert outcome.publication is not None
@@ -240,19 +249,24 @@ def test_a_plan_completes_after_all_that_is_on_the_timeline(
 ) -> None:
     table.storage.put(f".hoodie/timeline/{EARLY}_{AHEAD}.commit", b"{}")
     planned = table.leave(action, b"plan").requested_at
-    arguments = (table.storage, table.config, table.clock, planned, action, lambda _: b"{}")
+    arguments = (
+        table.opened,
+        planned,
+        action,
+        lambda _: b"{}",
+    )
     assert decide_plan(*arguments).completed_at > AHEAD
 
 
 def test_nothing_is_decided_under_a_lock_that_was_lost(table: BareTable) -> None:
     pending = table.leave(Action.COMMIT)
-    now = head(table.storage, table.config, table.clock, own=pending.requested_at)
+    now = head(table.opened, own=pending.requested_at)
 
     def lost() -> None:
         raise LockError("the lock", "another writer", None)
 
     with pytest.raises(LockError):
-        publish(now, table.config, pending, b"{}", None, lost)
+        publish(now, pending, b"{}", None, lost)
     assert table.decided(pending.requested_at) is None
     assert not table.is_completed(pending.requested_at)
 
@@ -294,7 +308,7 @@ def test_the_outcome_has_all_that_another_process_needs_to_complete(
 ) -> None:
     pending = table.leave(Action.COMPACTION, b"plan")
     completed: list[Publication] = []
-    monkeypatch.setattr(turns, "complete_instant", lambda *given: completed.append(given[3]))
+    monkeypatch.setattr(turns, "complete_instant", lambda *given: completed.append(given[2]))
     completed_at = put_out(table, pending, b"of the metadata table")
     outcome = read_outcome(table.storage, pending.requested_at)
     assert outcome is not None
@@ -327,13 +341,13 @@ def test_markers_that_storage_does_not_delete_are_no_failure_of_the_commit(
 
 def test_a_turn_is_taken_after_the_one_that_the_head_saw(table: BareTable) -> None:
     first, second = (table.leave(Action.COMMIT).requested_at for _ in range(2))
-    now = head(table.storage, table.config, table.clock)
+    now = head(table.opened)
     assert now.take(first)
     assert not now.take(second), "another writer has taken it"
     turn = last_turn(table.storage)
     assert turn is not None
     assert (turn.number, turn.instant, turn.metadata_changed) == (1, first, False)
-    later = head(table.storage, table.config, table.clock, own=first)
+    later = head(table.opened, own=first)
     assert later.take(second, changes_metadata=True)
     turn = last_turn(table.storage)
     assert turn is not None
@@ -347,5 +361,5 @@ def test_new_times_are_after_all_turns_and_after_a_given_time(
     table: BareTable, after: InstantTime | None
 ) -> None:
     table.take(AHEAD)
-    now = head(table.storage, table.config, table.clock)
+    now = head(table.opened)
     assert now.next_instant(after=after) > max(AHEAD, after or AHEAD)

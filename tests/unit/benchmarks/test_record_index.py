@@ -18,7 +18,7 @@ from bucketlake.format.hfile import reader as hfile_reader
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
@@ -63,7 +63,7 @@ def upsert_one(kind: str, folders: int) -> CountingStorage:
     make_large_table(f"memory://{name}", kind, folders, folders * GROUPS_A_FOLDER)
     storage = CountingStorage(MemoryStorage(name))
     rows = pa.table({"id": [key(1)], "day": [day(folders // 2)], "at": [5]}, schema=SCHEMA)
-    target = open_target(storage, read_table_config(storage), None)
+    target = open_target(table_at(storage), None)
     result = write_records(target, Operation.UPSERT, ArrowSource(rows, threads=1))
     assert (result.file_groups, result.written) == (1, 1)
     forget(name)

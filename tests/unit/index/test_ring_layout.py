@@ -17,7 +17,7 @@ from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from tests.ring_tables import MERGE_ALL, SPLIT_ALL, make_table, rows
 
 NOW = InstantTime("20991231000000000")
@@ -34,7 +34,7 @@ def table(new_path: Callable[[], str]) -> bl.Table:
 def layout_of(table: bl.Table) -> RingLayout:
     """Return the layout of a write that pins the table now."""
     storage = open_storage(table.path)
-    timeline = load_timeline(storage, read_table_config(storage))
+    timeline = load_timeline(table_at(storage))
     layout = bl.ConsistentBucket(2).bound(storage, timeline).layout()
     return layout.pinned(["a"], creates=False)
 
@@ -50,7 +50,7 @@ def planned(table: bl.Table, **limits: object) -> PendingResize:
     """Plan a resize, and return it."""
     table.resize(schedule_only=True, **limits)  # type: ignore[arg-type]
     storage = open_storage(table.path)
-    timeline = load_timeline(storage, read_table_config(storage))
+    timeline = load_timeline(table_at(storage))
     [resize] = pending_resizes(storage, timeline)
     return resize
 

@@ -32,6 +32,7 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import claim_rollback
 from tests.faulty_storage import (
     Effect,
@@ -158,7 +159,7 @@ def test_files_are_not_seen_before_the_data_table_agrees(table: WrittenTable) ->
     table.begin(at(3))
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     assert sizes_of(table) == before
-    publish_change(table.storage, table.config, at(3), at(4), content)
+    publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     assert sizes_of(table) == before
     table.complete(at(3), at(4))
     assert sizes_of(table) == {"eu": {A: 10, C: 1}, "us": {B: 20}}
@@ -168,7 +169,7 @@ def test_repeated_write_may_change_its_mind(table: WrittenTable) -> None:
     table.begin(at(3))
     write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     content = write_change(table.open(), at(3), MetadataChange({"us": {C: 2}}, listed=["us"]))
-    publish_change(table.storage, table.config, at(3), at(4), content)
+    publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     table.complete(at(3), at(4))
     assert sizes_of(table) == {"eu": {A: 10}, "us": {B: 20, C: 2}}
 
@@ -179,7 +180,7 @@ def test_partition_that_is_being_built_is_maintained(table: WrittenTable) -> Non
     change = MetadataChange({"eu": {C: 1}}, listed=["eu"], statistics=stats)
     table.begin(at(3))
     content = write_change(table.open(), at(3), change, inflight=[COLUMN_STATS])
-    publish_change(table.storage, table.config, at(3), at(4), content)
+    publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     table.complete(at(3), at(4))
     assert statistics_in(building, COLUMN_STATS) == {(C, "id"): (1, 2)}
 
@@ -276,13 +277,13 @@ def test_log_files_of_tasks_belong_to_the_commit(table: WrittenTable) -> None:
     )
     change = MetadataChange({"eu": {C: 1}}, listed=["eu"], side_files=[side])
     content = write_change(table.open(), at(3), change)
-    publish_change(table.storage, table.config, at(3), at(4), content)
+    publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     table.complete(at(3), at(4))
     commit = completed_commit(table, at(3), at(4))
     assert commit.write_stats[RECORD_INDEX] == (side,)
     (found,) = read_all(indexed.open(), RECORD_INDEX)
     assert found.keys.to_pylist() == [b"k"]
-    undo_change(table.storage, table.config, at(3))
+    undo_change(opened_table(table.storage, table.config), at(3))
     assert not [path for path in objects_of(table.inner.storage) if RECORD_INDEX in path]
 
 
@@ -293,7 +294,7 @@ def test_publishing_twice_leaves_one_delta_commit(table: WrittenTable) -> None:
     table.begin(at(3))
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     for _ in range(2):
-        publish_change(table.storage, table.config, at(3), at(4), content)
+        publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     names = [path for path in objects_of(table.inner.storage) if str(at(3)) in path]
     assert len([name for name in names if name.endswith(".deltacommit")]) == 1
 
@@ -301,10 +302,10 @@ def test_publishing_twice_leaves_one_delta_commit(table: WrittenTable) -> None:
 def test_publishing_after_an_undo_recreates_nothing(table: WrittenTable) -> None:
     table.begin(at(3))
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
-    undo_change(table.storage, table.config, at(3))
+    undo_change(opened_table(table.storage, table.config), at(3))
     before = objects_of(table.inner.storage)
     with pytest.raises(CommitConflictError, match="rolled this write back"):
-        publish_change(table.storage, table.config, at(3), at(4), content)
+        publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     assert objects_of(table.inner.storage) == before
 
 
@@ -315,7 +316,7 @@ def test_publishing_after_the_metadata_table_was_deleted_recreates_nothing(
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     delete_metadata_table(table.storage)
     with pytest.raises(CommitConflictError):
-        publish_change(table.storage, table.config, at(3), at(4), content)
+        publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     assert not objects_of(table.inner.storage)
 
 
@@ -327,11 +328,11 @@ def test_publication_that_an_undo_overtakes_is_deleted_again(table: WrittenTable
     class Overtaken(FaultyStorage):
         def put_if_absent(self, path: str, data: Buffer) -> None:
             claim_rollback(table.storage, at(3))
-            undo_change(table.storage, table.config, at(3))
+            undo_change(opened_table(table.storage, table.config), at(3))
             super().put_if_absent(path, data)
 
     slow = Overtaken(table.storage)
-    publish_change(slow, table.config, at(3), at(4), content)
+    publish_change(opened_table(slow, table.config), at(3), at(4), content)
     assert traces(table, at(3)) == []
 
 
@@ -339,13 +340,13 @@ def test_storage_error_while_publishing_is_retried_once(table: WrittenTable) -> 
     table.begin(at(3))
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     once = FaultyStorage(table.storage, [Fault(1, Moment.AFTER, Effect.ERROR)], reads_count=False)
-    publish_change(once, table.config, at(3), at(4), content)
+    publish_change(opened_table(once, table.config), at(3), at(4), content)
     always = [Fault(n, Moment.BEFORE, Effect.ERROR) for n in range(1, 9)]
     table.begin(at(5))
     content = write_change(table.open(), at(5), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     failing = FaultyStorage(table.storage, always, reads_count=False)
     with pytest.raises(StorageError):
-        publish_change(failing, table.config, at(5), at(6), content)
+        publish_change(opened_table(failing, table.config), at(5), at(6), content)
 
 
 def test_action_with_a_time_before_the_timeline_is_refused(table: WrittenTable) -> None:
@@ -372,20 +373,20 @@ def test_undone_action_leaves_nothing(table: WrittenTable, stage: str) -> None:
     table.begin(at(3))
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     if stage != "written":
-        publish_change(table.storage, table.config, at(3), at(4), content)
+        publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     if stage == "completed":
         table.complete(at(3), at(4))
         table.begin(at(3))
         table.storage.delete(f".hoodie/timeline/{at(3)}_{at(4)}.commit")
-    undo_change(table.storage, table.config, at(3))
+    undo_change(opened_table(table.storage, table.config), at(3))
     assert traces(table, at(3)) == []
-    undo_change(table.storage, table.config, at(3))
+    undo_change(opened_table(table.storage, table.config), at(3))
     assert sizes_of(table) == before
 
 
 def test_undoing_an_unknown_instant_changes_nothing(table: WrittenTable) -> None:
     before = objects_of(table.storage)
-    undo_change(table.storage, table.config, at(9))
+    undo_change(opened_table(table.storage, table.config), at(9))
     assert objects_of(table.storage) == before
 
 
@@ -396,7 +397,7 @@ def test_change_that_dies_at_any_step_can_be_undone_or_repeated(table: WrittenTa
 
     def carry_out(seen: WrittenTable) -> None:
         content = write_change(seen.open(), at(3), change)
-        publish_change(seen.storage, seen.config, at(3), at(4), content)
+        publish_change(opened_table(seen.storage, seen.config), at(3), at(4), content)
 
     def fresh(*faults: Fault) -> tuple[WrittenTable, FaultyStorage]:
         inner = MemoryStorage.fresh()
@@ -413,7 +414,7 @@ def test_change_that_dies_at_any_step_can_be_undone_or_repeated(table: WrittenTa
             with pytest.raises(SimulatedCrash):
                 carry_out(table.seen_by(dying))
             if is_undone:
-                undo_change(alive.storage, alive.config, at(3))
+                undo_change(opened_table(alive.storage, alive.config), at(3))
                 assert traces(alive, at(3)) == [], fault
                 assert sizes_of(alive) == before, fault
             else:
@@ -426,7 +427,7 @@ def test_undo_that_dies_at_any_step_is_finished_by_another(table: WrittenTable) 
     before = sizes_of(table)
     table.begin(at(3))
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
-    publish_change(table.storage, table.config, at(3), at(4), content)
+    publish_change(opened_table(table.storage, table.config), at(3), at(4), content)
     start = objects_of(table.storage)
 
     def fresh(*faults: Fault) -> FaultyStorage:
@@ -436,24 +437,24 @@ def test_undo_that_dies_at_any_step_is_finished_by_another(table: WrittenTable) 
         return FaultyStorage(inner, faults, reads_count=False)
 
     done = fresh()
-    undo_change(done, table.config, at(3))
+    undo_change(opened_table(done, table.config), at(3))
     for fault in distinct_deaths(done):
         dying = fresh(fault)
         with pytest.raises(SimulatedCrash):
-            undo_change(dying, table.config, at(3))
+            undo_change(opened_table(dying, table.config), at(3))
         alive = table.seen_by(dying.inner)
         assert sizes_of(alive) == before, fault
-        undo_change(alive.storage, alive.config, at(3))
+        undo_change(opened_table(alive.storage, alive.config), at(3))
         assert traces(alive, at(3)) == [], fault
 
 
 def test_log_file_of_a_late_task_is_found_by_its_name(table: WrittenTable) -> None:
     table.begin(at(3))
     write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
-    undo_change(table.storage, table.config, at(3))
+    undo_change(opened_table(table.storage, table.config), at(3))
     late = f"files/.files-0000-0_{at(3)}.log.1_0-0-1"
     table.inner.storage.put(late, b"late")
-    undo_change(table.storage, table.config, at(3))
+    undo_change(opened_table(table.storage, table.config), at(3))
     assert table.inner.storage.stat(late) is None
 
 

@@ -31,6 +31,7 @@ from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
@@ -64,7 +65,11 @@ def build_files(table: WrittenTable, instant: InstantTime, completed_at: Instant
     (group,) = usual_file_groups(FILES)
     entries = {group: entries_of_table(TWO_PARTITIONS)}
     initialise_partition(
-        table.storage, table.config, FILES, entries, instant=instant, completed_at=completed_at
+        opened_table(table.storage, table.config),
+        FILES,
+        entries,
+        instant=instant,
+        completed_at=completed_at,
     )
 
 
@@ -125,20 +130,20 @@ def test_commit_of_an_initialisation_describes_its_base_files() -> None:
 
 def test_metadata_table_of_an_existing_table_lists_its_files() -> None:
     table = WrittenTable()
-    create_metadata_table(table.storage, table.config)
+    create_metadata_table(opened_table(table.storage, table.config))
     build_files(table, initial_instant(0), at(1))
     assert sizes_of(table) == TWO_PARTITIONS
 
 
 def test_table_without_partitions_has_one_partition_without_a_name() -> None:
     table = WrittenTable()
-    create_metadata_table(table.storage, table.config)
+    create_metadata_table(opened_table(table.storage, table.config))
     (group,) = usual_file_groups(FILES)
     files = {"": {"a_0-0-1_1.parquet": 1}}
     entries = {group: entries_of_table(files)}
     first = initial_instant(0)
     initialise_partition(
-        table.storage, table.config, FILES, entries, instant=first, completed_at=at(1)
+        opened_table(table.storage, table.config), FILES, entries, instant=first, completed_at=at(1)
     )
     assert sizes_of(table) == files
 
@@ -197,7 +202,11 @@ def test_build_that_dies_at_any_step_is_repeated_with_newer_entries() -> None:
         (group,) = usual_file_groups(FILES)
         entries = {group: entries_of_table(files)}
         initialise_partition(
-            table.storage, table.config, FILES, entries, instant=at(3), completed_at=at(4)
+            opened_table(table.storage, table.config),
+            FILES,
+            entries,
+            instant=at(3),
+            completed_at=at(4),
         )
 
     earlier = {"eu": TWO_PARTITIONS["eu"]}
@@ -233,11 +242,10 @@ def test_file_groups_of_the_index_share_its_keys() -> None:
     keys, value = pa.array(["b", "a"]), pa.array([b"1", b"2"], pa.binary())
     groups = {ids[0]: GroupEntries.of(keys, value), ids[1]: GroupEntries(), ids[2]: GroupEntries()}
     initialise_partition(
-        table.storage,
-        table.config,
+        opened_table(table.storage, table.config),
         RECORD_INDEX,
-        groups,  # type: ignore[arg-type]
-        instant=next_initial_instant(table.storage, table.config),
+        groups,
+        instant=next_initial_instant(opened_table(table.storage, table.config)),
         completed_at=at(2),
     )
     opened = WrittenTable(table.storage, [FILES, RECORD_INDEX]).open()
@@ -251,21 +259,20 @@ def test_file_groups_of_the_index_share_its_keys() -> None:
 
 def test_initial_instants_are_counted_on() -> None:
     table = WrittenTable(partitions=[FILES, COLUMN_STATS]).create()
-    assert next_initial_instant(table.storage, table.config) == initial_instant(2)
+    assert next_initial_instant(opened_table(table.storage, table.config)) == initial_instant(2)
     table.write_files(1, {"eu": {"a_0-0-1_1.parquet": 1}})
-    assert next_initial_instant(table.storage, table.config) == initial_instant(2)
+    assert next_initial_instant(opened_table(table.storage, table.config)) == initial_instant(2)
 
 
 def test_an_initial_instant_belongs_to_one_build_and_ends_with_it() -> None:
     table = WrittenTable(partitions=[FILES]).create()
-    first = claim_initial_instant(table.storage, table.config)
-    second = claim_initial_instant(table.storage, table.config)
+    first = claim_initial_instant(opened_table(table.storage, table.config))
+    second = claim_initial_instant(opened_table(table.storage, table.config))
     assert (first, second) == (initial_instant(1), initial_instant(2))
-    withdraw_initialisations(table.storage, table.config)
+    withdraw_initialisations(opened_table(table.storage, table.config))
     with pytest.raises(CommitConflictError, match="withdrew the initialisation"):
         initialise_partition(
-            table.storage,
-            table.config,
+            opened_table(table.storage, table.config),
             RECORD_INDEX,
             {FileId("record-index-0000-0"): GroupEntries()},
             instant=first,

@@ -47,7 +47,7 @@ def test_timeline_shows_the_operation_and_the_rows_of_each_commit(table: bl.Tabl
 
 
 def test_timeline_lists_a_commit_whose_file_is_damaged(table: bl.Table) -> None:
-    storage = table._open()[0]
+    storage = table._open().storage
     last = table.timeline()[-1]
     path = f".hoodie/timeline/{last.to_file_name(2)}"
     storage.delete(path)

@@ -30,6 +30,7 @@ from bucketlake.services.check.repair import repair
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import FaultyStorage
 from tests.golden.objects import objects_of_table
@@ -53,7 +54,7 @@ def config_of(storage: MemoryStorage) -> TableConfig:
 
 
 def snapshot_of(storage: MemoryStorage, as_of: str | None = None) -> Snapshot:
-    return load_snapshot(storage, config_of(storage), as_of=as_of)
+    return load_snapshot(opened_table(storage, config_of(storage)), as_of=as_of)
 
 
 def paths_of(snapshot: Snapshot) -> set[str]:
@@ -135,7 +136,7 @@ def test_damaged_metadata_table_is_never_replaced_by_storage(storage: MemoryStor
 
 def test_services_that_need_the_truth_list_storage(storage: MemoryStorage) -> None:
     storage.delete_folder(METADATA_TABLE_FOLDER)
-    snapshot = load_snapshot(storage, config_of(storage), lists_storage=True)
+    snapshot = load_snapshot(opened_table(storage, config_of(storage)), lists_storage=True)
     assert NEWEST in paths_of(snapshot)
 
 
@@ -149,7 +150,7 @@ def test_file_that_only_the_metadata_table_has_is_an_error_that_names_it(
     with pytest.raises(MissingFileError, match=f"{NEWEST} is missing: the metadata table lists it"):
         bl.open_table(storage.root).to_arrow()
     with pytest.raises(MissingFileError, match=f"{NEWEST} is missing: instant .* committed it"):
-        load_snapshot(storage, config_of(storage), lists_storage=True).all_slices()
+        load_snapshot(opened_table(storage, config_of(storage)), lists_storage=True).all_slices()
 
 
 def test_file_that_a_pending_clean_deleted_after_the_plan_is_a_conflict(
@@ -190,7 +191,7 @@ def test_snapshot_that_was_pinned_before_a_clean_reports_it(storage: MemoryStora
 
 
 def test_pinned_snapshot_lists_the_files_of_its_time(storage: MemoryStorage) -> None:
-    newest = load_timeline(storage, config_of(storage))
+    newest = load_timeline(opened_table(storage, config_of(storage)))
     last = newest.completed_commits()[-1].requested_at
     undone = replace(snapshot_of(storage), timeline=newest.without([last]))
     assert NEWEST not in paths_of(undone)
@@ -202,7 +203,7 @@ def test_pinned_snapshot_lists_the_files_of_its_time(storage: MemoryStorage) -> 
 
 def test_listing_of_a_partition_asks_only_for_the_metadata_table(storage: MemoryStorage) -> None:
     watched = FaultyStorage(storage)
-    snapshot = load_snapshot(watched, config_of(storage))
+    snapshot = load_snapshot(opened_table(watched, config_of(storage)))
     before = watched.operations
     snapshot.partition_slices(["apac", "eu", "us"])
     steps = [step.operation for step in watched.trace[before:]]

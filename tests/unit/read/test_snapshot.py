@@ -13,6 +13,7 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import load_snapshot
+from bucketlake.timeline.open_table import opened_table
 from tests.storages import memory_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
@@ -34,5 +35,5 @@ def test_table_whose_columns_may_have_other_names_in_its_files_is_refused() -> N
         }
     )
     with pytest.raises(UnsupportedFeatureError, match="schema evolution on read"):
-        load_snapshot(storage, CONFIG)
-    assert load_snapshot(storage, CONFIG, as_of=FIRST).schema.names == ["id"]
+        load_snapshot(opened_table(storage, CONFIG))
+    assert load_snapshot(opened_table(storage, CONFIG), as_of=FIRST).schema.names == ["id"]

@@ -19,6 +19,7 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.virtual_keys import RowOrigin, VirtualKeys
 from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.open_table import opened_table
 from tests.golden.objects import objects_of_table
 from tests.storages import memory_of
 
@@ -41,7 +42,7 @@ def virtual(
     )
     timeline = Timeline((), ".hoodie/timeline", 2, None)
     return VirtualKeys.of_snapshot(
-        Snapshot(memory_of(), config, timeline, avro_from_arrow(SCHEMA, "trips"))
+        Snapshot(opened_table(memory_of(), config), timeline, avro_from_arrow(SCHEMA, "trips"))
     )
 
 

@@ -20,6 +20,7 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, create_timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.open_table import opened_table
 from tests.faulty_storage import FaultyStorage
 from tests.storages import memory_of
 
@@ -46,7 +47,7 @@ def _full(name: str) -> str:
 
 
 def _timeline(*names: str) -> Timeline:
-    return load_timeline(_storage(*names), CONFIG)
+    return load_timeline(opened_table(_storage(*names), CONFIG))
 
 
 def _numbers(instants: tuple[Instant, ...]) -> list[int]:
@@ -61,7 +62,7 @@ def _put_commit(
 
 
 def test_table_without_a_timeline_has_an_empty_one() -> None:
-    timeline = load_timeline(memory_of(), CONFIG)
+    timeline = load_timeline(opened_table(memory_of(), CONFIG))
     assert timeline.instants == ()
     assert timeline.start is None
     assert timeline.newest_time() is None
@@ -77,7 +78,7 @@ def test_timeline_knows_when_its_newest_completed_instant_was_written() -> None:
         stored = storage.stat(path)
         assert stored is not None
         written_ms.append(stored.modified_at_ms)
-    timeline = load_timeline(storage, CONFIG)
+    timeline = load_timeline(opened_table(storage, CONFIG))
     assert timeline.newest_written_ms == written_ms[0]
     assert timeline.as_of(_time(5)).newest_written_ms is None
     assert _timeline("1.inflight").newest_written_ms is None
@@ -102,7 +103,7 @@ def test_completed_and_pending_instants_are_told_apart_in_order() -> None:
 
 def test_other_files_in_the_folder_are_passed_over() -> None:
     storage = _storage("1_2.commit", "3_4.commit.0a1b-tmp", ".1_2.commit.crc", "history/x.parquet")
-    assert _numbers(load_timeline(storage, CONFIG).instants) == [1]
+    assert _numbers(load_timeline(opened_table(storage, CONFIG)).instants) == [1]
 
 
 def test_completed_compaction_is_one_instant_with_its_plan() -> None:
@@ -137,7 +138,7 @@ def test_pending_plans_are_named() -> None:
 
 def test_pending_replace_commit_of_layout_1_may_be_a_clustering() -> None:
     storage = _storage("4.replacecommit.requested", folder=".hoodie")
-    assert _numbers(load_timeline(storage, OLD_CONFIG).pending_clusterings()) == [4]
+    assert _numbers(load_timeline(opened_table(storage, OLD_CONFIG)).pending_clusterings()) == [4]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_start_is_that_of_instants_that_write_data_even_pending_ones() -> None:
 def test_a_listing_that_an_archival_went_through_is_not_taken() -> None:
     """Its first commit was listed before it went, and what it would miss are commits."""
     storage = _Archived(_storage(*(f"{n}_{n}.commit" for n in range(100, 999))))
-    timeline = load_timeline(storage, CONFIG)
+    timeline = load_timeline(opened_table(storage, CONFIG))
     assert storage.listings == 2
     assert timeline.start == _time(700)
     assert all(timeline.is_completed(_time(n)) for n in range(100, 999))
@@ -194,7 +195,7 @@ def test_completion_of_an_instant_from_before_an_upgrade_is_when_its_file_was_wr
     storage = MemoryStorage.fresh(clock=lambda: 1_704_067_200_002)
     storage.put(f".hoodie/timeline/{_time(1)}.commit", b"")
     storage.put(f".hoodie/timeline/{_time(3)}_{_time(4)}.commit", b"")
-    timeline = load_timeline(storage, CONFIG)
+    timeline = load_timeline(opened_table(storage, CONFIG))
     assert timeline.completion_time(_time(1)) == _time(2)
     assert timeline.is_completed(_time(1))
 
@@ -207,7 +208,7 @@ def test_newest_time_is_the_greatest_of_all() -> None:
 def test_layout_1_keeps_its_instants_in_the_hoodie_folder() -> None:
     storage = _storage("1.commit", "1.inflight", "2.deltacommit.inflight", folder=".hoodie")
     storage.put(".hoodie/hoodie.properties", b"")
-    timeline = load_timeline(storage, OLD_CONFIG)
+    timeline = load_timeline(opened_table(storage, OLD_CONFIG))
     assert [(one.state, one.completed_at) for one in timeline.instants] == [
         (State.COMPLETED, None),
         (State.INFLIGHT, None),
@@ -256,7 +257,7 @@ def test_replaced_file_groups_name_the_instant_that_replaced_them() -> None:
         "replacecommit",
     )  # fmt: skip
     storage.put(f".hoodie/timeline/{_time(7)}.replacecommit.inflight", b"not read")
-    timeline = load_timeline(storage, CONFIG)
+    timeline = load_timeline(opened_table(storage, CONFIG))
     assert timeline.replaced_file_groups(storage) == {
         ("eu", a): _time(3),
         ("eu", b): _time(3),
@@ -271,7 +272,7 @@ def test_latest_schema_is_that_of_the_newest_commit_that_may_change_it() -> None
     _put_commit(storage, 3, CommitMetadata("UPSERT", {}, {"schema": "second"}))
     _put_commit(storage, 5, CommitMetadata("COMPACT", {}, {"schema": "of a plan"}, compacted=True))
     _put_commit(storage, 7, CommitMetadata("DELETE", {}, {"schema": ""}))
-    timeline = load_timeline(storage, CONFIG)
+    timeline = load_timeline(opened_table(storage, CONFIG))
     assert timeline.latest_schema(storage) == "second"
     assert timeline.as_of(_time(2)).latest_schema(storage) == "first"
     assert timeline.as_of(_time(0)).latest_schema(storage) is None
@@ -280,7 +281,7 @@ def test_latest_schema_is_that_of_the_newest_commit_that_may_change_it() -> None
 def test_commit_is_read_once_and_not_pickled() -> None:
     storage = memory_of()
     _put_commit(storage, 1, CommitMetadata("UPSERT", {}, {"schema": "first"}))
-    timeline = load_timeline(storage, CONFIG)
+    timeline = load_timeline(opened_table(storage, CONFIG))
     metadata = timeline.read_commit(storage, timeline.instants[0])
     storage.delete_folder(".hoodie")
     assert timeline.read_commit(storage, timeline.instants[0]) is metadata
@@ -295,14 +296,14 @@ def test_garbage_in_a_completed_file_is_refused_by_its_name() -> None:
     storage = memory_of()
     path = f".hoodie/timeline/{_time(1)}_{_time(2)}.commit"
     storage.put(path, b"garbage")
-    timeline = load_timeline(storage, CONFIG)
+    timeline = load_timeline(opened_table(storage, CONFIG))
     with pytest.raises(FormatError, match=path):
         timeline.latest_schema(storage)
 
 
 def test_new_timeline_has_its_folders_and_no_instants() -> None:
     storage = memory_of()
-    create_timeline(storage, CONFIG)
+    create_timeline(opened_table(storage, CONFIG))
     assert [stored.path for stored in storage.list(".hoodie/timeline/history")]
-    assert load_timeline(storage, CONFIG).instants == ()
-    assert read_archive(storage, CONFIG) == []
+    assert load_timeline(opened_table(storage, CONFIG)).instants == ()
+    assert read_archive(opened_table(storage, CONFIG)) == []

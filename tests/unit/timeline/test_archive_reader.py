@@ -20,6 +20,7 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
+from bucketlake.timeline.open_table import opened_table
 from tests.storages import memory_of, objects_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
@@ -82,11 +83,11 @@ def _archive() -> MemoryStorage:
 
 
 def test_table_without_an_archive_has_no_archived_instants() -> None:
-    assert read_archive(memory_of(), CONFIG) == []
+    assert read_archive(opened_table(memory_of(), CONFIG)) == []
 
 
 def test_instants_of_the_newest_manifest_are_read_in_order() -> None:
-    assert read_archive(_archive(), CONFIG) == [
+    assert read_archive(opened_table(_archive(), CONFIG)) == [
         _entry(10),
         _entry(20, "deltacommit"),
         _entry(30, "clean"),
@@ -95,14 +96,14 @@ def test_instants_of_the_newest_manifest_are_read_in_order() -> None:
 
 
 def test_content_of_the_files_is_left_out_where_not_asked_for() -> None:
-    entries = read_archive(_archive(), CONFIG, with_metadata=False)
+    entries = read_archive(opened_table(_archive(), CONFIG), with_metadata=False)
     assert entries[0] == replace(_entry(10), metadata=None)
 
 
 def test_range_leaves_out_instants_and_files_outside_of_it() -> None:
     storage = _archive()
     storage.put(f"{FOLDER}/{10:017d}_{20:017d}_0.parquet", b"not read")
-    entries = read_archive(storage, CONFIG, since=f"{30:017d}", until=f"{39:017d}")
+    entries = read_archive(opened_table(storage, CONFIG), since=f"{30:017d}", until=f"{39:017d}")
     assert entries == [_entry(30, "clean")]
 
 
@@ -110,7 +111,7 @@ def test_instant_in_two_files_of_a_merge_counts_once() -> None:
     storage = memory_of()
     names = [_put_file(storage, _entry(10)), _put_file(storage, _entry(10), _entry(20), layer=1)]
     _put_manifest(storage, 1, *names)
-    assert read_archive(storage, CONFIG) == [_entry(10), _entry(20)]
+    assert read_archive(opened_table(storage, CONFIG)) == [_entry(10), _entry(20)]
 
 
 @pytest.mark.parametrize("version", [None, b"", b"two"])
@@ -119,7 +120,7 @@ def test_greatest_manifest_counts_without_a_readable_version(version: bytes | No
     storage.delete(f"{FOLDER}/_version_")
     if version is not None:
         storage.put(f"{FOLDER}/_version_", version)
-    assert len(read_archive(storage, CONFIG)) == 4
+    assert len(read_archive(opened_table(storage, CONFIG))) == 4
 
 
 def test_completion_times_are_those_of_commits() -> None:
@@ -127,7 +128,7 @@ def test_completion_times_are_those_of_commits() -> None:
     savepoint = replace(_entry(10, "savepoint"), completed_at=InstantTime(f"{99:017d}"))
     name = _put_file(storage, _entry(10), savepoint, _entry(20, "clean"))
     _put_manifest(storage, 1, name)
-    assert archived_completion_times(storage, CONFIG) == {
+    assert archived_completion_times(opened_table(storage, CONFIG)) == {
         _entry(10).requested_at: _entry(10).completed_at,
         _entry(20).requested_at: _entry(20).completed_at,
     }
@@ -146,14 +147,14 @@ def test_file_that_a_merge_took_away_is_looked_up_in_the_next_manifest() -> None
     storage = Merging.fresh()
     for path, data in objects_of(_archive()).items():
         storage.put(path, data)
-    assert read_archive(storage, CONFIG) == [_entry(10), _entry(20)]
+    assert read_archive(opened_table(storage, CONFIG)) == [_entry(10), _entry(20)]
 
 
 def test_file_that_stays_missing_is_an_error() -> None:
     storage = _archive()
     storage.delete(f"{FOLDER}/{10:017d}_{20:017d}_0.parquet")
     with pytest.raises(ObjectNotFoundError, match=r"_0\.parquet"):
-        read_archive(storage, CONFIG)
+        read_archive(opened_table(storage, CONFIG))
 
 
 @pytest.mark.parametrize("content", [b"garbage", b"[]", b'{"files": [{}]}'])
@@ -161,7 +162,7 @@ def test_broken_manifest_is_refused_by_its_name(content: bytes) -> None:
     storage = _archive()
     storage.put(f"{FOLDER}/manifest_2", content)
     with pytest.raises(FormatError, match="manifest_2"):
-        read_archive(storage, CONFIG)
+        read_archive(opened_table(storage, CONFIG))
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", _file([])[:-4]])
@@ -170,7 +171,7 @@ def test_broken_file_is_refused_by_its_name(content: bytes) -> None:
     path = f"{FOLDER}/{30:017d}_{40:017d}_0.parquet"
     storage.put(path, content)
     with pytest.raises(FormatError, match=path):
-        read_archive(storage, CONFIG)
+        read_archive(opened_table(storage, CONFIG))
 
 
 def test_file_with_a_damaged_byte_is_refused_by_its_name_or_read() -> None:
@@ -192,12 +193,12 @@ def test_file_without_the_columns_of_an_archive_is_refused_by_its_name() -> None
     path = f"{FOLDER}/{30:017d}_{40:017d}_0.parquet"
     storage.put(path, buffer.getvalue())
     with pytest.raises(FormatError, match=path):
-        read_archive(storage, CONFIG)
+        read_archive(opened_table(storage, CONFIG))
 
 
 def test_archive_in_the_old_form_is_refused_by_name() -> None:
     old = replace(CONFIG, version=6, layout_version=1, archive_folder="archived")
-    assert read_archive(memory_of(), old) == []
+    assert read_archive(opened_table(memory_of(), old)) == []
     storage = memory_of({".hoodie/archived/.commits_.archive.1_1-0-1": b"#HUDI#"})
     with pytest.raises(UnsupportedFeatureError, match=r"\.commits_\.archive\.1_1-0-1"):
-        read_archive(storage, old)
+        read_archive(opened_table(storage, old))

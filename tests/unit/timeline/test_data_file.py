@@ -18,7 +18,7 @@ from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.outcome import Publication, claim_commit, forbid_commit
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 
 INSTANT = InstantTime("20260101000000000")
 INFLIGHT = f".hoodie/timeline/{INSTANT}.compaction.inflight"
@@ -55,7 +55,7 @@ def test_a_file_that_came_after_the_rollback_was_planned_goes_with_it(
 ) -> None:
     plan = RollbackPlan(INSTANT, Action.COMPACTION.value, {})
     put(storage)
-    undo(storage, read_table_config(storage), plan, Action.COMPACTION)
+    undo(table_at(storage), plan, Action.COMPACTION)
     assert storage.stat(MARKER.data_path) is None
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
         put(storage)

@@ -22,7 +22,7 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.outcome import claim_rollback
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.resizer import ResizeJob, Resizer, distribution_of
 from tests.ring_tables import keyed, make_table, ring_of, rows, storage_of, timeline_of, values
 
@@ -76,7 +76,7 @@ def work(new_path: Callable[[], str]) -> Work:
 def of_table(table: bl.Table) -> Work:
     storage = storage_of(table)
     timeline = timeline_of(table)
-    snapshot = load_snapshot(storage, read_table_config(storage), timeline)
+    snapshot = load_snapshot(table_at(storage), timeline)
     instant = InstantTime(str(int(timeline.completed_commits()[-1].requested_at) + 1_000_000))
     storage.put(INFLIGHT, b"")
     resizer = Resizer(SliceReader.of_snapshot(snapshot), instant, snapshot.schema, INFLIGHT)

@@ -18,10 +18,10 @@ from bucketlake.format.index_definitions import (
     decode_index_definitions,
     encode_index_definitions,
 )
-from bucketlake.storage.base import Storage
+from bucketlake.timeline.open_table import OpenTable
 
 
-def read_index_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDefinition]:
+def read_index_definitions(table: OpenTable) -> dict[str, IndexDefinition]:
     """Return the definitions of a table's indexes by name; empty without the file.
 
     Raises
@@ -29,16 +29,15 @@ def read_index_definitions(storage: Storage, config: TableConfig) -> dict[str, I
     FormatError
         If the file is broken, or the properties of the table name a file outside of the table.
     """
-    path = index_definitions_path(config)
+    path = index_definitions_path(table.config)
     try:
-        return decode_index_definitions(storage.read(path), path)
+        return decode_index_definitions(table.storage.read(path), path)
     except ObjectNotFoundError:
         return {}
 
 
 def update_index_definitions(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     add: Iterable[IndexDefinition] = (),
     remove: Iterable[str] = (),
 ) -> None:
@@ -50,16 +49,16 @@ def update_index_definitions(
         As :func:`read_index_definitions`.
     """
     gone = frozenset(remove)
-    current = read_index_definitions(storage, config)
+    current = read_index_definitions(table)
     kept = {name: found for name, found in current.items() if name not in gone}
     changed = kept | {definition.name: definition for definition in add}
     if changed != current:
-        storage.put(index_definitions_path(config), encode_index_definitions(changed))
+        table.storage.put(index_definitions_path(table.config), encode_index_definitions(changed))
 
 
-def columns_with_statistics(storage: Storage, config: TableConfig) -> tuple[str, ...]:
+def columns_with_statistics(table: OpenTable) -> tuple[str, ...]:
     """Return the columns of which the metadata table has statistics."""
-    definition = read_index_definitions(storage, config).get("column_stats")
+    definition = read_index_definitions(table).get("column_stats")
     return () if definition is None else definition.source_fields
 
 

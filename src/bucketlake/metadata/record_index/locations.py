@@ -26,6 +26,7 @@ from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_
 from bucketlake.metadata.slices.entry_reader import EVERYTHING, SliceEntries, Wanted, read_slices
 from bucketlake.model.kept import kept_property
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 
 NOT_FOUND = -1
@@ -227,8 +228,8 @@ class RecordIndexReader:
         """Return the index as it is now."""
         storage = self.table.storage.outer
         config = read_table_config(storage)
-        timeline = load_timeline(storage, config)
-        table = open_metadata_table(storage, config, timeline)
+        opened = opened_table(storage, config)
+        table = open_metadata_table(opened, load_timeline(opened))
         return RecordIndexReader(table, self.data_partitions)
 
     def _asked(self, keys: pa.Array, data_partition: str) -> list[tuple[MetadataSlice, Wanted]]:

@@ -17,15 +17,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from bucketlake.config.paths_of_table import MARKER_FOLDER
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ObjectNotFoundError
-from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import MetadataTable, list_all_files, load_metadata_table
 from bucketlake.metadata.slices.log_files import is_birth_log
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile
 from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
 from bucketlake.timeline.archive_reader import newest_manifest
 from bucketlake.timeline.archive_writer import (
@@ -37,10 +35,9 @@ from bucketlake.timeline.archive_writer import (
     remove_archived,
     without_overlap,
 )
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, instant_from_ms
-from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import old_commits
 
 KEPT_COMMITS = 20
@@ -53,44 +50,38 @@ _ACTIVE_COMMITS_MAX = 30  # More than these, and the oldest are archived.
 _ACTIVE_COMMITS_MIN = 20
 
 
-def clean_metadata(
-    storage: Storage, config: TableConfig, clock: InstantClock, *, lock: TableLock = NO_LOCK
-) -> None:
+def clean_metadata(table: OpenTable) -> None:
     """Delete what no reader needs, and archive old instants of the metadata table.
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table.
-    clock : InstantClock
-        The present time.
-    lock : TableLock
-        Held meanwhile; needed if Hudi archives at the same time.
 
     Raises
     ------
     MetadataTableError
         If there is no metadata table.
     """
-    with lock.held(storage):
-        _clean(storage, config, clock)
+    with table.lock.held(table.storage):
+        _clean(table)
 
 
-def _clean(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
-    table = inner_table(storage, config)
-    files = list_all_files(table.storage)
-    marked = table.storage.list_folders(MARKER_FOLDER)
+def _clean(table: OpenTable) -> None:
+    inner = inner_table(table)
+    files = list_all_files(inner.storage)
+    marked = inner.storage.list_folders(MARKER_FOLDER)
     # Loaded after the files: the instant of a file is on a timeline before the file exists.
-    metadata = load_metadata_table(storage, config, load_timeline(storage, config))
-    before = instant_from_ms(clock.now_ms() - KEPT_MS, config.timeline_timezone)
+    metadata = load_metadata_table(table, load_timeline(table))
+    before = instant_from_ms(table.clock.now_ms() - KEPT_MS, table.config.timeline_timezone)
     deleted = {*_leftovers(metadata, files), *_superseded(metadata, files, before)}
-    at_once(table.storage, table.storage.delete, sorted(file.path for file in deleted))
+    at_once(inner.storage, inner.storage.delete, sorted(file.path for file in deleted))
     for instant in (InstantTime(folder.rpartition("/")[2]) for folder in marked):
         if not _is_pending(metadata, instant):
-            delete_markers(table.storage, instant)
+            delete_markers(inner.storage, instant)
     if len(metadata.timeline.completed_commits()) > _ACTIVE_COMMITS_MAX:
         logs = [file.name.instant for file in files if file not in deleted and _is_update(file)]
-        _archive(table, storage, config, min(logs, default=None))
+        _archive(table, inner, min(logs, default=None))
 
 
 def _leftovers(metadata: MetadataTable, files: Sequence[DataFile]) -> Iterator[DataFile]:
@@ -159,31 +150,29 @@ def _is_update(file: DataFile) -> bool:
     return isinstance(file.name, LogFileName) and not is_birth_log(file.name)
 
 
-def _archive(
-    table: InnerTable, storage: Storage, config: TableConfig, since: InstantTime | None
-) -> None:
+def _archive(table: OpenTable, inner: OpenTable, since: InstantTime | None) -> None:
     """Move instants before a time to the archive; another process may be faster."""
     most: int | None = None
     while True:
-        remove_archived(table.storage, table.config)  # Finishes an archival that died.
-        manifest = newest_manifest(table.storage, table.config.history_folder)
+        remove_archived(inner)  # Finishes an archival that died.
+        manifest = newest_manifest(inner.storage, inner.config.history_folder)
         # Loaded after the manifest: a change that affects the choice also changes the manifest.
-        data = load_timeline(storage, config)
-        timeline = load_timeline(table.storage, table.config)
+        data = load_timeline(table)
+        timeline = load_timeline(inner)
         instants = _to_archive(timeline, data, since, most)
         if not instants:
             break
         with suppress(ObjectNotFoundError):  # Another archival was faster.
-            files = instant_files(table.storage, table.config)
-            entries = read_entries(table.storage, files, instants, timeline.legacy_completions)
-            appended = append(table.storage, table.config, manifest, entries)
+            files = instant_files(inner)
+            entries = read_entries(inner.storage, files, instants, timeline.legacy_completions)
+            appended = append(inner, manifest, entries)
             if appended is Appended.NAME_TAKEN:
                 most = sum(instant.action.writes_data for instant in instants) - 1
-    start = load_timeline(table.storage, table.config).start
+    start = load_timeline(inner).start
     if start is not None:
-        for path in [*old_commits(table.storage, start)]:
-            table.storage.delete(path)
-    merge_files(table.storage, table.config)
+        for path in [*old_commits(inner.storage, start)]:
+            inner.storage.delete(path)
+    merge_files(inner)
 
 
 def _to_archive(

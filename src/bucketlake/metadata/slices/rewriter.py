@@ -64,7 +64,7 @@ class SliceRewriter:
     def inflight(self) -> str:
         """Path of the inflight file, which exists while the compaction is pending."""
         pending = Instant(self.instant, Action.COMPACTION, State.INFLIGHT)
-        return instant_path(self.table.config, pending)
+        return instant_path(self.table.table.config, pending)
 
     def rewrite(self, planned: PlannedSlice) -> tuple[WriteStat, bytes] | None:
         """Return a new base file, which is not written yet; None if the log files change nothing.
@@ -79,7 +79,7 @@ class SliceRewriter:
             self.table,
             planned.partition,
             held,
-            created_at_ms=created_ms(self.instant, self.table.config.timeline_timezone),
+            created_at_ms=created_ms(self.instant, self.table.table.config.timeline_timezone),
         )
         if made is None:
             return None

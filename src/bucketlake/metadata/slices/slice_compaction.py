@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, BucketLakeError, CommitConflictError, StorageError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
@@ -33,7 +32,7 @@ from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import commit_schema_json
-from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import (
     MetadataTable,
     files_of_instants,
@@ -43,16 +42,19 @@ from bucketlake.metadata.slices.log_files import is_birth_log
 from bucketlake.metadata.slices.rewriter import PlannedSlice, RewriteStage, SliceRewriter
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
 from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State, is_initial
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.timeline.transitions import create_requested, remove_pending, to_inflight
+from bucketlake.timeline.transitions import (
+    create_requested,
+    publish_completed,
+    remove_pending,
+    to_inflight,
+)
 
 OPERATION = "COMPACT"
 HERE_BYTES_MAX = 64 * 2**20
@@ -72,20 +74,18 @@ _WAIT_SECONDS_MAX = 10.0
 _LOOK_SECONDS = 0.05
 
 
-def is_compaction_due(
-    storage: Storage, config: TableConfig, delta_commits: int = DELTA_COMMITS
-) -> bool:
+def is_compaction_due(table: OpenTable, delta_commits: int = DELTA_COMMITS) -> bool:
     """Return whether enough delta commits were completed since the last compaction.
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table.
     delta_commits : int
         What is enough.
     """
-    table = inner_table(storage, config)
-    return _is_due(load_timeline(table.storage, table.config), delta_commits)
+    inner = inner_table(table)
+    return _is_due(load_timeline(inner), delta_commits)
 
 
 def is_due_after_commit(known: Timeline) -> bool:
@@ -119,29 +119,22 @@ def updates_since_compaction(known: Timeline) -> list[Instant]:
 
 
 def compact_metadata(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     look: Look,
     *,
     delta_commits: int = DELTA_COMMITS,
-    lock: TableLock = NO_LOCK,
     engine: Engine = HERE,
 ) -> InstantTime | None:
     """Compact the metadata table if that is due.
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table. The compaction reads the list of valid partitions again.
-    clock : InstantClock
-        Source of new times.
     look : callable
         See :data:`Look`.
     delta_commits : int
         Number of delta commits after which a compaction is due.
-    lock : TableLock
-        Held while the compaction is planned, and while it is published.
     engine : Engine
         Rewrites slices on an engine; by default in this process.
 
@@ -160,11 +153,11 @@ def compact_metadata(
     InputError
         If a base file would have 2 GiB or more.
     """
-    if not is_compaction_due(storage, config, delta_commits):
+    if not is_compaction_due(table, delta_commits):
         return None
-    work = _Work(storage, config, inner_table(storage, config), clock)
+    work = _Work(table, inner_table(table))
     with ExitStack() as stack:
-        with lock.held(storage) as require_held:
+        with table.lock.held(table.storage) as require_held:
             plan = work.plan(look, delta_commits)
             if plan is None:
                 return None
@@ -172,15 +165,14 @@ def compact_metadata(
             if not work.begin(plan, stack):
                 return None
         stats = work.rewrite_all(plan, engine)
-        with lock.held(storage) as require_held:
+        with table.lock.held(table.storage) as require_held:
             require_held()
             work.complete(plan.instant, stats)
     return plan.instant
 
 
 def withdraw_compactions(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     is_withdrawn: Callable[[InstantTime], bool] = lambda _: True,
 ) -> None:
     """Withdraw the pending compactions of the metadata table; complete those that are decided.
@@ -192,15 +184,15 @@ def withdraw_compactions(
 
     Parameters
     ----------
-    storage, config
+    table : OpenTable
         The data table.
     is_withdrawn : callable
         Whether to withdraw the compaction of an instant; by default all.
     """
-    table = inner_table(storage, config)
-    for pending in load_timeline(table.storage, table.config).pending_compactions():
+    inner = inner_table(table)
+    for pending in load_timeline(inner).pending_compactions():
         if is_withdrawn(pending.requested_at):
-            _end(table, pending)
+            _end(inner, pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,26 +211,23 @@ class _Plan:
 class _Work:
     """The steps of a compaction."""
 
-    storage: Storage
-    config: TableConfig
-    table: InnerTable
-    clock: InstantClock
+    table: OpenTable
+    inner: OpenTable
 
     def plan(self, look: Look, delta_commits: int) -> _Plan | None:
         """Take a turn, and choose what to compact; None if there is nothing, or to wait."""
-        withdraw_compactions(self.storage, self.config, self._is_dead)
+        withdraw_compactions(self.table, self._is_dead)
         while True:
             now = look()
             data = now.timeline
-            known = load_timeline(self.table.storage, self.table.config)
+            known = load_timeline(self.inner)
             is_busy = known.pending_compactions() or _is_undoing(data)
             if is_busy or not _is_due(known, delta_commits):
                 return None
             instant = now.next_instant(after=known.newest_time())
             if now.take(instant):
                 break
-        config = read_table_config(self.storage)  # A build may have taken a partition off.
-        metadata = self._settled(config)
+        metadata = self._settled()
         if metadata is None:
             return None
         slices = _slices_before(metadata, instant)
@@ -247,25 +236,25 @@ class _Work:
     def begin(self, plan: _Plan, stack: ExitStack) -> bool:
         """Put the plan on the timeline, with a heartbeat; return False if it must not be there."""
         content = encode_compaction_plan([planned.as_planned for planned in plan.slices])
-        table, instant = self.table, plan.instant
+        inner, instant = self.inner, plan.instant
         try:
-            stack.enter_context(beating(table.storage, instant))
-            create_requested(table.storage, table.config, instant, Action.COMPACTION, content)
+            stack.enter_context(beating(inner.storage, instant))
+            create_requested(inner, instant, Action.COMPACTION, content)
         except AlreadyExistsError:  # An action of the data table has this time.
             return False
         # What began meanwhile either sees the plan and withdraws it, or is seen here.
         if not self._still_holds(plan):
-            _end(table, Instant(instant, Action.COMPACTION, State.REQUESTED))
+            _end(inner, Instant(instant, Action.COMPACTION, State.REQUESTED))
             return False
-        to_inflight(table.storage, table.config, instant, Action.COMPACTION)
+        to_inflight(inner, instant, Action.COMPACTION)
         return True
 
     def _still_holds(self, plan: _Plan) -> bool:
         """Return whether no commit of a plan is being undone, and no partition is built anew."""
-        if _is_undoing(load_timeline(self.storage, self.config)):
+        if _is_undoing(load_timeline(self.table)):
             return False
-        valid = read_table_config(self.storage).metadata_partitions
-        known = load_timeline(self.table.storage, self.table.config)
+        valid = read_table_config(self.table.storage).metadata_partitions
+        known = load_timeline(self.inner)
         return {planned.partition for planned in plan.slices} <= {*valid} and all(
             known.is_completed(included) for included in plan.included
         )
@@ -281,40 +270,40 @@ class _Work:
             return _rewritten_in_tasks(engine, rewriter, plan.slices, sizes)
         except BucketLakeError:
             with suppress(BucketLakeError):  # The next compaction tries again.
-                _end(self.table, Instant(plan.instant, Action.COMPACTION, State.INFLIGHT))
+                _end(self.inner, Instant(plan.instant, Action.COMPACTION, State.INFLIGHT))
             raise
 
     def complete(self, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
         """Decide and publish the compaction; raise CommitConflictError if it was withdrawn."""
         extra = {"schema": commit_schema_json()}
         commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
-        completed_at = self.clock.next_instant(
-            load_timeline(self.storage, self.config), after=instant
-        )
+        completed_at = self.table.clock.next_instant(load_timeline(self.table), after=instant)
         publication = Publication(completed_at, Action.COMMIT, encode_commit_metadata(commit))
-        outcome = claim_commit(self.table.storage, instant, publication)
+        outcome = claim_commit(self.inner.storage, instant, publication)
         if outcome.publication is None:
             for stat in stats:
-                self.table.storage.delete(stat.path)
+                self.inner.storage.delete(stat.path)
             problem = "another process withdrew this compaction of the metadata table"
             raise CommitConflictError(instant, problem)
-        self.table.complete(
-            Instant(instant, Action.COMPACTION, State.INFLIGHT), outcome.publication
+        publish_completed(
+            self.inner, Instant(instant, Action.COMPACTION, State.INFLIGHT), outcome.publication
         )
 
     def _is_dead(self, instant: InstantTime) -> bool:
-        return not is_alive(self.table.storage, instant, self.clock.now_ms)
+        return not is_alive(self.inner.storage, instant, self.table.clock.now_ms)
 
-    def _settled(self, config: TableConfig) -> MetadataTable | None:
+    def _settled(self) -> MetadataTable | None:
         """Wait for actions that may complete before the turn; None if one of them does not end.
 
         Only the actions that have log files at the first look are waited for.
         """
         deadline = time.monotonic() + _WAIT_SECONDS_MAX
         waiting: set[InstantTime] | None = None
+        # Read again: a build may have taken a partition off.
+        table = self.table.with_config(read_table_config(self.table.storage))
         while True:
-            data = load_timeline(self.storage, config)
-            metadata = load_metadata_table(self.storage, config, data)
+            data = load_timeline(table)
+            metadata = load_metadata_table(table, data)
             known = {i.requested_at: i.state for i in metadata.timeline.instants}
             # A write that waits for its turn completes later. It is completed here, and not in the
             # data table, for a moment, or if a Hudi writer died.
@@ -374,15 +363,15 @@ def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[Planne
     return planned
 
 
-def _end(table: InnerTable, pending: Instant) -> None:
+def _end(inner: OpenTable, pending: Instant) -> None:
     """Withdraw a pending compaction and delete its files, or complete it if that is decided."""
     instant = pending.requested_at
-    outcome = claim_rollback(table.storage, instant)
+    outcome = claim_rollback(inner.storage, instant)
     if outcome.publication is not None:
         inflight = Instant(instant, pending.action, State.INFLIGHT)
-        table.complete(inflight, outcome.publication)
+        publish_completed(inner, inflight, outcome.publication)
     else:
-        for file in files_of_instants(table.storage, {instant}):
-            table.storage.delete(file.path)
-        remove_pending(table.storage, table.config, instant, pending.action)
-    delete_heartbeat(table.storage, instant)
+        for file in files_of_instants(inner.storage, {instant}):
+            inner.storage.delete(file.path)
+        remove_pending(inner, instant, pending.action)
+    delete_heartbeat(inner.storage, instant)

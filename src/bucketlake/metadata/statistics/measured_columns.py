@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.format.metadata_record.bounds import has_bounds
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.record_index.definition_file import columns_with_statistics
@@ -28,6 +27,7 @@ from bucketlake.model.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, wit
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.open_table import OpenTable
 
 STATISTICS = frozenset({MetadataPartition.COLUMN_STATS, MetadataPartition.PARTITION_STATS})
 """The partitions of the metadata table with statistics."""
@@ -47,13 +47,12 @@ def usual_columns(schema: pa.Schema) -> tuple[str, ...]:
     return (COMMIT_TIME, PARTITION_PATH, RECORD_KEY, *bounded[:USUAL_COLUMNS_MAX])
 
 
-def indexed_columns(storage: Storage, config: TableConfig, schema: pa.Schema) -> pa.Schema | None:
+def indexed_columns(table: OpenTable, schema: pa.Schema) -> pa.Schema | None:
     """Return the columns of which the metadata table has statistics.
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     schema : pyarrow.Schema
         Its columns, without meta columns.
 
@@ -62,9 +61,9 @@ def indexed_columns(storage: Storage, config: TableConfig, schema: pa.Schema) ->
     pyarrow.Schema or None
         Columns of the schema, and meta columns. None if the metadata table has no statistics.
     """
-    if not config.written_metadata_partitions & STATISTICS:
+    if not table.config.written_metadata_partitions & STATISTICS:
         return None
-    names = columns_with_statistics(storage, config) or usual_columns(schema)
+    names = columns_with_statistics(table) or usual_columns(schema)
     # Hudi's jobs may list fields inside structs.
     found = [field_at(with_meta(schema), name) for name in names]
     return pa.schema([field for field in found if field is not None and has_bounds(field.type)])

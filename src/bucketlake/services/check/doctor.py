@@ -22,7 +22,6 @@ from bucketlake.config.paths_of_table import (
 )
 from bucketlake.config.recorded_entries import require_recorded
 from bucketlake.config.support import check_readable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     BucketLakeError,
     FormatError,
@@ -64,8 +63,9 @@ from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant
 from bucketlake.timeline.locks import lock_left_behind
 from bucketlake.timeline.markers import marker_folder
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import old_commits
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 
 Check = Callable[[Examination], Iterator[Finding]]
 
@@ -109,23 +109,23 @@ def diagnose(
         If the table cannot be read.
     """
     try:
-        config = read_table_config(storage)
-        _require_right_properties(storage, config)
+        table = table_at(storage, now_ms=now_ms)
+        _require_right_properties(table)
     except FormatError as error:
         broken = FindingKind.PROPERTIES_BROKEN
         rest = (*ALWAYS_CHECKED[1:], *ON_REQUEST)
         not_checked = [f"{name} (needs the properties)" for name in rest]
         finding = Finding(broken, error.problem, files=(PROPERTIES_FILE,))
         return Findings([finding], ALWAYS_CHECKED[:1], not_checked)
-    check_readable(config, storage.root)
-    table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
+    check_readable(table.config, storage.root)
+    examination = examine(table, given, min_age_ms=min_age_seconds * 1000)
     checks = [*CHECKS, *METADATA_CHECKS, *FILE_CHECKS, *RING_CHECKS]
     checks += [check_files, check_metadata_files] if files else []
     checks += [check_keys] if keys else []
     found: dict[Finding, None] = {}  # Several checks may find the same broken file.
     for check in checks:
         try:
-            found.update(dict.fromkeys(check(table)))
+            found.update(dict.fromkeys(check(examination)))
         except FormatError as error:
             found[_unreadable(error)] = None
         except (TimelineError, ObjectNotFoundError):  # Removed after the timeline was listed.
@@ -145,14 +145,14 @@ def diagnose(
     )
 
 
-def _require_right_properties(storage: Storage, config: TableConfig) -> None:
+def _require_right_properties(table: OpenTable) -> None:
     """Raise FormatError if the properties contradict the newest commit; other checks need them."""
     try:
-        commit = load_timeline(storage, config).schema_commit(storage)
+        commit = load_timeline(table).schema_commit(table.storage)
     except BucketLakeError:
         return  # Another check finds it.
     if commit is not None:
-        require_recorded(config, commit.extra, storage.root)
+        require_recorded(table.config, commit.extra, table.storage.root)
 
 
 def _unreadable(error: FormatError) -> Finding:
@@ -160,7 +160,7 @@ def _unreadable(error: FormatError) -> Finding:
 
 
 def _properties_backup(table: Examination) -> Iterator[Finding]:
-    stored = table.storage.stat(PROPERTIES_BACKUP_FILE)
+    stored = table.table.storage.stat(PROPERTIES_BACKUP_FILE)
     if stored is not None and table.is_old(stored):
         yield Finding(
             FindingKind.PROPERTIES_BACKUP,
@@ -198,12 +198,12 @@ def _clustering_plans(table: Examination) -> Iterator[tuple[Instant, ClusteringP
     for pending in table.timeline.pending():
         if pending.action is Action.CLUSTERING:
             with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
-                yield pending, table.timeline.read_clustering_plan(table.storage, pending)
+                yield pending, table.timeline.read_clustering_plan(table.table.storage, pending)
 
 
 def _plans(table: Examination) -> Iterator[Finding]:
     """Find plans of compactions and clusterings with missing files: nobody can execute them."""
-    timeline, storage = table.timeline, table.storage
+    timeline, storage = table.timeline, table.table.storage
     for pending in timeline.pending_compactions():
         with suppress(ObjectNotFoundError):
             slices = timeline.read_compaction_plan(storage, pending)
@@ -216,7 +216,7 @@ def _missing_in_plan(
     table: Examination, pending: Instant, slices: Iterable[FileSlice]
 ) -> Iterator[Finding]:
     for planned in slices:
-        missing = [f for f in planned.paths if table.storage.stat(f) is None]
+        missing = [f for f in planned.paths if table.table.storage.stat(f) is None]
         if missing and _is_pending_still(table, pending):
             yield Finding(
                 FindingKind.PLAN_BROKEN,
@@ -227,7 +227,7 @@ def _missing_in_plan(
 
 
 def _is_pending_still(table: Examination, pending: Instant) -> bool:
-    return pending in load_timeline(table.storage, table.config).pending()
+    return pending in load_timeline(table.table).pending()
 
 
 def _markers(table: Examination) -> Iterator[Finding]:
@@ -252,7 +252,7 @@ def _heartbeats(table: Examination) -> Iterator[Finding]:
 
 
 def _lock(table: Examination) -> Iterator[Finding]:
-    path = lock_left_behind(table.storage, table.now_ms(), table.min_age_ms)
+    path = lock_left_behind(table.table.storage, table.table.clock.now_ms(), table.min_age_ms)
     pending = table.timeline.pending()
     # A running writer may hold the lock for any time.
     if path is not None and not any(_lives(table, instant.requested_at) for instant in pending):
@@ -264,13 +264,13 @@ def _lock(table: Examination) -> Iterator[Finding]:
 
 
 def _lives(table: Examination, instant: InstantTime) -> bool:
-    return is_alive(table.storage, instant, table.now_ms)
+    return is_alive(table.table.storage, instant, table.table.clock.now_ms)
 
 
 def _outcomes(table: Examination) -> Iterator[Finding]:
     """Find outcomes of commits before the active timeline; outcomes of rollbacks stay forever."""
     pending = {instant.requested_at for instant in table.timeline.pending()}
-    for path in sorted(old_commits(table.storage, table.timeline.start or InstantTime(""))):
+    for path in sorted(old_commits(table.table.storage, table.timeline.start or InstantTime(""))):
         instant = path.rpartition("/")[2].partition(".")[0]
         if instant not in pending:
             yield Finding(
@@ -281,8 +281,8 @@ def _outcomes(table: Examination) -> Iterator[Finding]:
 
 
 def _turns(table: Examination) -> Iterator[Finding]:
-    last_turn(table.storage)  # Raises if writers cannot take turns any more.
-    stray = tuple(stray_turns(table.storage))
+    last_turn(table.table.storage)  # Raises if writers cannot take turns any more.
+    stray = tuple(stray_turns(table.table.storage))
     if stray:
         yield Finding(
             FindingKind.LEFTOVER_TURN, f"{len(stray)} turns of old commits still exist", files=stray
@@ -291,9 +291,9 @@ def _turns(table: Examination) -> Iterator[Finding]:
 
 def _rules(table: Examination) -> Iterator[Finding]:
     """Find versions of partition rules that no commit wrote: Hudi uses them nevertheless."""
-    committed_configs(table.storage, table.timeline)  # Raises if a version cannot be read.
+    committed_configs(table.table.storage, table.timeline)  # Raises if a version cannot be read.
     known = {instant.requested_at for instant in table.timeline.instants} | {INITIAL_INSTANT}
-    for instant in active_versions(table.storage):
+    for instant in active_versions(table.table.storage):
         is_committed = instant in known or table.timeline.is_completed(instant)
         if not is_committed and table.timeline.start and table.is_old_instant(instant):
             yield Finding(
@@ -310,7 +310,7 @@ def _counts(table: Examination) -> Iterator[Finding]:
         return
     used, by_rules = table.index.layout(), without_records(table.index).layout()
     live = {file_slice.partition_path for file_slice in table.slices}
-    for path, held in sorted(recorded_counts(table.storage, table.timeline).items()):
+    for path, held in sorted(recorded_counts(table.table.storage, table.timeline).items()):
         count = used.slot_count(path)
         if path in live and held.count == count != by_rules.slot_count(path):
             yield Finding(

@@ -17,6 +17,7 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import archived_commit, newest_archived
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import replace_properties, restore_properties
 
 
@@ -61,7 +62,7 @@ def _newest_record(storage: Storage, current: dict[str, str]) -> dict[str, str] 
         timeline_path=current.get(keys.TIMELINE_PATH, "timeline"),
         history_path=current.get(keys.HISTORY_PATH, "history"),
     )
-    timeline = load_timeline(storage, places)
+    timeline = load_timeline(opened_table(storage, places))
     for instant in reversed(timeline.completed_commits()):
         found = parse_recorded(timeline.read_commit(storage, instant).extra.get(RECORDED))
         if found is not None:

@@ -22,7 +22,6 @@ from bucketlake.actions.conflict import retried
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.paths_of_table import QUARANTINE_FOLDER
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -59,14 +58,15 @@ from bucketlake.services.check.properties_repair import mend_properties
 from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
 from bucketlake.storage.base import Storage, StoredObject, clear_staging
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import system_now_ms, table_clock
+from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import UNDOING, WRITES, instant_from_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import (
-    read_table_config,
     recover_table_properties,
+    table_at,
 )
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.partition_writes import rewrite_partitions
@@ -280,30 +280,28 @@ class _Repair:
             return  # The finding remains.
 
     def _index(self) -> TableIndex | None:
-        config = read_table_config(self.storage)
-        return resolve_index(self.storage, load_timeline(self.storage, config), self.given)
+        timeline = load_timeline(table_at(self.storage))
+        return resolve_index(self.storage, timeline, self.given)
 
     def settle(self, found: Sequence[Finding]) -> None:
         """Finish or roll back pending actions, and delete files of late tasks by their markers."""
         kinds = {finding.kind for finding in found}
-        config = self._writable()
+        table = self._writable()
         if not kinds & {FindingKind.PENDING_DEAD, FindingKind.LEFTOVER_MARKERS}:
             return
-        if FindingKind.PENDING_OF_HUDI not in kinds and not self._may_be_at_work(config):
-            clock = table_clock(self.storage.root, config.timeline_timezone, self.now_ms)
-            timeline = load_timeline(self.storage, config)
-            settle_failed_writes(self.storage, config, timeline, clock, self.lock)
+        if FindingKind.PENDING_OF_HUDI not in kinds and not self._may_be_at_work(table):
+            settle_failed_writes(table, load_timeline(table))
 
     def tidy_up(self, found: Sequence[Finding]) -> None:
         """Mark partitions, move stray files to quarantine, delete leftovers, store first rings."""
-        config = self._writable()
+        table = self._writable()
         for finding in found:
             if finding.kind is FindingKind.LEFTOVER_MARKERS:
                 self._delete_markers(finding)
             elif finding.remedy is Remedy.MARK:
                 self._mark(finding)
             elif finding.remedy is Remedy.STORE_RING:
-                self._store_ring(config, finding)
+                self._store_ring(table, finding)
             elif finding.remedy in (Remedy.QUARANTINE, Remedy.DELETE):
                 for path in finding.files:
                     stored = self.storage.stat(path)
@@ -315,8 +313,8 @@ class _Repair:
 
     def rewrite(self, found: Sequence[Finding]) -> None:
         """Rewrite partitions with keys in wrong buckets or duplicate keys."""
-        config = self._writable()
-        if self._may_be_at_work(config):
+        table = self._writable()
+        if self._may_be_at_work(table):
             return
         broken = {finding.partition for finding in found if finding.kind in _FORBIDS_REWRITE}
         partitions = {finding.partition for finding in found if finding.remedy is Remedy.REWRITE}
@@ -333,11 +331,11 @@ class _Repair:
             self._build([_RECORD_INDEX], keeps_one=True)
         for paths in together:
             with suppress(*_KEEPS_FROM_REWRITE):  # The finding remains.
-                self._rewrite(config, paths)
+                self._rewrite(table, paths)
 
-    def _rewrite(self, config: TableConfig, partitions: Sequence[str]) -> None:
+    def _rewrite(self, table: OpenTable, partitions: Sequence[str]) -> None:
         def once() -> InstantTime | None:
-            target = open_target(self.storage, config, self.given, self.now_ms, lock=self.lock)
+            target = open_target(table, self.given)
             rows = _rows_of(target.snapshot, partitions)
             return rewrite_partitions(target, partitions, ArrowSource(rows)).instant
 
@@ -345,29 +343,29 @@ class _Repair:
         if instant is not None:
             self.commits.append(instant)
 
-    def _writable(self) -> TableConfig:
-        config = read_table_config(self.storage)
-        check_writable(config, self.storage.root)
-        return config
+    def _writable(self) -> OpenTable:
+        table = table_at(self.storage, self.lock, self.now_ms)
+        check_writable(table.config, self.storage.root)
+        return table
 
-    def _may_be_at_work(self, config: TableConfig) -> bool:
+    def _may_be_at_work(self, table: OpenTable) -> bool:
         """Return whether a young write without a heartbeat is pending, which may still be running.
 
         Hudi's writers have no heartbeat by default, and settling would roll them back.
         """
-        oldest = instant_from_ms(self.now_ms() - self.min_age_ms, config.timeline_timezone)
+        oldest = instant_from_ms(self.now_ms() - self.min_age_ms, table.config.timeline_timezone)
         return any(
             instant.action in (*WRITES, *UNDOING)
             and instant.requested_at > oldest
             and not is_alive(self.storage, instant.requested_at, self.now_ms)
-            for instant in load_timeline(self.storage, config).pending()
+            for instant in load_timeline(table).pending()
         )
 
     def _delete_markers(self, finding: Finding) -> None:
         """Delete markers, unless they name existing files of an instant that is not completed."""
         [folder] = finding.files
         instant = InstantTime(folder.rpartition("/")[2])
-        completed = load_timeline(self.storage, self._writable()).is_completed(instant)
+        completed = load_timeline(self._writable()).is_completed(instant)
         marked = read_markers(self.storage, instant)
         if completed or all(self.storage.stat(m.data_path) is None for m in marked):
             delete_markers(self.storage, instant)
@@ -382,8 +380,8 @@ class _Repair:
                 render_partition_metadata(instant, finding.partition),
             )
 
-    def _store_ring(self, config: TableConfig, finding: Finding) -> None:
-        timeline = load_timeline(self.storage, config)
+    def _store_ring(self, table: OpenTable, finding: Finding) -> None:
+        timeline = load_timeline(table)
         layout = require_index(self.storage, timeline, self.given).layout()
         assert finding.partition is not None
         layout.pinned([finding.partition], creates=True)

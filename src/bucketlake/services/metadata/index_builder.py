@@ -33,7 +33,6 @@ from bucketlake.format.metadata_record.record_index import (
 from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.creation import base_file_name, begin_initialisation
-from bucketlake.metadata.inner_table import InnerTable
 from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
 from bucketlake.metadata.slices.log_files import created_ms
 from bucketlake.model.file_name import InstantTime, file_path
@@ -51,6 +50,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import Marker, MarkerType
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import read_outcome
 
 _KEYS_PER_PASS = 8_000_000
@@ -245,7 +245,7 @@ def _batches_of(keys: pa.Table) -> list[KeyBatch]:
 
 def build_index(
     snapshot: Snapshot,
-    table: InnerTable,
+    table: OpenTable,
     plan: IndexBuildPlan,
     engine: Engine,
     *,
@@ -258,7 +258,7 @@ def build_index(
     ----------
     snapshot : Snapshot
         The table, as for the plan.
-    table : InnerTable
+    table : OpenTable
         Its metadata table.
     plan : IndexBuildPlan
         The plan.

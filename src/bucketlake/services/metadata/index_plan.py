@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.metadata.inner_table import InnerTable
 from bucketlake.metadata.record_index.shards import (
     GLOBAL_LIMITS,
     PARTITIONED_LIMITS,
@@ -29,6 +28,7 @@ from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.timeline.open_table import OpenTable
 
 RECORD_INDEX = MetadataPartition.RECORD_INDEX
 
@@ -71,7 +71,7 @@ class IndexBuildPlan:
 
 def plan_index(
     snapshot: Snapshot,
-    table: InnerTable,
+    table: OpenTable,
     instant: InstantTime,
     *,
     is_partitioned: bool,
@@ -84,7 +84,7 @@ def plan_index(
     ----------
     snapshot : Snapshot
         The table.
-    table : InnerTable
+    table : OpenTable
         Its metadata table.
     instant : InstantTime
         Instant of the metadata table that builds the index.

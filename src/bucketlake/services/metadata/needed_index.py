@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from bucketlake.actions.conflict import retried
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     BucketLakeError,
     CommitConflictError,
@@ -38,7 +37,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.table_properties import table_at
 
 IS_OF_OTHER_KIND = "its keys are unique in other parts of the table: partition or whole table"
 
@@ -158,24 +158,24 @@ def keep_needed_index(
         )
 
 
-def require_own_kind(storage: Storage, config: TableConfig, is_partitioned: bool | None) -> None:
+def require_own_kind(table: OpenTable, is_partitioned: bool | None) -> None:
     """Raise ConfigError if the kind of a table needs the other kind of record-level index."""
-    kind = needed_index(storage, load_timeline(storage, config))
+    kind = needed_index(table.storage, load_timeline(table))
     if kind is not None and is_partitioned not in (None, kind.partitioned):
         raise ConfigError(
-            "partitioned", is_partitioned, f"{kind.partitioned}: {storage.root} holds {kind!r}"
+            "partitioned",
+            is_partitioned,
+            f"{kind.partitioned}: {table.storage.root} holds {kind!r}",
         )
 
 
-def why_index_is_missing(
-    storage: Storage, config: TableConfig, timeline: Timeline, kind: IndexedKind
-) -> str | None:
+def why_index_is_missing(table: OpenTable, timeline: Timeline, kind: IndexedKind) -> str | None:
     """Return why a table of a kind cannot be written with its index; None if it can."""
-    if _RECORD_INDEX not in config.metadata_partitions:
-        is_built = _RECORD_INDEX in config.metadata_partitions_inflight
+    if _RECORD_INDEX not in table.config.metadata_partitions:
+        is_built = _RECORD_INDEX in table.config.metadata_partitions_inflight
         return "its build did not end" if is_built else "the table has none"
     try:
-        shards = RecordIndexReader(load_metadata_table(storage, config, timeline)).shards
+        shards = RecordIndexReader(load_metadata_table(table, timeline)).shards
     except IndexStateError:
         return None  # It is there, and damaged.
     if shards.is_partitioned == kind.partitioned or not (shards.counts or shards.global_count):
@@ -184,13 +184,13 @@ def why_index_is_missing(
 
 
 def _kind_of(storage: Storage) -> IndexedKind | None:
-    return needed_index(storage, load_timeline(storage, read_table_config(storage)))
+    return needed_index(storage, load_timeline(table_at(storage)))
 
 
 def _needed_index(storage: Storage) -> tuple[IndexedKind, str] | None:
     """Return the kind of a table that lacks its index, and why; None if it has what it needs."""
-    config = read_table_config(storage)
-    timeline = load_timeline(storage, config)
+    table = table_at(storage)
+    timeline = load_timeline(table)
     kind = needed_index(storage, timeline)
-    why = None if kind is None else why_index_is_missing(storage, config, timeline, kind)
+    why = None if kind is None else why_index_is_missing(table, timeline, kind)
     return None if kind is None or why is None else (kind, why)

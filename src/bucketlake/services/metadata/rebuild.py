@@ -59,7 +59,7 @@ from bucketlake.metadata.creation import (
     withdraw_initialisations,
 )
 from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.metadata.metadata_table import load_metadata_table
 from bucketlake.metadata.record_index.definition_file import (
@@ -93,12 +93,13 @@ from bucketlake.services.metadata.index_plan import IndexBuildPlan, plan_index
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.commit_order import Turn, last_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.table_properties import read_table_config, table_at
 
 _BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
 """Instant and partitions of a build between its turn and its end."""
@@ -152,30 +153,30 @@ def build_metadata_table(
     KeyTwiceError
         If a key is stored twice, so that a record-level index has no place for it.
     """
-    config = read_table_config(storage)
-    check_writable(config, storage.root)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = load_timeline(storage, config)
-    timeline = settle_failed_writes(storage, config, timeline, clock, lock)
-    config = read_table_config(storage)  # A restore that was continued may take partitions off.
+    table = table_at(storage, lock, now_ms)
+    check_writable(table.config, storage.root)
+    timeline = settle_failed_writes(table, load_timeline(table))
+    table = table.with_config(
+        read_table_config(storage)
+    )  # A restore that was continued may take partitions off.
     needed = needed_index(storage, timeline)
-    chosen = partitions_to_build(config, partitions, needs_index=needed is not None)
-    work = _Work(storage, config, clock, lock)
+    chosen = partitions_to_build(table.config, partitions, needs_index=needed is not None)
+    work = _Work(table)
     index = None
     if MetadataPartition.RECORD_INDEX in chosen:
-        partitioned = _is_partitioned(storage, config, needed, is_partitioned)
-        index = _IndexBuild(storage, config, partitioned, limits, keeps_one, engine)
+        partitioned = _is_partitioned(table, needed, is_partitioned)
+        index = _IndexBuild(table, partitioned, limits, keeps_one, engine)
     content = _BuildContent(
         tuple(chosen), None if index is None else index.is_partitioned, keeps_one
     )
     with ExitStack() as at_work:
-        begun = _begun(storage, config, content)
+        begun = _begun(table, content)
         if begun is None:
-            columns = _columns(storage, config)
+            columns = _columns(table)
             owner = work.turn_off(chosen, at_work)
-            create_metadata_table(storage, config)
+            create_metadata_table(table)
             for partition in chosen:
-                instant = claim_initial_instant(storage, config)
+                instant = claim_initial_instant(table)
                 work.require_owner(owner)  # Otherwise the next build may not have seen the instant.
                 if index is not None and partition is MetadataPartition.RECORD_INDEX:
                     file_ids = index.new_file_ids(instant)
@@ -189,7 +190,7 @@ def build_metadata_table(
             turn = work.turn_again(begun)
         instant, timeline = at_work.enter_context(turn)
         storage.put(_BUILD_FILE, content.render(instant))
-        found = _Found(storage, config, timeline)
+        found = _Found(table, timeline)
         built = [] if index is None else index.build(instant, timeline, work.require_owner)
         usual = [name for name in chosen if name is not MetadataPartition.RECORD_INDEX]
         groups: dict[MetadataPartition, Mapping[FileId, GroupEntries]] = {
@@ -210,10 +211,9 @@ def drop_metadata_table(
     If the kind of the table needs the record-level index, the next write builds both again
     (``services/metadata/needed_index.py``).
     """
-    config = read_table_config(storage)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    table = table_at(storage, lock, now_ms)
     with ExitStack() as at_work:
-        _Work(storage, config, clock, lock).turn_off(tuple(MetadataPartition), at_work)
+        _Work(table).turn_off(tuple(MetadataPartition), at_work)
 
 
 def builder_at_work(storage: Storage, now_ms: Callable[[], int]) -> InstantTime | None:
@@ -225,7 +225,7 @@ def builder_at_work(storage: Storage, now_ms: Callable[[], int]) -> InstantTime 
     own = None if turn is None else turn.metadata_instant
     if own is not None and is_alive(storage, own, now_ms):
         return own
-    pending = load_timeline(storage, read_table_config(storage)).pending()
+    pending = load_timeline(table_at(storage)).pending()
     return next((i.requested_at for i in pending if i.action is Action.INDEXING), None)
 
 
@@ -284,27 +284,27 @@ class _BuildContent:
         return json.dumps({"instant": instant, **self.to_json()}).encode()
 
 
-def _begun(storage: Storage, config: TableConfig, content: _BuildContent) -> InstantTime | None:
+def _begun(table: OpenTable, content: _BuildContent) -> InstantTime | None:
     """Return the instant of a build of this content that took its turn and died."""
     try:
-        held = json.loads(storage.read(_BUILD_FILE))
+        held = json.loads(table.storage.read(_BUILD_FILE))
         instant = InstantTime(str(held.pop("instant")))
     except ObjectNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None  # Damaged: the build begins again.
-    is_maintained = {*content.partitions} <= {*config.metadata_partitions_inflight}
-    turn = last_turn(storage)
+    is_maintained = {*content.partitions} <= {*table.config.metadata_partitions_inflight}
+    turn = last_turn(table.storage)
     is_last = turn is not None and turn.metadata_instant == instant
     return instant if is_maintained and is_last and held == content.to_json() else None
 
 
-def _columns(storage: Storage, config: TableConfig) -> tuple[str, ...]:
+def _columns(table: OpenTable) -> tuple[str, ...]:
     """Return the columns whose statistics are built: those that have statistics, or the usual."""
-    known = columns_with_statistics(storage, config)
+    known = columns_with_statistics(table)
     if known:
         return known
-    schema = load_snapshot(storage, config).schema_or_none
+    schema = load_snapshot(table).schema_or_none
     return () if schema is None else usual_columns(schema)
 
 
@@ -312,8 +312,7 @@ def _columns(storage: Storage, config: TableConfig) -> tuple[str, ...]:
 class _Found:
     """What a table holds at a point of its timeline."""
 
-    storage: Storage
-    config: TableConfig
+    table: OpenTable
     timeline: Timeline
 
     def groups(self, partition: MetadataPartition) -> dict[FileId, GroupEntries]:
@@ -339,8 +338,10 @@ class _Found:
     def _files(self) -> dict[str, list[DataFile]]:
         resizes = {pending.requested_at for pending in self.timeline.pending_clusterings()}
         # Commits list their copies for a pending resize.
-        copies = {stat.path for stat in committed_copies(self.storage, self.timeline, resizes)}
-        listed = list_partitions(self.storage)
+        copies = {
+            stat.path for stat in committed_copies(self.table.storage, self.timeline, resizes)
+        }
+        listed = list_partitions(self.table.storage)
         self._require_whole([file for files in listed.values() for file in files])
         return {
             path: [
@@ -353,47 +354,47 @@ class _Found:
 
     def _require_whole(self, files: Sequence[DataFile]) -> None:
         """Raise an error if a committed file is missing: nobody would look for it any more."""
-        snapshot = load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
+        snapshot = load_snapshot(self.table, self.timeline, lists_storage=True)
         slices = tuple(snapshot.live_slices(files))
         listed = ListedSlices(snapshot, tuple(files), slices, None, is_seen=True)
-        listed.require_whole(load_timeline(self.storage, self.config))
+        listed.require_whole(load_timeline(self.table))
 
     @kept_property
     def _entries_of_statistics(self) -> dict[MetadataPartition, GroupEntries]:
         return entries_of_statistics(self._statistics())
 
     def _statistics(self) -> dict[str, list[NamedStatistics]]:
-        snapshot = load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
+        snapshot = load_snapshot(self.table, self.timeline, lists_storage=True)
         schema = snapshot.schema_or_none
         if schema is None:
             return {}
-        columns = indexed_columns(self.storage, read_table_config(self.storage), schema)
+        columns = indexed_columns(
+            self.table.with_config(read_table_config(self.table.storage)), schema
+        )
         assert columns is not None, "the properties list the partitions that are being built"
         wanted = [file for files in self._files.values() for file in files]
 
         def read(file: DataFile) -> FileStatistics | None:
             with suppress(ObjectNotFoundError):  # A clean deleted it meanwhile.
-                return statistics_of_file(self.storage, file.path, columns, file.size_bytes)
+                return statistics_of_file(self.table.storage, file.path, columns, file.size_bytes)
             return None
 
         log_progress = counted("statistics of the table", len(wanted), "files")
         found: dict[str, list[NamedStatistics]] = defaultdict(list)
         for file, read_from in zip(
-            wanted, at_once(self.storage, read, wanted, log_progress), strict=True
+            wanted, at_once(self.table.storage, read, wanted, log_progress), strict=True
         ):
             if read_from is not None:
                 found[file.partition_path].append((file.name.to_file_name(), read_from))
         return dict(found)
 
 
-def _is_partitioned(
-    storage: Storage, config: TableConfig, needed: IndexedKind | None, given: bool | None
-) -> bool:
+def _is_partitioned(table: OpenTable, needed: IndexedKind | None, given: bool | None) -> bool:
     if given is not None:
         return given
     if needed is not None:
         return needed.partitioned
-    known = read_index_definitions(storage, config).get(MetadataPartition.RECORD_INDEX)
+    known = read_index_definitions(table).get(MetadataPartition.RECORD_INDEX)
     return known is None or known.is_partitioned
 
 
@@ -401,8 +402,7 @@ def _is_partitioned(
 class _IndexBuild:
     """The build of a record-level index."""
 
-    storage: Storage
-    config: TableConfig
+    table: OpenTable
     is_partitioned: bool
     limits: ShardLimits | None
     keeps_one: bool
@@ -410,23 +410,23 @@ class _IndexBuild:
 
     def new_file_ids(self, instant: InstantTime) -> list[FileId]:
         """Return the file groups of a new index, which an initialisation opens."""
-        timeline = load_timeline(self.storage, self.config)
+        timeline = load_timeline(self.table)
         return self._plan(self._snapshot(timeline), instant, None).file_ids
 
     def build(
         self, instant: InstantTime, timeline: Timeline, require_owner: Callable[[InstantTime], None]
     ) -> list[WriteStat]:
         """Write the base files of the index for the table at a turn."""
-        name, root = MetadataPartition.RECORD_INDEX, self.storage.root
+        name, root = MetadataPartition.RECORD_INDEX, self.table.storage.root
 
         def attempt() -> list[WriteStat]:
             # A clean may delete files of the table as it was at the turn. The newest state serves
             # too, because entries of later writes are newer than the base files.
-            snapshot = self._snapshot(load_timeline(self.storage, self.config))
+            snapshot = self._snapshot(load_timeline(self.table))
             require_owner(instant)
             # Listed after the commits, which may have opened shards of new partitions.
-            now = read_table_config(self.storage)
-            metadata = load_metadata_table(self.storage, now, timeline)
+            now = read_table_config(self.table.storage)
+            metadata = load_metadata_table(self.table.with_config(now), timeline)
             opened = IndexShards.of_file_ids(metadata.file_groups(name), root)
             require_owner(instant)  # Another build deletes file groups after its turn.
             plan = self._plan(snapshot, instant, opened)
@@ -436,7 +436,7 @@ class _IndexBuild:
                 plan,
                 self.engine,
                 keeps_one=self.keeps_one,
-                is_needed=needed_index(self.storage, snapshot.timeline) is not None,
+                is_needed=needed_index(self.table.storage, snapshot.timeline) is not None,
             )
 
         return retried(attempt)
@@ -445,7 +445,7 @@ class _IndexBuild:
         self, snapshot: Snapshot, instant: InstantTime, opened: IndexShards | None
     ) -> IndexBuildPlan:
         partitioned = self.is_partitioned
-        stored = setting_at(self.storage, snapshot.timeline)
+        stored = setting_at(self.table.storage, snapshot.timeline)
         kind, limits = None if stored is None else stored.index, self.limits
         if limits is None and isinstance(kind, INDEXED_KINDS) and kind.partitioned == partitioned:
             limits = kind.shard_limits
@@ -459,21 +459,18 @@ class _IndexBuild:
         )
 
     def _snapshot(self, timeline: Timeline) -> Snapshot:
-        return load_snapshot(self.storage, self.config, timeline, lists_storage=True)
+        return load_snapshot(self.table, timeline, lists_storage=True)
 
     @property
-    def _inner(self) -> InnerTable:
-        return inner_table(self.storage, self.config)
+    def _inner(self) -> OpenTable:
+        return inner_table(self.table)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """The steps of a build or a removal."""
 
-    storage: Storage
-    config: TableConfig
-    clock: InstantClock
-    lock: TableLock
+    table: OpenTable
 
     def turn_off(
         self, partitions: Collection[MetadataPartition], at_work: ExitStack
@@ -484,27 +481,27 @@ class _Work:
         """
         is_whole = MetadataPartition.FILES in partitions
         at_work.enter_context(self.turn())  # Whoever misses a partition sees that this is at work.
-        with self.lock.held(self.storage):
-            now = read_table_config(self.storage)
+        with self.table.lock.held(self.table.storage):
+            now = read_table_config(self.table.storage)
             lost = now.written_metadata_partitions if is_whole else partitions
-            list_partitions_as(self.storage, lost=lost)
+            list_partitions_as(self.table.storage, lost=lost)
         # Writers with an earlier turn have ended, later ones read the properties.
         instant, _ = at_work.enter_context(self.turn())
         # Listed before the check, so that these are files of earlier builds: another build may take
         # its turn after the check, and be done before the files are deleted.
-        files = [] if is_whole else files_of_partitions(self.storage, partitions)
+        files = [] if is_whole else files_of_partitions(self.table.storage, partitions)
         self.require_owner(instant)
         if is_whole:
-            delete_metadata_table(self.storage)
+            delete_metadata_table(self.table.storage)
             return instant
-        withdraw_compactions(self.storage, self.config)
-        withdraw_initialisations(self.storage, self.config)
-        at_once(self.storage, self.storage.delete, files)
+        withdraw_compactions(self.table)
+        withdraw_initialisations(self.table)
+        at_once(self.table.storage, self.table.storage.delete, files)
         return instant
 
     def require_owner(self, instant: InstantTime) -> None:
         """Raise CommitConflictError if another build or removal took a turn after an instant."""
-        _require_last(last_turn(self.storage), instant)
+        _require_last(last_turn(self.table.storage), instant)
 
     def initialise(
         self,
@@ -513,14 +510,9 @@ class _Work:
         built: Sequence[WriteStat] = (),
     ) -> None:
         """Write and commit the entries of partitions; see ``metadata/creation.py``."""
-        completed_at = self.clock.next_instant(load_timeline(self.storage, self.config))
+        completed_at = self.table.clock.next_instant(load_timeline(self.table))
         initialise_partitions(
-            self.storage,
-            self.config,
-            partitions,
-            instant=instant,
-            completed_at=completed_at,
-            built=built,
+            self.table, partitions, instant=instant, completed_at=completed_at, built=built
         )
 
     def define_indexes(
@@ -537,17 +529,17 @@ class _Work:
         if index is not None:
             partitioned = index.is_partitioned
             definitions.append(IndexDefinition.of_record_index(is_partitioned=partitioned))
-        with self.lock.held(self.storage):
+        with self.table.lock.held(self.table.storage):
             self.require_owner(owner)
-            update_index_definitions(self.storage, self.config, definitions)
+            update_index_definitions(self.table, definitions)
 
     def list_as_building(
         self, partitions: Collection[MetadataPartition], owner: InstantTime
     ) -> None:
         """List partitions as being built."""
-        with self.lock.held(self.storage):
+        with self.table.lock.held(self.table.storage):
             list_partitions_as(
-                self.storage, building=partitions, check=lambda _: self.require_owner(owner)
+                self.table.storage, building=partitions, check=lambda _: self.require_owner(owner)
             )
 
     def list_as_valid(
@@ -562,8 +554,8 @@ class _Work:
             if not {*partitions} <= {*listed}:
                 raise CommitConflictError(owner, _OVERTAKEN)
 
-        with self.lock.held(self.storage):
-            return list_partitions_as(self.storage, valid=partitions, check=check)
+        with self.table.lock.held(self.table.storage):
+            return list_partitions_as(self.table.storage, valid=partitions, check=check)
 
     @contextmanager
     def turn(self, owner: InstantTime | None = None) -> Iterator[tuple[InstantTime, Timeline]]:
@@ -572,17 +564,16 @@ class _Work:
         The heartbeat keeps other writers from using the instant meanwhile. With ``owner``, the last
         build or removal must be that of this instant.
         """
-        storage, config = self.storage, self.config
         with ExitStack() as stack:
             while True:
-                now = head(storage, config, self.clock)
+                now = head(self.table)
                 if owner is not None:
                     _require_last(now.turn, owner)
-                if end_undoing(storage, config, now.timeline, self.clock):
+                if end_undoing(self.table, now.timeline):
                     continue
                 instant = now.next_instant()
                 with suppress(AlreadyExistsError), ExitStack() as attempt:
-                    attempt.enter_context(beating(storage, instant))
+                    attempt.enter_context(beating(self.table.storage, instant))
                     if now.take(instant, changes_metadata=True):
                         stack.push(attempt.pop_all())
                         break
@@ -591,8 +582,8 @@ class _Work:
     @contextmanager
     def turn_again(self, begun: InstantTime) -> Iterator[tuple[InstantTime, Timeline]]:
         """Give the same for the turn of an earlier attempt."""
-        with beating(self.storage, begun, is_new=False):
-            yield begun, load_timeline(self.storage, self.config)
+        with beating(self.table.storage, begun, is_new=False):
+            yield begun, load_timeline(self.table)
 
 
 def _require_last(turn: Turn | None, instant: InstantTime) -> None:

@@ -38,7 +38,7 @@ from bucketlake.services.rebucket.file_size_conversion import ConversionReport
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.kind_change import convert_kind, open_to_convert
 
 _RECORD_INDEX = MetadataPartition.RECORD_INDEX
@@ -95,9 +95,9 @@ def run_kind_conversion(
     converted: list[InstantTime] = []
 
     def attempt() -> ConversionReport:
-        config = read_table_config(storage)
-        check_writable(config, storage.root)
-        snapshot = load_snapshot(storage, config)
+        table = table_at(storage, lock, now_ms)
+        check_writable(table.config, storage.root)
+        snapshot = load_snapshot(table)
         _ = snapshot.schema  # Raises InputError before anything is built.
         plan = _plan(snapshot, index, any_shards=bool(built))
         if plan.builds_index:
@@ -111,7 +111,7 @@ def run_kind_conversion(
                 now_ms=now_ms,
             )
             built.append(plan)
-        target = open_to_convert(storage, read_table_config(storage), index, now_ms, lock)
+        target = open_to_convert(table_at(storage, lock, now_ms), index)
         if not isinstance(_kind_of(target.snapshot), DynamicBucket):
             converted.append(convert_kind(target, index))
         if _RECORD_INDEX not in read_table_config(storage).metadata_partitions:

@@ -150,7 +150,7 @@ def run_rescale(
     partitions = [change.partition_path for change in plan.partitions]
     result = move_partitions(target, plan.index, partitions, rows_of, engine)
     with suppress(StorageError):  # The rescale is done; the next rescale archives the rest.
-        archive_configs(target.storage, load_timeline(target.storage, target.config))
+        archive_configs(target.storage, load_timeline(target.table))
     return replace(plan, instant=result.instant)
 
 

@@ -61,25 +61,25 @@ OPERATION = "CLUSTER"
 
 def carry_out_pending(service: ResizeService) -> list[InstantTime]:
     """Carry out the resizes on the timeline, whoever planned them."""
-    storage, config = service.storage, service.config
+    storage = service.table.storage
     done = []
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(service.table)
     for instant in sorted({one.instant for one in pending_resizes(storage, timeline)}):
         try:
             carry_out(service, instant)
             done.append(instant)
         except OvertakenError as error:
             LOGGER.info("resize %s: %s; it is withdrawn", instant, error)
-            withdraw_resize(storage, config, service.clock, instant)
+            withdraw_resize(service.table, instant)
     return done
 
 
 def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = False) -> None:
     """Carry a plan out, and complete the resize; with ``is_held`` its heart beats already."""
-    storage, config, clock = service.storage, service.config, service.clock
-    if not is_held and is_alive(storage, instant, clock.now_ms):
+    storage, config = service.table.storage, service.table.config
+    if not is_held and is_alive(storage, instant, service.table.clock.now_ms):
         raise CommitConflictError(instant, "another process carries this resize out")
-    timeline = load_timeline(storage, config)
+    timeline = load_timeline(service.table)
     if timeline.find_completed(instant) is not None:
         return  # Another process carried it out meanwhile.
     plan = timeline.read_clustering_plan(storage, _pending(timeline, instant))
@@ -88,10 +88,10 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
         raise OvertakenError(reason)
     inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
     with nullcontext() if is_held else beating(storage, instant, is_new=False):
-        put_inflight(storage, config, instant, Action.CLUSTERING)
+        put_inflight(service.table, instant, Action.CLUSTERING)
         _drop_files_of_others(storage, instant)
         slices = with_sizes(storage, instant, plan.slices)
-        snapshot = with_schema_of_plan(load_snapshot(storage, config, timeline), instant, slices)
+        snapshot = with_schema_of_plan(load_snapshot(service.table, timeline), instant, slices)
         layout = rings_of(service, timeline)
         upkeep = _index_upkeep(service, timeline, instant, slices)
         shards: tuple[ShardPlan, ...] = ()
@@ -103,7 +103,7 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
             snapshot.schema,
             inflight,
             layout.hash_fields,
-            indexed_columns(storage, config, snapshot.schema),
+            indexed_columns(service.table, snapshot.schema),
             None if upkeep is None else upkeep.task(shards),
             layout.engine,
         )
@@ -111,7 +111,7 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
         with telling_progress(storage, instant, "resize", len(jobs)):
             flow = service.engine.start(resizer, jobs, [job.size_bytes for job in jobs])
             results = with_index(flow, resizer.index, shards).results()
-        with service.lock.held(storage) as require_held:
+        with service.table.lock.held(storage) as require_held:
             _complete(service, snapshot, instant, plan, results, upkeep, require_held)
 
 
@@ -120,12 +120,12 @@ def _index_upkeep(
 ) -> IndexUpkeep | None:
     """Return the upkeep of the record-level index; None if there is none to maintain."""
     paths = {held.partition_path for held in slices}
-    source = IndexSource(service.storage, timeline)
-    index = source.maintained(service.config, paths, live=paths, replaces=service.appends)
+    source = IndexSource(service.table.storage, timeline)
+    index = source.maintained(service.table.config, paths, live=paths, replaces=service.appends)
     if index is None:
         return None
     pending = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
-    return IndexUpkeep(service.storage, service.config, pending, index)
+    return IndexUpkeep(service.table, pending, index)
 
 
 def _jobs(
@@ -166,7 +166,7 @@ def _complete(
     require_held: Check,
 ) -> None:
     """Save the new rings, and publish the resize; raise if writers overtook the plan."""
-    storage, config, clock = service.storage, service.config, service.clock
+    storage = service.table.storage
     moved = [result for result in results if isinstance(result, ResizeResult)]
     stats = [stat for result in moved for stat in result.stats]
     distributions = {
@@ -182,7 +182,7 @@ def _complete(
     groups = {path: tuple(sorted(ids)) for path, ids in replaced.items()}
     commit = CommitMetadata(OPERATION, by_partition(stats), extra, groups)
     while True:
-        now = head(storage, config, clock, own=instant)
+        now = head(service.table, own=instant)
         timeline = now.timeline
         if timeline.find_completed(instant) is not None:
             return  # Hudi, or another process of ours, carried it out meanwhile.
@@ -201,7 +201,13 @@ def _complete(
         if copies:  # Their keys moved too, and no task has read them.
             index_files = None
         prepared = prepare_commit(
-            storage, config, timeline, instant, commit, now.turn, index_files, shown=copies
+            service.table,
+            timeline,
+            instant,
+            commit,
+            now.turn,
+            index_files,
+            shown=copies,
         )
         if now.take(instant):
             break
@@ -210,7 +216,7 @@ def _complete(
     inflight = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
     content = encode_commit_metadata(commit)
     metadata_commit = None if prepared is None else prepared.content
-    publish(now, config, inflight, content, metadata_commit, require_held)
+    publish(now, inflight, content, metadata_commit, require_held)
     with suppress(StorageError):  # The next write does it.
         publish_rings(storage, instant, rings, engine_of_plan(plan))
 
@@ -222,7 +228,7 @@ def _new_rings(
     distributions: Mapping[str, NodeStats],
 ) -> dict[str, HashingMetadata]:
     """Return the rings after the resize, by partition path."""
-    storage = service.storage
+    storage = service.table.storage
     rings: dict[str, HashingMetadata] = {}
     layout = rings_of(service, timeline)
     engine = layout.engine

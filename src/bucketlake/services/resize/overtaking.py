@@ -39,7 +39,7 @@ def overtaking(
     planned = {(held.partition_path, held.file_id): held for held in plan.slices}
     known = {path for held in plan.slices for path in held.paths}
     resizes = {resize.partition_path: resize for resize in resizes_of_plan(instant, plan)}
-    for other, commit in newest.read_commits(service.storage, newest.completed_commits()):
+    for other, commit in newest.read_commits(service.table.storage, newest.completed_commits()):
         at = other.requested_at
         gone = planned.keys() & {
             (path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids
@@ -110,9 +110,9 @@ def waits_for_copies(service: ResizeService, timeline: Timeline, instant: Instan
             )
         time.sleep(_LOOK_SECONDS)
         has_waited = True
-        newest = load_timeline(service.storage, service.config)
-        settle_failed_writes(service.storage, service.config, newest, service.clock)
-        timeline = load_timeline(service.storage, service.config)
+        newest = load_timeline(service.table)
+        settle_failed_writes(service.table.without_lock(), newest)
+        timeline = load_timeline(service.table)
     return has_waited
 
 
@@ -122,7 +122,7 @@ def _writer_with_copies(
     for pending in timeline.pending():
         if pending.action not in WRITES:
             continue
-        markers = read_markers(service.storage, pending.requested_at)
+        markers = read_markers(service.table.storage, pending.requested_at)
         if any(log_instant(marker.file_name) == instant for marker in markers):
             return pending.requested_at
     return None
@@ -135,13 +135,13 @@ def drop_copies_of_no_commit(
 
     A rollback of Hudi finds files by the instant in their names, and copies have the resize's.
     """
-    storage = service.storage
+    storage = service.table.storage
     names = {file.path: file.name for file in list_files(storage, sorted(set(partitions)))}
     copies = {path for path, name in names.items() if isinstance(name, LogFileName)}
     copies = {path for path in copies if names[path].instant == instant}
     if not copies:
         return
-    timeline = load_timeline(storage, service.config)  # After the listing.
+    timeline = load_timeline(service.table)  # After the listing.
     for _, commit in timeline.read_commits(storage, timeline.completed_commits()):
         copies.difference_update(stat.path for stat in commit.stats)
     for pending in timeline.pending():

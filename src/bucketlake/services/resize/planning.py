@@ -71,7 +71,8 @@ def is_due(service: ResizeService, timeline: Timeline) -> bool:
     later = [done for done in timeline.completed_commits() if done.requested_at > pending]
     newest = later[-least:] if least else []
     return len(newest) == least and not any(
-        done.action is Action.REPLACE_COMMIT and timeline.read_commit(service.storage, done).resizes
+        done.action is Action.REPLACE_COMMIT
+        and timeline.read_commit(service.table.storage, done).resizes
         for done in newest
     )
 
@@ -97,11 +98,11 @@ def schedule(
     holds : ExitStack or None
         If given, writers of the groups wait for the plan until the stack is closed.
     """
-    storage, config, clock = service.storage, service.config, service.clock
+    storage = service.table.storage
     while True:
-        now = head(storage, config, clock)
+        now = head(service.table)
         timeline = now.timeline
-        if end_undoing(storage, config, timeline, clock):
+        if end_undoing(service.table, timeline):
             continue  # Else a rollback of a process that died would withdraw every plan.
         chosen, left = worth_it(service, timeline, overtaken)
         if not chosen:
@@ -114,7 +115,7 @@ def schedule(
             try:
                 if holds is not None:  # The plan must not look like that of a dead process.
                     beats.enter_context(beating(storage, instant))
-                create_requested(storage, config, instant, Action.CLUSTERING, content)
+                create_requested(service.table, instant, Action.CLUSTERING, content)
             except AlreadyExistsError:  # Another writer took this millisecond.
                 continue
             if holds is not None:
@@ -122,7 +123,7 @@ def schedule(
                 _hold_writers(service, instant, chosen)
         if _takes_turn(service, instant, plan, timeline, overtaken):
             return instant, chosen, left, timeline
-        withdraw_resize(storage, config, clock, instant)
+        withdraw_resize(service.table, instant)
 
 
 def _takes_turn(
@@ -137,15 +138,15 @@ def _takes_turn(
     It takes no turn beside another plan of one of its partitions. If two processes find the plan of
     each other, both plan again.
     """
-    storage, config, clock = service.storage, service.config, service.clock
+    storage = service.table.storage
     partitions = {planned.partition_path for planned in plan.slices}
     while True:
-        now = head(storage, config, clock, own=instant)
+        now = head(service.table, own=instant)
         newest = now.timeline
         is_undoing = any(pending.action in UNDOING for pending in newest.pending())
-        if is_undoing or rolled_back(storage, config, before, newest):
+        if is_undoing or rolled_back(service.table, before, newest):
             return False
-        since = commits_since(storage, config, before, newest)
+        since = commits_since(service.table, before, newest)
         if any(is_conversion(commit) for _, commit in since):
             return False  # The next attempt raises the error of a table without rings.
         if any(
@@ -168,8 +169,8 @@ def worth_it(
 
     ``overtaken`` is a pending plan that the new plan replaces.
     """
-    storage, limits = service.storage, service.limits
-    snapshot = load_snapshot(storage, service.config, timeline)
+    storage, limits = service.table.storage, service.limits
+    snapshot = load_snapshot(service.table, timeline)
     if snapshot.schema_or_none is None:
         return [], 0
     reader = SliceReader.of_snapshot(snapshot)  # Raises for rows that cannot be merged.
@@ -231,7 +232,7 @@ def worth_it(
         )
     chosen = within_limits(candidates, limits)
     planned = [file_slice for candidate in chosen for file_slice in candidate.slices]
-    require_files(storage, service.config, planned)
+    require_files(service.table, planned)
     return chosen, len(candidates) - len(chosen)
 
 
@@ -291,4 +292,4 @@ def _hold_writers(
         for file_slice in candidate.slices:
             name = BaseFileName(file_slice.file_id, HOLD_TOKEN, instant).to_file_name()
             marker = Marker(candidate.partition_path, name, MarkerType.MERGE)
-            write_marker(service.storage, instant, marker)
+            write_marker(service.table.storage, instant, marker)

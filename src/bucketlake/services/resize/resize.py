@@ -16,7 +16,6 @@ completes, and is made again, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -24,7 +23,6 @@ from bucketlake.actions.progress import LOGGER
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.actions.resize_withdrawal import withdraw_resize
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError
 from bucketlake.flow.stage import Engine
 from bucketlake.index.setting import TableIndex
@@ -34,10 +32,8 @@ from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.services.resize.planning import described, is_due, schedule, worth_it
 from bucketlake.services.resize.report import ResizeReport
 from bucketlake.services.resize.service import OvertakenError, ResizeService
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import system_now_ms, table_clock
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable
 
 ROUNDS_MAX = 10
 ROUNDS_BESIDE_WRITERS = 3
@@ -45,23 +41,19 @@ ROUNDS_BESIDE_WRITERS = 3
 
 
 def resize(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     index: TableIndex | None,
     limits: ResizeLimits,
     engine: Engine,
     *,
     schedule_only: bool = False,
     dry_run: bool = False,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> ResizeReport:
     """Carry out what is planned, then plan a resize and carry it out.
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     index : TableIndex or None
         What the caller knows of the index.
     limits : ResizeLimits
@@ -72,10 +64,6 @@ def resize(
         Whether to leave the new plan to another process.
     dry_run : bool
         Whether to return only what would be planned.
-    lock : TableLock
-        Held while a resize is planned, and while it is published.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -88,18 +76,17 @@ def resize(
     UnsupportedFeatureError
         If the table cannot be written.
     """
-    check_writable(config, storage.root)
-    timeline = load_timeline(storage, config)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    service = ResizeService(storage, config, index, limits, engine, clock, lock)
+    check_writable(table.config, table.storage.root)
+    timeline = load_timeline(table)
+    service = ResizeService(table, index, limits, engine)
     if dry_run:
         if not is_due(service, timeline):
             return ResizeReport(())
         chosen, left = worth_it(service, timeline)
         return ResizeReport(described(service, timeline, chosen), left)
-    settle_failed_writes(storage, config, timeline, clock, lock)
+    settle_failed_writes(table, timeline)
     done = [] if schedule_only else carry_out_pending(service)
-    if not is_due(service, load_timeline(storage, config)):
+    if not is_due(service, load_timeline(table)):
         return ResizeReport((), instants=tuple(done))
     report = _plan_and_carry_out(service, schedule_only=schedule_only)
     return replace(report, instants=(*done, *report.instants))
@@ -112,13 +99,13 @@ def _plan_and_carry_out(service: ResizeService, *, schedule_only: bool) -> Resiz
         for number in range(ROUNDS_MAX):
             is_held = not service.appends and number >= ROUNDS_BESIDE_WRITERS
             if overtaken is not None and not is_held:
-                withdraw_resize(service.storage, service.config, service.clock, overtaken)
+                withdraw_resize(service.table, overtaken)
                 overtaken = None
             before = holds.pop_all()  # Writers wait for the old plan until the new one holds them.
-            with before, service.lock.held(service.storage) as require_held:
+            with before, service.table.lock.held(service.table.storage) as require_held:
                 plan = schedule(service, require_held, overtaken, holds if is_held else None)
             if overtaken is not None:
-                withdraw_resize(service.storage, service.config, service.clock, overtaken)
+                withdraw_resize(service.table, overtaken)
                 overtaken = None
             if plan is None:
                 return ResizeReport(())
@@ -133,7 +120,7 @@ def _plan_and_carry_out(service: ResizeService, *, schedule_only: bool) -> Resiz
                 overtaken = instant
             else:
                 return replace(report, instants=(instant,))
-    withdraw_resize(service.storage, service.config, service.clock, instant)
+    withdraw_resize(service.table, instant)
     raise CommitConflictError(
         instant,
         f"writers changed the buckets in each of {ROUNDS_MAX} rounds of this resize; let writers "

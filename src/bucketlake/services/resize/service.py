@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.flow.stage import Engine
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.setting import TableIndex, require_rings
 from bucketlake.model.table_type import TableType
 from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.locks import TableLock
+from bucketlake.timeline.open_table import OpenTable
 
 
 class OvertakenError(Exception):
@@ -24,20 +21,17 @@ class OvertakenError(Exception):
 class ResizeService:
     """What all steps of a resize share."""
 
-    storage: Storage
-    config: TableConfig
+    table: OpenTable
     given: TableIndex | None
     limits: ResizeLimits
     engine: Engine
-    clock: InstantClock
-    lock: TableLock
 
     @property
     def appends(self) -> bool:
         """Whether writes append log files."""
-        return self.config.table_type is TableType.MERGE_ON_READ
+        return self.table.config.table_type is TableType.MERGE_ON_READ
 
 
 def rings_of(service: ResizeService, timeline: Timeline) -> RingLayout:
     """Return the rings of the table at a point of its timeline."""
-    return require_rings(service.storage, timeline, service.given).layout()
+    return require_rings(service.table.storage, timeline, service.given).layout()

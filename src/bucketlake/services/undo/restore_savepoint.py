@@ -8,7 +8,6 @@ record-level index that the kind of the table needs could not be kept, it is bui
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bucketlake.actions.pending import begin_instant
@@ -20,7 +19,6 @@ from bucketlake.actions.restore import (
     require_newest_savepoint,
 )
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitOutcomeUnknownError, StorageError, TimelineError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
@@ -36,9 +34,8 @@ from bucketlake.services.undo.rollback_commits import UndoneCommit, describe
 from bucketlake.services.undo.savepoints import require_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.open_table import OpenTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +61,23 @@ class RestoreReport(Shown):
 
 
 def restore(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     instant: InstantTime,
     *,
     dry_run: bool = False,
     engine: Engine = HERE,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> RestoreReport:
     """Restore a table to a savepoint, or return what that would undo.
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     instant : InstantTime
         The commit of the savepoint.
     dry_run : bool
         Whether to leave the table as it is.
     engine : Engine
         Builds shards of a record-level index on an engine.
-    lock : TableLock
-        Held meanwhile.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -101,16 +90,15 @@ def restore(
     CommitOutcomeUnknownError
         If storage failed and the restore may have begun.
     """
-    check_writable(config, storage.root)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = load_timeline(storage, config)
+    check_writable(table.config, table.storage.root)
+    timeline = load_timeline(table)
     if not dry_run:
-        timeline = settle_failed_writes(storage, config, timeline, clock, lock)
+        timeline = settle_failed_writes(table, timeline)
     savepoint = require_savepoint(timeline, instant)
     require_newest_savepoint(timeline, savepoint)
-    _require_files(storage, timeline, savepoint)
+    _require_files(table.storage, timeline, savepoint)
     later = later_instants(timeline, savepoint)
-    snapshot = load_snapshot(storage, config, timeline)
+    snapshot = load_snapshot(table, timeline)
     rules = setting_instants(snapshot.storage, snapshot.timeline)
     commits = [i for i in later if i.state is State.COMPLETED]
     report = RestoreReport(
@@ -123,26 +111,21 @@ def restore(
     plan = RestorePlan(instant, tuple((i.requested_at, i.action.value) for i in later))
     try:
         with (
-            lock.held(storage) as require_held,
+            table.lock.held(table.storage) as require_held,
             begin_instant(
-                storage,
-                config,
-                load_timeline(storage, config),
-                clock,
-                Action.RESTORE,
-                encode_restore_plan(plan),
+                table, load_timeline(table), Action.RESTORE, encode_restore_plan(plan)
             ) as (own, _),
         ):
-            begin_restore(storage, config, clock, own)
+            begin_restore(table, own)
             require_held()
-            carry_out_restore(storage, config, clock, own)
+            carry_out_restore(table, own)
     except StorageError as error:
         raise CommitOutcomeUnknownError(
             instant,
             f"storage failed while the table was restored to it ({error}); the next write "
             "continues the restore, or withdraws it if nothing was undone yet",
         ) from error
-    keep_needed_index(storage, engine=engine, lock=lock, now_ms=now_ms)
+    keep_needed_index(table.storage, engine=engine, lock=table.lock, now_ms=table.clock.now_ms)
     return replace(report, instant=own)
 
 

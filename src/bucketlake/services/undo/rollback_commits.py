@@ -7,7 +7,7 @@ the end (``services/metadata/needed_index.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,6 @@ from bucketlake.actions.resize_withdrawal import withdraw_resize
 from bucketlake.actions.rollback import carry_out_rollback, rollback_plan
 from bucketlake.actions.turns import head
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     CommitOutcomeUnknownError,
     ObjectNotFoundError,
@@ -37,10 +36,10 @@ from bucketlake.services.undo.undoable_commits import commits_to_undo, leaves_co
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_writer import keep_active
-from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
-from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.locks import Check
+from bucketlake.timeline.open_table import OpenTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +88,13 @@ class RollbackReport(Shown):
 
 
 def roll_back(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     index: TableIndex | None,
     instant: InstantTime,
     *,
     cascade: bool = False,
     dry_run: bool = False,
     engine: Engine = HERE,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> RollbackReport:
     """Roll a commit back, or return what that would undo.
 
@@ -106,8 +102,7 @@ def roll_back(
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     index : TableIndex or None
         The index that the caller states; None if the caller states none.
     instant : InstantTime
@@ -118,10 +113,6 @@ def roll_back(
         Whether to change nothing.
     engine : Engine
         Builds shards of a record-level index on an engine.
-    lock : TableLock
-        Held during the rollback.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -134,42 +125,38 @@ def roll_back(
     CommitOutcomeUnknownError
         If storage failed and the rollback may have begun.
     """
-    check_writable(config, storage.root)
+    check_writable(table.config, table.storage.root)
     if dry_run:
-        snapshot = load_snapshot(storage, config)
-        resize = _describe_pending(storage, snapshot.timeline, instant)
+        snapshot = load_snapshot(table)
+        resize = _describe_pending(table.storage, snapshot.timeline, instant)
         if resize is not None:
             return RollbackReport((resize,))
         return _report(snapshot, commits_to_undo(snapshot, index, instant, cascade))
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
-    resize = _describe_pending(storage, timeline, instant)
+    timeline = settle_failed_writes(table, load_timeline(table))
+    resize = _describe_pending(table.storage, timeline, instant)
     if resize is not None:
-        with lock.held(storage):
-            if withdraw_resize(storage, config, clock, instant):
+        with table.lock.held(table.storage):
+            if withdraw_resize(table, instant):
                 return RollbackReport((resize,))
-        settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
-    report = _roll_back(storage, config, index, instant, clock, cascade=cascade, lock=lock)
-    keep_needed_index(storage, engine=engine, lock=lock, now_ms=now_ms)
+        settle_failed_writes(table, load_timeline(table))
+    report = _roll_back(table, index, instant, cascade=cascade)
+    keep_needed_index(table.storage, engine=engine, lock=table.lock, now_ms=table.clock.now_ms)
     return report
 
 
 def _roll_back(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     index: TableIndex | None,
     instant: InstantTime,
-    clock: InstantClock,
     *,
     cascade: bool,
-    lock: TableLock,
 ) -> RollbackReport:
-    with lock.held(storage) as require_held:
+    with table.lock.held(table.storage) as require_held:
         while True:
-            now = head(storage, config, clock)
-            if end_undoing(storage, config, now.timeline, clock):
+            now = head(table)
+            if end_undoing(table, now.timeline):
                 continue
-            snapshot = load_snapshot(storage, config, now.timeline)
+            snapshot = load_snapshot(table, now.timeline)
             commits = commits_to_undo(snapshot, index, instant, cascade)
             report = _report(snapshot, commits)
             try:
@@ -201,16 +188,14 @@ def _undo(
     another commit either took an earlier turn, which the rollback sees, or takes a later turn and
     sees the plans or their effect.
     """
-    storage, config, clock = snapshot.storage, snapshot.config, now.clock
+    storage, table = snapshot.storage, snapshot.table
     plans = [rollback_plan(storage, snapshot.timeline, commit) for commit in commits]
     with ExitStack() as stack:
         begun = [
             stack.enter_context(
                 begin_instant(
-                    storage,
-                    config,
-                    load_timeline(storage, config),
-                    clock,
+                    table,
+                    load_timeline(table),
                     Action.ROLLBACK,
                     encode_rollback_plan(plan, storage.root),
                 )
@@ -219,7 +204,7 @@ def _undo(
         ]
         instants = tuple(instant for instant, _ in begun)
         newest, then = begun[-1][1], snapshot.timeline
-        is_active = all(keep_active(storage, config, commit.requested_at) for commit in commits)
+        is_active = all(keep_active(table, commit.requested_at) for commit in commits)
         is_same = _settled(newest, instants) == _settled(then, ())
         require_held()
         if (
@@ -227,23 +212,22 @@ def _undo(
             and is_same
             and leaves_commit(snapshot, commits)
             and now.take(instants[0])
-            and _carry_out(snapshot, clock, plans, instants)
+            and _carry_out(snapshot, plans, instants)
         ):
             return instants
         for instant in instants:
-            withdraw_plan(storage, config, instant, Action.ROLLBACK)
+            withdraw_plan(table, instant, Action.ROLLBACK)
         return ()
 
 
 def _carry_out(
     snapshot: Snapshot,
-    clock: InstantClock,
     plans: Sequence[RollbackPlan],
     instants: Sequence[InstantTime],
 ) -> bool:
     """Execute plans in order; return False if another writer withdrew them meanwhile."""
     for done, (plan, instant) in enumerate(zip(plans, instants, strict=True)):
-        if not carry_out_rollback(snapshot.storage, snapshot.config, clock, instant, plan):
+        if not carry_out_rollback(snapshot.table, instant, plan):
             if done:
                 raise CommitOutcomeUnknownError(
                     plan.instant,

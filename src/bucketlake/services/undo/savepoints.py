@@ -8,7 +8,6 @@ see each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
 from bucketlake.actions.completion import complete_instant
@@ -16,46 +15,36 @@ from bucketlake.actions.pending import put_inflight
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
 from bucketlake.actions.turns import head
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import BucketLakeError, TimelineError
 from bucketlake.format.savepoint_metadata import encode_savepoint
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.undo.undoable_commits import why_absent
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_writer import keep_active
-from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.locks import Check
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import instant_path
 
 
 def make_savepoint(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     instant: InstantTime | None = None,
     *,
     comment: str = "",
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> InstantTime:
     """Create a savepoint of a commit; return the commit's instant.
 
     Parameters
     ----------
-    storage, config
-        The table.
+    table : OpenTable
     instant : InstantTime, optional
         The commit; by default the newest.
     comment : str
         Purpose of the savepoint.
-    lock : TableLock
-        Held while its files are listed.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -64,30 +53,25 @@ def make_savepoint(
     TimelineError
         If there is no such commit, or a clean has deleted files of it or will delete them.
     """
-    check_writable(config, storage.root)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
-    chosen = _commit(storage, config, timeline, instant).requested_at
+    check_writable(table.config, table.storage.root)
+    timeline = settle_failed_writes(table, load_timeline(table))
+    chosen = _commit(table, timeline, instant).requested_at
     if any(i.requested_at == chosen for i in timeline.completed() if _is_savepoint(i)):
         return chosen
-    put_inflight(storage, config, chosen, Action.SAVEPOINT)
+    put_inflight(table, chosen, Action.SAVEPOINT)
     try:
-        with lock.held(storage) as require_held:
-            _complete(storage, config, clock, chosen, comment, require_held)
+        with table.lock.held(table.storage) as require_held:
+            _complete(table, chosen, comment, require_held)
     except BucketLakeError:
         with suppress(BucketLakeError):  # Until completed or deleted, it holds files.
-            _remove_inflight(storage, config, chosen)
+            _remove_inflight(table, chosen)
         raise
     return chosen
 
 
 def delete_savepoint(
-    storage: Storage,
-    config: TableConfig,
+    table: OpenTable,
     instant: InstantTime,
-    *,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> None:
     """Delete a savepoint, so that a clean may delete its files.
 
@@ -96,14 +80,13 @@ def delete_savepoint(
     TimelineError
         If there is no such savepoint.
     """
-    check_writable(config, storage.root)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    check_writable(table.config, table.storage.root)
+    timeline = settle_failed_writes(table, load_timeline(table))
     require_savepoint(timeline, instant, pending=True)
-    for stored in list(storage.list(config.timeline_folder, recursive=False)):
+    for stored in list(table.storage.list(table.config.timeline_folder, recursive=False)):
         found = Instant.from_file_name(stored.path.rpartition("/")[2])
         if found is not None and (found.requested_at, found.action) == (instant, Action.SAVEPOINT):
-            storage.delete(stored.path)
+            table.storage.delete(stored.path)
 
 
 def require_savepoint(
@@ -123,43 +106,39 @@ def require_savepoint(
 
 
 def _complete(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
+    table: OpenTable,
     instant: InstantTime,
     comment: str,
     require_held: Check,
 ) -> None:
     # A restore undoes later commits of the active timeline, so none of them may be archived.
-    if not keep_active(storage, config, instant):
+    if not keep_active(table, instant):
         raise TimelineError(instant, "was archived meanwhile; use a later commit")
     while True:
-        now = head(storage, config, clock)
-        if end_undoing(storage, config, now.timeline, clock):
+        now = head(table)
+        if end_undoing(table, now.timeline):
             continue
-        files = _files(storage, config, now.timeline, instant)
+        files = _files(table, now.timeline, instant)
         completed_at = now.next_instant()
         if now.take(completed_at):
             break
-    metadata = encode_savepoint(files, at_ms=clock.now_ms(), comment=comment)
+    metadata = encode_savepoint(files, at_ms=table.clock.now_ms(), comment=comment)
     require_held()
     inflight = Instant(instant, Action.SAVEPOINT, State.INFLIGHT)
     publication = Publication(completed_at, Action.SAVEPOINT, metadata)
-    complete_instant(storage, config, inflight, publication)
+    complete_instant(table, inflight, publication)
 
 
-def _files(
-    storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime
-) -> dict[str, list[str]]:
+def _files(table: OpenTable, timeline: Timeline, instant: InstantTime) -> dict[str, list[str]]:
     """Return the names of the files that a query of a commit reads, by partition path."""
-    _commit(storage, config, timeline, instant)
+    _commit(table, timeline, instant)
     files: dict[str, list[str]] = {}
     doomed = {
         path: clean.requested_at
         for clean in timeline.pending_cleans()
-        for path in read_clean(storage, timeline, clean).paths
+        for path in read_clean(table.storage, timeline, clean).paths
     }
-    then = load_snapshot(storage, config, timeline.as_of(instant), lists_storage=True)
+    then = load_snapshot(table, timeline.as_of(instant), lists_storage=True)
     for file_slice in then.all_slices():
         for file in file_slice.files:
             if file.path in doomed:
@@ -172,9 +151,7 @@ def _files(
     return files
 
 
-def _commit(
-    storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime | None
-) -> Instant:
+def _commit(table: OpenTable, timeline: Timeline, instant: InstantTime | None) -> Instant:
     commits = timeline.completed_commits()
     if instant is None and commits:
         return commits[-1]
@@ -182,12 +159,14 @@ def _commit(
     if found is None:
         if instant is None:
             raise TimelineError("", "the table has no commit yet: write to it first")
-        raise TimelineError(instant, why_absent(storage, config, timeline, instant))
+        raise TimelineError(instant, why_absent(table, timeline, instant))
     return found
 
 
-def _remove_inflight(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
-    storage.delete(instant_path(config, Instant(instant, Action.SAVEPOINT, State.INFLIGHT)))
+def _remove_inflight(table: OpenTable, instant: InstantTime) -> None:
+    table.storage.delete(
+        instant_path(table.config, Instant(instant, Action.SAVEPOINT, State.INFLIGHT))
+    )
 
 
 def _is_savepoint(instant: Instant) -> bool:

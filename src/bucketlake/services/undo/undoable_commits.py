@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bucketlake.config.inner_path import require_data_place
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import IndexStateError, MissingFileError, TimelineError
 from bucketlake.index.setting import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime, log_instant
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.undo.dependents import with_dependents
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
 from bucketlake.timeline.instant import WRITES, Action, Instant
+from bucketlake.timeline.open_table import OpenTable
 
 _COMPACT = "table.compact() (bucketlake compact --run)"
 _RESIZE = "table.resize() (bucketlake resize --run)"
@@ -31,16 +30,12 @@ def commits_to_undo(
 ) -> list[Instant]:
     """Return the commits to undo, newest first; raise if rows would be lost or doubled."""
     timeline = snapshot.timeline
-    times = archived_completion_times(
-        snapshot.storage, snapshot.config, since=instant, until=instant
-    )
+    times = archived_completion_times(snapshot.table, since=instant, until=instant)
     if instant in times:  # If an archival died, it may be on both timelines.
         raise TimelineError(instant, _ARCHIVED)
     found = timeline.find_completed(instant)
     if found is None:
-        raise TimelineError(
-            instant, why_absent(snapshot.storage, snapshot.config, timeline, instant)
-        )
+        raise TimelineError(instant, why_absent(snapshot.table, timeline, instant))
     _require_no_savepoint(timeline, instant)
     undone = with_dependents(snapshot, index, found)
     if len(undone) > 1 and not cascade:
@@ -59,11 +54,9 @@ def commits_to_undo(
     return undone[::-1]
 
 
-def why_absent(
-    storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime
-) -> str:
+def why_absent(table: OpenTable, timeline: Timeline, instant: InstantTime) -> str:
     """Return the reason why the active timeline has no completed commit with a time."""
-    if instant in archived_completion_times(storage, config, since=instant, until=instant):
+    if instant in archived_completion_times(table, since=instant, until=instant):
         return (
             f"it is archived: the active timeline starts at {timeline.start}; to go back further "
             "restore a savepoint"
@@ -120,13 +113,12 @@ def leaves_commit(snapshot: Snapshot, undone: Sequence[Instant]) -> bool:
 
     Instants that a dead archival left on both timelines do not count: they will be removed.
     """
-    storage, config = snapshot.storage, snapshot.config
-    if not has_archive(storage, config):
+    if not has_archive(snapshot.table):
         return True
     left = {i.requested_at for i in snapshot.timeline.completed_commits() if i not in undone}
     if not left:
         return False
-    return bool(left - archived_completion_times(storage, config, since=min(left)).keys())
+    return bool(left - archived_completion_times(snapshot.table, since=min(left)).keys())
 
 
 def _require_no_plan(snapshot: Snapshot, undone: Sequence[Instant]) -> None:
@@ -168,7 +160,7 @@ def _require_state_of_before(
     storage, times = snapshot.storage, {commit.requested_at for commit in undone}
     commits = [snapshot.timeline.read_commit(storage, commit) for commit in undone]
     timeline = snapshot.timeline.without(times)
-    before = load_snapshot(storage, snapshot.config, timeline, lists_storage=True)
+    before = load_snapshot(snapshot.table, timeline, lists_storage=True)
     try:
         slices = before.partition_slices({p for commit in commits for p in commit.partitions})
     except MissingFileError as error:
@@ -218,7 +210,7 @@ def _is_copy(stat: WriteStat, instant: InstantTime) -> bool:
 
 def _opened_with_logs(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the groups that no commit before wrote: Hudi does not tell that it opens a group."""
-    if not groups or has_archive(before.storage, before.config):
+    if not groups or has_archive(before.table):
         return set()  # An archived commit may have made the group.
     timeline = before.timeline
     earlier: set[tuple[str, str]] = set()

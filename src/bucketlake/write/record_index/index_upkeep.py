@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, MetadataTableWarning
 from bucketlake.flow.spread import spread
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, key_of_shard
@@ -31,10 +30,10 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.instant import Instant, instant_to_ms
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.record_index.group_plan import Removal
 from bucketlake.write.record_index.index_log import IndexLogWriter
@@ -58,18 +57,14 @@ class IndexUpkeep:
 
     Attributes
     ----------
-    storage : Storage
-        The table's storage.
-    config : TableConfig
-        Its properties.
+    table : OpenTable
     pending : Instant
         The inflight instant of the write, or of a resize.
     index : PinnedIndex
         The pinned index.
     """
 
-    storage: Storage
-    config: TableConfig
+    table: OpenTable
     pending: Instant
     index: PinnedIndex
 
@@ -78,11 +73,11 @@ class IndexUpkeep:
         """Writes the entries of shards."""
         table, instant = self.index.reader.table, self.pending.requested_at
         logs = IndexLogWriter(
-            self.storage,
+            self.table.storage,
             table.storage,
             instant,
-            instant_to_ms(instant, self.config.timeline_timezone),
-            instant_path(self.config, self.pending),
+            instant_to_ms(instant, self.table.config.timeline_timezone),
+            instant_path(self.table.config, self.pending),
             self.index.shards,
         )
         return IndexWriter(RecordIndexReader(table), logs)
@@ -245,7 +240,7 @@ class IndexUpkeep:
             raise CommitConflictError(instant, problem)
         if timeline is None:
             return
-        partition = self.index.differing_partition(self.config, timeline)
+        partition = self.index.differing_partition(self.table.config, timeline)
         if partition is not None:
             raise CommitConflictError(
                 instant,

@@ -151,7 +151,7 @@ class IndexedWrite:
                 replaced,
                 self.layout.filling,
                 self._row_bytes(live, packed) if any(result.new for result in found) else 1.0,
-                partial(rows_of_group, self.write.storage),
+                partial(rows_of_group, self.write.table.storage),
                 used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
                 shards=self._index.shards,
                 stored=self._index.stored,
@@ -179,7 +179,7 @@ class IndexedWrite:
             max(packed.counts.values()) <= RECORDS_MAX
             and all(self._index.shards.count(path) == self.layout.shard_count for path in paths)
             and all(bucket_of_group(held.file_id) is not None for held in slices)
-            and not have_shared_groups(self.write.storage, paths)
+            and not have_shared_groups(self.write.table.storage, paths)
         )
 
     def _run_by_shard(
@@ -302,9 +302,9 @@ class IndexedWrite:
             for held in slot.slices:
                 wanted.add(layout.conflict_key_of_group(held.partition_path, held.file_id))
         wait_for_writers(
-            self.write.storage,
+            self.write.table.storage,
             self.write.begun,
-            self.write.clock,
+            self.write.table.clock,
             wanted,
             group_key=layout.conflict_key_of_group,
             metadata=self._index.reader.table.storage if shards else None,
@@ -325,7 +325,9 @@ class IndexedWrite:
 
     def _telling_progress(self, plan: WritePlan) -> AbstractContextManager[None]:
         doing = self.write.operation.value.lower().replace("_", " ")
-        return telling_progress(self.write.storage, self.write.instant, doing, len(plan.slots))
+        return telling_progress(
+            self.write.table.storage, self.write.instant, doing, len(plan.slots)
+        )
 
     def _removal(self, records: Mapping[str, int]) -> Removal:
         match self.write.operation:
@@ -338,7 +340,7 @@ class IndexedWrite:
     def _replaced(self) -> dict[str, list[FileId]]:
         """Return the groups that replace commits removed, by partition."""
         found: dict[str, list[FileId]] = defaultdict(list)
-        for path, file_id in self.snapshot.timeline.replaced_file_groups(self.write.storage):
+        for path, file_id in self.snapshot.timeline.replaced_file_groups(self.write.table.storage):
             found[path].append(file_id)
         return found
 
@@ -347,7 +349,7 @@ class IndexedWrite:
         bases = [held.base_file for held in live.values() if held.base_file is not None]
         largest = max(bases, key=lambda base: (base.size_bytes, base.path), default=None)
         if largest is not None:
-            stored = rows_in(self.write.storage, largest)
+            stored = rows_in(self.write.table.storage, largest)
             if stored:
                 return max(1.0, largest.size_bytes / stored)
         return weight_of_rows(packed.size_bytes, sum(packed.counts.values()))

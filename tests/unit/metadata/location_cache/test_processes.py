@@ -14,6 +14,7 @@ from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import opened_table
 from tests.cached_index import PlannedIndex, directly, groups_of
 from tests.metadata_tables import CONFIG
 from tests.unit.metadata.record_index.test_locations import texts
@@ -75,7 +76,9 @@ def test_processes_at_different_states_and_damage_meanwhile_get_right_answers(
         index.commit({("eu", f"f{number}"): own}, {"eu": NAMES[:50]} if number else {})
         for stored in index.made.storage.list(""):
             storage.put(stored.path, index.made.storage.read(stored.path))
-        table = open_metadata_table(storage, config, load_timeline(storage, config))
+        table = open_metadata_table(
+            opened_table(storage, config), load_timeline(opened_table(storage, config))
+        )
         readers.append(RecordIndexReader(table))  # Pinned before the next commit.
     folder = str(tmp_path / "cache")
     context = multiprocessing.get_context("spawn")

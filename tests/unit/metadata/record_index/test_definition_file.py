@@ -19,6 +19,7 @@ from bucketlake.metadata.record_index.definition_file import (
     read_index_definitions,
     update_index_definitions,
 )
+from bucketlake.timeline.open_table import opened_table
 from tests.golden.objects import objects_of_table
 from tests.storages import memory_of, objects_of
 from tests.written_metadata import CONFIG
@@ -56,8 +57,8 @@ def test_definitions_of_others_are_kept_with_all_their_fields() -> None:
     }
     content = {"indexDefinitions": {"secondary_index_v": theirs}}
     storage = memory_of({PATH: json.dumps(content).encode()})
-    update_index_definitions(storage, CONFIG, add=[STATS, INDEX])
-    update_index_definitions(storage, CONFIG, remove=["record_index", "unknown"])
+    update_index_definitions(opened_table(storage, CONFIG), add=[STATS, INDEX])
+    update_index_definitions(opened_table(storage, CONFIG), remove=["record_index", "unknown"])
     held = json.loads(storage.read(PATH))["indexDefinitions"]
     assert held["secondary_index_v"] == theirs
     assert list(held) == ["secondary_index_v", "column_stats"]
@@ -65,19 +66,19 @@ def test_definitions_of_others_are_kept_with_all_their_fields() -> None:
 
 def test_update_without_a_change_writes_nothing() -> None:
     storage = memory_of()
-    update_index_definitions(storage, CONFIG, remove=["column_stats"])
+    update_index_definitions(opened_table(storage, CONFIG), remove=["column_stats"])
     assert not objects_of(storage)
-    assert read_index_definitions(storage, CONFIG) == {}
-    assert columns_with_statistics(storage, CONFIG) == ()
+    assert read_index_definitions(opened_table(storage, CONFIG)) == {}
+    assert columns_with_statistics(opened_table(storage, CONFIG)) == ()
 
 
 def test_definition_is_replaced() -> None:
     storage = memory_of()
-    update_index_definitions(storage, CONFIG, add=[STATS])
+    update_index_definitions(opened_table(storage, CONFIG), add=[STATS])
     wider = IndexDefinition.of_column_stats(("id", "v", "w"))
-    update_index_definitions(storage, CONFIG, add=[wider])
-    assert read_index_definitions(storage, CONFIG) == {"column_stats": wider}
-    assert columns_with_statistics(storage, CONFIG) == ("id", "v", "w")
+    update_index_definitions(opened_table(storage, CONFIG), add=[wider])
+    assert read_index_definitions(opened_table(storage, CONFIG)) == {"column_stats": wider}
+    assert columns_with_statistics(opened_table(storage, CONFIG)) == ("id", "v", "w")
 
 
 def test_path_of_the_properties_is_used_and_may_not_lead_outside() -> None:
@@ -86,13 +87,13 @@ def test_path_of_the_properties_is_used_and_may_not_lead_outside() -> None:
 
     storage = memory_of()
     config = replace(CONFIG, extra=named(".hoodie/elsewhere.json"))
-    update_index_definitions(storage, config, add=[INDEX])
+    update_index_definitions(opened_table(storage, config), add=[INDEX])
     assert [*objects_of(storage)] == [".hoodie/elsewhere.json"]
     with pytest.raises(FormatError, match=r"hoodie\.table\.index\.defs\.path"):
-        read_index_definitions(storage, replace(CONFIG, extra=named("../index.json")))
+        read_index_definitions(opened_table(storage, replace(CONFIG, extra=named("../index.json"))))
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"indexDefinitions": {"a": 1}}', b"\xff"])
 def test_broken_file_raises_an_error_with_its_path(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"index\.json"):
-        read_index_definitions(memory_of({PATH: data}), CONFIG)
+        read_index_definitions(opened_table(memory_of({PATH: data}), CONFIG))

@@ -21,6 +21,7 @@ from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndex
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.metadata.slices.log_files import GroupEntries, encode_log_file
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.timeline.open_table import opened_table
 from tests.faulty_storage import FaultyStorage
 from tests.metadata_tables import FIRST, MadeTable, at, partition_list
 
@@ -162,7 +163,7 @@ def test_lookup_of_one_key_reads_only_its_shard() -> None:
     index.compact()
     index.commit({(f"p{number}", "g"): ["x", "y"] for number in range(5)})
     storage = FaultyStorage(index.made.storage)
-    table = open_metadata_table(storage, index.made.config, index.made.timeline)
+    table = open_metadata_table(opened_table(storage, index.made.config), index.made.timeline)
     reader = RecordIndexReader(table)
     assert reader.shards.count("p3") == 2
     opened = len(storage.trace)

@@ -11,7 +11,9 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from tests.choices import DEEP
 from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.storages import objects_of
@@ -29,7 +31,7 @@ LATER = KEPT_MS / 1000 + 10
 
 
 def clean(table: WrittenTable, seconds: float) -> None:
-    clean_metadata(table.storage, table.config, clock_at(seconds))
+    clean_metadata(OpenTable(table.storage, table.config, clock_at(seconds), NO_LOCK))
 
 
 def files_in(table: WrittenTable, partition: str = "files") -> list[str]:
@@ -99,7 +101,7 @@ def test_old_instants_are_archived(long: WrittenTable) -> None:
     all_instants = active(long)
     clean(long, 101 + LATER)
     left = active(long)
-    archived = read_archive(long.inner.storage, long.inner.config)
+    archived = read_archive(long.inner)
     assert [entry.requested_at for entry in archived] + left == all_instants
     assert 20 <= len(left) <= 22  # A compaction is among them.
     assert seen(long) == before
@@ -130,7 +132,7 @@ def test_files_of_undone_actions_are_deleted_whenever_they_come(long: WrittenTab
     clean(long, 103)
     held = f"files/.files-0000-0_{at(102)}.log.1_0-0-1"
     assert held in files_in(long)
-    undo_change(long.storage, long.config, at(102))
+    undo_change(opened_table(long.storage, long.config), at(102))
     for path in objects_of(long.storage):
         if path.startswith(f".hoodie/timeline/{at(102)}"):
             long.storage.delete(path)

@@ -33,6 +33,8 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Head, last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms, shift_instant
+from bucketlake.timeline.locks import NO_LOCK
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.transitions import create_requested, to_inflight
 from tests.choices import DEEP
 from tests.faulty_storage import (
@@ -83,9 +85,9 @@ def compact(table: WrittenTable, seconds: float = AFTER) -> InstantTime | None:
     clock = clock_at(seconds)
 
     def look() -> Head:
-        return head(table.storage, table.config, clock)  # type: ignore[arg-type]
+        return head(OpenTable(table.storage, table.config, clock, NO_LOCK))  # type: ignore[arg-type]
 
-    return compact_metadata(table.storage, table.config, clock, look)
+    return compact_metadata(OpenTable(table.storage, table.config, clock, NO_LOCK), look)
 
 
 def seen(table: WrittenTable) -> tuple[object, ...]:
@@ -95,7 +97,7 @@ def seen(table: WrittenTable) -> tuple[object, ...]:
 
 
 def pending_here(table: WrittenTable) -> list[Instant]:
-    return list(load_timeline(table.inner.storage, table.inner.config).pending())
+    return list(load_timeline(table.inner).pending())
 
 
 class Meanwhile(FaultyStorage):
@@ -127,13 +129,13 @@ def table() -> WrittenTable:
 
 def test_compaction_is_due_after_ten_delta_commits() -> None:
     table = table_of(COMMITS - 1)
-    assert not is_compaction_due(table.storage, table.config)
+    assert not is_compaction_due(opened_table(table.storage, table.config))
     assert compact(table) is None
     write(table, COMMITS)
-    assert is_compaction_due(table.storage, table.config)
+    assert is_compaction_due(opened_table(table.storage, table.config))
     instant = compact(table)
     assert instant is not None
-    assert not is_compaction_due(table.storage, table.config)
+    assert not is_compaction_due(opened_table(table.storage, table.config))
     assert compact(table, AFTER + 1) is None
 
 
@@ -168,7 +170,7 @@ def test_several_compactions_follow_each_other() -> None:
 
 def test_compaction_is_described_as_one_of_hudi(table: WrittenTable) -> None:
     instant = compact(table)
-    timeline = load_timeline(table.inner.storage, table.inner.config)
+    timeline = load_timeline(table.inner)
     (done,) = [i for i in timeline.completed() if i.action is Action.COMMIT]
     assert (done.requested_at, done.completed_at) > (instant, instant)
     path = timeline.path_of(done)
@@ -217,7 +219,7 @@ def test_compaction_that_dies_at_any_step_leaves_readers_alone_and_is_ended_by_t
         compact(alive, AFTER + 300)
         assert seen(alive) == before, fault
         assert not pending_here(alive), fault
-        assert not is_compaction_due(alive.storage, alive.config), fault
+        assert not is_compaction_due(opened_table(alive.storage, alive.config)), fault
         write(alive, COMMITS + 200)
         assert len(sizes_of(alive)["eu"]) == len(before[0]["eu"]) + 1, fault  # type: ignore[index]
 
@@ -279,7 +281,7 @@ def test_process_that_is_overtaken_by_another_compaction_fails_and_leaves_nothin
     table: WrittenTable,
 ) -> None:
     before = seen(table)
-    withdraw = lambda: withdraw_compactions(table.storage, table.config)  # noqa: E731
+    withdraw = lambda: withdraw_compactions(opened_table(table.storage, table.config))  # noqa: E731
     slow = Meanwhile(table.storage, ".compaction.inflight", withdraw)  # type: ignore[arg-type]
     with pytest.raises(CommitConflictError, match="withdrew this compaction"):
         compact(table.seen_by(slow))
@@ -339,7 +341,7 @@ def test_compaction_waits_for_a_clean_that_has_log_files(
     assert not pending_here(table) or [i.requested_at for i in pending_here(table)] == [at(25)]
 
     def complete(_: float) -> None:
-        publish_change(table.storage, table.config, at(25), at(26), content)
+        publish_change(opened_table(table.storage, table.config), at(25), at(26), content)
         table.complete(at(25), at(26), Action.CLEAN)
 
     monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 10.0)
@@ -358,7 +360,7 @@ def test_write_that_waits_for_its_turn_does_not_hold_the_compaction_up(table: Wr
     instant = compact(table)
     assert instant is not None
     completed_at = at(AFTER + 1)
-    publish_change(table.storage, table.config, at(25), completed_at, content)
+    publish_change(opened_table(table.storage, table.config), at(25), completed_at, content)
     table.complete(at(25), completed_at)
     assert sizes_of(table)["asia"] == {"late_0-0-1_1.parquet": 1}
 
@@ -370,10 +372,10 @@ def test_commit_that_is_completed_only_here_defers_the_compaction(
     table.begin(at(25))
     change = MetadataChange({"asia": {"late_0-0-1_1.parquet": 1}}, listed=["asia"])
     content = write_change(table.open(), at(25), change)
-    publish_change(table.storage, table.config, at(25), at(26), content)
+    publish_change(opened_table(table.storage, table.config), at(25), at(26), content)
     monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 0.0)
     assert compact(table) is None
-    undo_change(table.storage, table.config, at(25))
+    undo_change(opened_table(table.storage, table.config), at(25))
     assert compact(table, AFTER + 1) is not None
 
 
@@ -402,7 +404,7 @@ def test_compaction_of_a_commit_that_was_undone_meanwhile_withdraws_itself(
     table: WrittenTable,
 ) -> None:
     def undo() -> None:
-        undo_change(table.storage, table.config, at(2 * COMMITS))
+        undo_change(opened_table(table.storage, table.config), at(2 * COMMITS))
         for path in objects_of(table.storage):
             if path.startswith(f".hoodie/timeline/{at(2 * COMMITS)}"):
                 table.storage.delete(path)
@@ -426,10 +428,10 @@ def test_rollback_completes_a_compaction_that_is_decided(table: WrittenTable) ->
     with pytest.raises(SimulatedCrash):
         compact(table.seen_by(dying))
     assert pending_here(table)
-    withdraw_compactions(table.storage, table.config)
+    withdraw_compactions(opened_table(table.storage, table.config))
     assert not pending_here(table)
     assert seen(table) == before
-    assert not is_compaction_due(table.storage, table.config)
+    assert not is_compaction_due(opened_table(table.storage, table.config))
 
 
 def test_partition_that_is_taken_off_meanwhile_withdraws_the_compaction(
@@ -455,8 +457,8 @@ def test_plan_that_hudi_left_is_withdrawn(table: WrittenTable) -> None:
     before = seen(table)
     inner = table.inner
     plan = encode_compaction_plan([])
-    create_requested(inner.storage, inner.config, at(25), Action.COMPACTION, plan)
-    to_inflight(inner.storage, inner.config, at(25), Action.COMPACTION)
+    create_requested(inner, at(25), Action.COMPACTION, plan)
+    to_inflight(inner, at(25), Action.COMPACTION)
     half_written = f"files/files-0000-0_0-7-8_{at(25)}.hfile"
     inner.storage.put(half_written, b"half")
     assert compact(table) is not None
@@ -468,7 +470,7 @@ def test_plan_that_hudi_left_is_withdrawn(table: WrittenTable) -> None:
 def test_plan_of_a_living_process_is_left_alone(table: WrittenTable) -> None:
     inner = table.inner
     with beating(inner.storage, at(25)):
-        create_requested(inner.storage, inner.config, at(25), Action.COMPACTION, b"plan")
+        create_requested(inner, at(25), Action.COMPACTION, b"plan")
         assert compact(table) is None
     assert [pending.requested_at for pending in pending_here(table)] == [at(25)]
     assert compact(table) is not None

@@ -28,6 +28,7 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.services import compaction
 from bucketlake.services.resize import execution
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.write import ingest, transaction
 from bucketlake.write.group_writer import GroupWriter
 from tests import ring_tables
@@ -88,10 +89,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[WriteStat]:
 
         monkeypatch.setattr(module, name, run)
         chosen = chooses or module
-        monkeypatch.setattr(chosen, "indexed_columns", lambda _, __, schema: usual(schema))
+        monkeypatch.setattr(chosen, "indexed_columns", lambda _, schema: usual(schema))
 
     noting(transaction, "commit_write", lambda _, plan, *__: plan.stats, chooses=ingest)
-    noting(compaction, "_complete", lambda _snapshot, _clock, _instant, stats, _held: stats)
+    noting(compaction, "_complete", lambda _snapshot, _instant, stats, _held: stats)
     noting(
         execution,
         "_complete",
@@ -261,17 +262,21 @@ def config_with(*partitions: str, building: str = "") -> TableConfig:
 def test_indexed_columns_are_those_that_the_index_names() -> None:
     storage = memory_of()
     config = config_with("files", "column_stats")
-    assert indexed_columns(storage, config, SCHEMA) == COLUMNS
+    assert indexed_columns(opened_table(storage, config), SCHEMA) == COLUMNS
     wanted = ("price", "_hoodie_record_key", "absent")
-    update_index_definitions(storage, config, add=[IndexDefinition.of_column_stats(wanted)])
-    found = indexed_columns(storage, config, SCHEMA)
+    update_index_definitions(
+        opened_table(storage, config), add=[IndexDefinition.of_column_stats(wanted)]
+    )
+    found = indexed_columns(opened_table(storage, config), SCHEMA)
     assert found is not None
     assert found.names == ["price", "_hoodie_record_key"]
 
 
 def test_no_column_is_indexed_without_a_partition_of_statistics() -> None:
     storage = memory_of()
-    assert indexed_columns(storage, config_with("files", "record_index"), SCHEMA) is None
-    assert indexed_columns(storage, config_with(), SCHEMA) is None
+    assert (
+        indexed_columns(opened_table(storage, config_with("files", "record_index")), SCHEMA) is None
+    )
+    assert indexed_columns(opened_table(storage, config_with()), SCHEMA) is None
     building = config_with("files", building="partition_stats")
-    assert indexed_columns(storage, building, SCHEMA) == COLUMNS
+    assert indexed_columns(opened_table(storage, building), SCHEMA) == COLUMNS

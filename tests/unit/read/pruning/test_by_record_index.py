@@ -20,7 +20,8 @@ from bucketlake.read.pruning.prune import prune_slices
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.where.parser import parse_where
 from tests.indexed_tables import add_record_index
 from tests.storages import set_properties
@@ -49,7 +50,7 @@ def make(path: str, table_type: str = "merge_on_read", **given: Any) -> bl.Table
 
 def pinned(table: bl.Table) -> Snapshot:
     storage = open_storage(table.path)
-    return load_snapshot(storage, read_table_config(storage))
+    return load_snapshot(table_at(storage))
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_time_travel_and_incremental_reads_do_not_use_the_index(table: bl.Table)
     add_record_index(storage := open_storage(table.path), is_partitioned=True)
     first = table.timeline()[0]
     config = read_table_config(storage)
-    earlier = load_snapshot(storage, config, as_of=first.requested_at)
+    earlier = load_snapshot(opened_table(storage, config), as_of=first.requested_at)
     reason = "the record-level index has no earlier states"
     assert groups_of_records(earlier, None, ["k05"]) == (None, reason)
     for name in ("k00", "k05"):

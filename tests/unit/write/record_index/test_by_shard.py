@@ -14,7 +14,8 @@ from bucketlake.index.shared_groups import SHARED_FOLDER
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
@@ -134,7 +135,7 @@ def test_a_death_at_any_step_of_a_write_that_begins_again_loses_and_doubles_noth
 
     def upserted(inner: MemoryStorage, *faults: Fault) -> FaultyStorage:
         faulty = FaultyStorage(inner, faults, reads_count=False)
-        target = open_target(faulty, read_table_config(faulty), None)
+        target = open_target(table_at(faulty), None)
         write_records(target, Operation.UPSERT, ArrowSource(rows(5, 14, at=2), threads=1))
         return faulty
 
@@ -200,7 +201,7 @@ def test_a_repair_that_rewrites_a_partition_goes_by_shard_too(
     table.upsert(rows(0, 100))
     storage = open_storage(table.path)
     config = read_table_config(storage)
-    target = open_target(storage, config, None)
+    target = open_target(opened_table(storage, config), None)
     result = rewrite_partitions(target, ["a"], ArrowSource(rows(0, 100, at=2)))
     assert result.instant is not None
     assert stages == ["by shard"] * 2

@@ -26,7 +26,9 @@ PACKED: Any = SimpleNamespace(size_bytes=800, counts={("p", 0): 3, ("p", 1): 1})
 def write(storage: Storage) -> Any:
     """A write of which only the storage is asked."""
     given: dict[str, Any] = dict.fromkeys(IndexedWrite.__dataclass_fields__)
-    return IndexedWrite(**{**given, "write": SimpleNamespace(storage=storage)})
+    return IndexedWrite(
+        **{**given, "write": SimpleNamespace(table=SimpleNamespace(storage=storage))}
+    )
 
 
 def group(storage: Storage, name: str, rows: int, *log_bytes: int) -> FileSlice:
