@@ -9,9 +9,10 @@ from itertools import count
 import pyarrow as pa
 
 import bucketlake as bl
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.index.bucket_hash import assign_buckets
-from bucketlake.index.setting import SETTINGS_FILE
+from bucketlake.index.stored_setting import SETTING_FILE
 from bucketlake.metadata.changes import MetadataChange, publish_change, write_change
 from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
@@ -22,7 +23,6 @@ from bucketlake.storage.memory import forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.open_table import opened_table
-from tests.edited_json import edited_json
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("at", pa.int64())]
@@ -150,12 +150,14 @@ def double_a_bucket(table: bl.Table) -> tuple[str, str]:
 def write_with_other_count(table: bl.Table, other: int, *, below: int | None = None) -> None:
     """Write as a job with another bucket count does; ``below`` leaves out further buckets."""
     storage = storage_of(table)
-    setting = storage.read(SETTINGS_FILE)
-    storage.put(SETTINGS_FILE, edited_json(setting, bucketCount=other))
+    setting = storage.read(SETTING_FILE)
+    held = parse_checked(setting, SETTING_FILE)
+    held["index"]["bucketCount"] = other
+    storage.put(SETTING_FILE, render_checked(held))
     batch = rows(range(20), 2)
     kept = assign_buckets(batch["id"], other) < (below or other)
     bl.Table(table.path).upsert(batch.filter(pa.array(kept)))
-    storage.put(SETTINGS_FILE, setting)
+    storage.put(SETTING_FILE, setting)
 
 
 def objects(table: bl.Table) -> Mapping[str, bytes]:

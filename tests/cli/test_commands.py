@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 import bucketlake as bl
 from bucketlake.cli.main import main
-from bucketlake.index.setting import SETTINGS_FILE
+from bucketlake.index.stored_setting import SETTING_FILE
 from bucketlake.model.text_table import render_table
 
 FLIGHTS_CSV = """\
@@ -374,7 +374,7 @@ def test_the_help_of_every_command_ends_in_an_example_that_names_it(run: Run, co
 def test_a_table_of_hudi_without_bucket_setting_is_written_once_the_count_is_named(
     flights: Run,
 ) -> None:
-    Path("flights", SETTINGS_FILE).unlink()
+    Path("flights", SETTING_FILE).unlink()
     assert "with --buckets COUNT" in flights("upsert", "flights", "flights.csv", exit_code=1).stderr
     flights("upsert", "flights", "flights.csv", "--buckets", "2")
     assert len(rows(flights)) == 3
@@ -865,13 +865,13 @@ def test_buckets_of_a_ring_are_drawn_in_the_order_of_the_ring(ring: Run) -> None
 def test_a_ring_of_hudi_without_bucket_setting_is_written_once_the_kind_is_named(
     ring: Run,
 ) -> None:
-    Path("ring", SETTINGS_FILE).unlink()
+    Path("ring", SETTING_FILE).unlink()
     named = ("--index", "consistent", "--buckets", "2", "--max-buckets", "8")
     for command in (("upsert", "ring", "ring.csv"), ("resize", "ring", *SMALL)):
         refused = ring(*command, exit_code=1).stderr
         assert "--index consistent --buckets" in refused
         ring(*command, *named)
-        Path("ring", SETTINGS_FILE).unlink(missing_ok=True)
+        Path("ring", SETTING_FILE).unlink(missing_ok=True)
     assert len(keys_of(ring)) == 300
 
 

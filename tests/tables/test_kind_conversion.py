@@ -20,8 +20,7 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.kind_versions import KINDS
-from bucketlake.index.setting import SETTINGS_FILE
+from bucketlake.index.stored_setting import SETTING_FILE, VERSIONS_FOLDER
 from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.model.table_type import Operation
@@ -148,7 +147,7 @@ def test_a_key_that_is_stored_twice_is_an_error_and_the_table_keeps_its_index(
 ) -> None:
     table = make(new_path(), bl.SimpleBucket(2))
     storage = open_storage(table.path)
-    storage.delete(SETTINGS_FILE)  # As if Hudi wrote the table, and a job with another count came.
+    storage.delete(SETTING_FILE)  # As if Hudi wrote the table, and a job with another count came.
     table.bulk_insert(rows(1, day="b"))
     (path,) = [file.path for file in list_files(storage, ["b"])]
     copy = path.rpartition("/")[2].replace("0000000", "0000007", 1)
@@ -340,7 +339,7 @@ def test_a_conversion_that_died_anywhere_goes_on_and_writes_meanwhile_are_right(
     done = FaultyStorage(fresh(), reads_count=False)
     run_kind_conversion(done, DYNAMIC)
     deaths = distinct_deaths(done)
-    assert any(step.path.startswith(KINDS.folder) for step in done.trace)
+    assert any(step.path.startswith(VERSIONS_FOLDER) for step in done.trace)
     for number, death in enumerate(some(deaths, 16)):
         fault = Fault(death.operation, death.moment, effect)
         storage = fresh()
@@ -365,7 +364,7 @@ def test_a_table_without_a_setting_can_still_be_written_after_a_conversion_that_
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(new_path())
-    open_storage(table.path).delete(SETTINGS_FILE)
+    open_storage(table.path).delete(SETTING_FILE)
 
     def dies(*_: Any) -> None:
         raise SimulatedCrash
@@ -462,8 +461,8 @@ def test_a_table_that_was_never_converted_does_not_look_for_conversions(new_path
     table = make(new_path())
     storage = FaultyStorage(open_storage(table.path))
     upsert_in(storage, rows(1, at=2))
-    assert not [step for step in storage.trace if step.path.startswith(KINDS.folder)]
-    assert len([step for step in storage.trace if step.path == SETTINGS_FILE]) == 1
+    assert not [step for step in storage.trace if step.path.startswith(VERSIONS_FOLDER)]
+    assert len([step for step in storage.trace if step.path == SETTING_FILE]) == 1
 
 
 # ---- Tables of Hudi -----------------------------------------------------------------------------

@@ -268,7 +268,7 @@ def test_rules_of_a_table_that_was_not_made_to_its_end_are_not_taken_for_others(
     with pytest.raises(IndexStateError, match="was asked for"):
         create(other)
     assert not (table_path / ".hoodie" / "hoodie.properties").exists()
-    (table_path / ".hoodie/.bucket_index/ext/engine.json").unlink()
+    (table_path / ".hoodie/.bucket_index/ext/index.json").unlink()
     assert create(INDEX).index == INDEX
 
 

@@ -378,7 +378,7 @@ def test_a_table_without_the_index_that_its_caller_states_is_not_written(
     new_path: NewPath,
 ) -> None:
     table = make(new_path(), bl.SimpleBucket(2))
-    open_storage(table.path).delete(".hoodie/.bucket_index/ext/engine.json")
+    open_storage(table.path).delete(".hoodie/.bucket_index/ext/index.json")
     with pytest.raises(IndexMissingError, match="rebuild_metadata_table"):
         bl.open_table(table.path, bl.RecordIndex()).upsert(rows("a1"))
     assert held(table) == {}
@@ -415,7 +415,7 @@ def test_a_table_with_the_other_kind_of_index_is_not_written(new_path: NewPath) 
     table = make(new_path(), bl.RecordIndex(partitioned=False))
     table.upsert(rows("a1"))
     storage = open_storage(table.path)
-    storage.delete(".hoodie/.bucket_index/ext/engine.json")  # As if Hudi had written the table.
+    storage.delete(".hoodie/.bucket_index/ext/index.json")  # As if Hudi had written the table.
     with pytest.raises(
         ConfigError, match=r"RecordIndex\(partitioned=True\).*RecordIndex\(partitioned=False\)"
     ):

@@ -252,7 +252,7 @@ def test_a_table_with_one_count_for_all_keeps_no_record(new_path: Callable[[], s
     )  # fmt: skip
     table.upsert(rows("ab"))
     assert versions(table) == []
-    assert json.loads(storage_of(table).read(".hoodie/.bucket_index/ext/engine.json"))
+    assert json.loads(storage_of(table).read(".hoodie/.bucket_index/ext/index.json"))
 
 
 def test_the_count_of_a_rescale_that_was_rolled_back_stays_forgotten_once_it_is_old(

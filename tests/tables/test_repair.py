@@ -13,7 +13,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.paths_of_table import PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.format.partition_metadata import parse_partition_metadata
-from bucketlake.index.setting import SETTINGS_FILE
+from bucketlake.index.stored_setting import SETTING_FILE
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.services.check.repair import RepairReport, repair
@@ -185,7 +185,7 @@ def test_without_ordering_the_row_that_was_committed_last_stays(table_type: str)
 
 def test_a_table_without_a_stored_setting_is_repaired_by_the_index_given(table: bl.Table) -> None:
     double_a_bucket(table)
-    storage_of(table).delete(SETTINGS_FILE)
+    storage_of(table).delete(SETTING_FILE)
     opened = bl.Table(table.path, bl.SimpleBucket(4))
     assert len(opened.repair(dry_run=False, min_age_seconds=0).commits) == 1
     assert_keys(opened)
@@ -193,7 +193,7 @@ def test_a_table_without_a_stored_setting_is_repaired_by_the_index_given(table: 
 
 def test_without_an_index_keys_that_are_there_twice_are_left(table: bl.Table) -> None:
     double_a_bucket(table)
-    storage_of(table).delete(SETTINGS_FILE)
+    storage_of(table).delete(SETTING_FILE)
     before = objects(table)
     report = bl.Table(table.path).repair(dry_run=False, check_keys=True, min_age_seconds=0)
     assert [one.kind for one in report.left] == [FindingKind.KEYS_TWICE]

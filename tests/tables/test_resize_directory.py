@@ -14,7 +14,7 @@ from bucketlake.errors import CommitConflictError, ConfigError
 from bucketlake.format.checked_json import parse_checked
 from bucketlake.hashing.directory import Directory, Suffix, first_directory, hash_directory_keys
 from bucketlake.index.ring_engine import EXTENDIBLE
-from bucketlake.index.setting import SETTINGS_FILE
+from bucketlake.index.stored_setting import SETTING_FILE
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.services.resize.candidates import Candidate
 from bucketlake.services.resize.halves import candidates_of_directory, split_ends
@@ -255,12 +255,15 @@ def test_a_split_other_than_in_halves_is_an_error(
 
 def test_the_engine_is_recorded_and_a_plan_names_no_class_of_hudi(table: bl.Table) -> None:
     storage = storage_of(table)
-    assert parse_checked(storage.read(SETTINGS_FILE), SETTINGS_FILE) == {
-        "engine": "EXTENDIBLE_HASHING",
+    assert parse_checked(storage.read(SETTING_FILE), SETTING_FILE) == {
         "version": 1,
-        "bucketCount": 2,
-        "maxDepth": 6,
-        "hashFields": [],
+        "index": {
+            "engine": "EXTENDIBLE_HASHING",
+            "bucketCount": 2,
+            "maxDepth": 6,
+            "hashFields": [],
+        },
+        "hasVersions": False,
     }
     plan = table.resize(max_file_size=1, merge_threshold=0.0, schedule_only=True)
     timeline = timeline_of(table)

@@ -18,7 +18,8 @@ import bucketlake as bl
 from bucketlake import errors
 from bucketlake.errors import naming_table
 from bucketlake.format.checked_json import render_checked
-from bucketlake.index import group_sizes, recorded_counts
+from bucketlake.index import recorded_counts
+from bucketlake.index.stored_setting import SETTING_FILE, read_stored
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import closest_name
 from bucketlake.services.check.findings import Findings
@@ -340,7 +341,7 @@ def test_instant_that_never_was_is_not_called_archived(table: bl.Table) -> None:
 @pytest.mark.parametrize(
     ("path_of", "read"),
     [
-        (group_sizes.SIZES.path, group_sizes._read),
+        (lambda _: SETTING_FILE, lambda storage, _: read_stored(storage)),
         (recorded_counts.record_path, recorded_counts._read),
     ],
 )

@@ -20,7 +20,7 @@ from bucketlake.index.conflict_keys import (
     key_of_group,
     written_keys,
 )
-from bucketlake.index.kind_versions import is_conversion
+from bucketlake.index.stored_setting import is_conversion
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.timeline.active import Timeline

@@ -27,8 +27,8 @@ from bucketlake.errors import MetadataTableWarning
 from bucketlake.format.avro.table_schema import arrow_from_avro
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
-from bucketlake.index.kind_versions import latest_kind
 from bucketlake.index.setting import needed_index
+from bucketlake.index.stored_setting import latest_version
 from bucketlake.metadata.changes import (
     MetadataChange,
     publish_change,
@@ -209,7 +209,7 @@ def prepare_undoing(
 
 def _stays_needed(storage: Storage, timeline: Timeline, undone: Collection[InstantTime]) -> bool:
     """Return whether the kind needs a record-level index, and is not undone itself."""
-    conversion = latest_kind(storage, timeline)
+    conversion = latest_version(storage, timeline)
     is_undone = conversion is not None and conversion.instant in undone
     return needed_index(storage, timeline) is not None and not is_undone
 

@@ -5,36 +5,28 @@ puts a key into a second file group. The first write of bucketlake stores bucket
 fields. Later writes read them and raise an error for other values. A table with a hashing config is
 partition-level: its newest committed version (``index/hashing_config.py``) gives the count of each
 partition that has no recorded count (``index/recorded_counts.py``); the stored count is valid for
-the time before the first version. The maximum file size has versions too
-(``index/group_sizes.py``). The kind itself has versions since a conversion to another kind
-(``index/kind_versions.py``); the stored setting is then valid for the time before the first one.
+the time before the first version. The stored setting has versions too: a conversion changes the
+maximum file size, or the kind (``index/stored_setting.py``).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import TypeAlias
 
-from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.config.record_options import names_dynamic, names_record_index
 from bucketlake.config.resize_options import names_directory, names_rings
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
-    FormatError,
     IndexStateError,
-    ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.extendible import ExtendibleBucket
-from bucketlake.index.group_sizes import latest_size
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
     HashingConfig,
@@ -42,7 +34,6 @@ from bucketlake.index.hashing_config import (
     latest_config,
     save_config,
 )
-from bucketlake.index.kind_versions import latest_kind
 from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket
 from bucketlake.index.partition_rules import RuleCompiler, split_expressions
 from bucketlake.index.record import RecordIndex
@@ -51,7 +42,13 @@ from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.rings import engines_of
 from bucketlake.index.simple import SimpleBucket
-from bucketlake.index.stored_kind import StoredKind, has_size, kind_entries, parse_kind
+from bucketlake.index.stored_kind import StoredKind
+from bucketlake.index.stored_setting import (
+    SETTING_FILE,
+    StoredSetting,
+    latest_version,
+    read_stored,
+)
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.table_properties import read_table_config
@@ -66,12 +63,6 @@ TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ResizedKind | IndexedKi
 
 INDEXED_KINDS = (RecordIndex, DynamicBucket)
 INDEX_KINDS = (SimpleBucket, PartitionBucket, ConsistentBucket, ExtendibleBucket, *INDEXED_KINDS)
-
-SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
-
-_VERSIONS_ENGINE, _VERSIONS = "VERSIONS", 1
-"""Engine and version of the settings file once the kind has versions. Releases of bucketlake that
-do not support versions then raise an error for the table."""
 
 
 def index_from_options(options: Mapping[str, str]) -> TableIndex:
@@ -89,58 +80,6 @@ def index_from_options(options: Mapping[str, str]) -> TableIndex:
     return SimpleBucket.from_options(options)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSetting:
-    """The setting that the first write of bucketlake stored.
-
-    Attributes
-    ----------
-    index : SimpleBucket, ConsistentBucket, ExtendibleBucket, RecordIndex, DynamicBucket or None
-        Bucket count, hash fields and maximum file size before the first version; or the limits of
-        the rings; or the sizes of file groups. None if the table was converted, or a conversion
-        began, before it had a setting.
-    has_versions : bool
-        Whether the maximum file size may have versions (``index/group_sizes.py``).
-    has_kinds : bool
-        Whether the kind may have versions (``index/kind_versions.py``).
-    """
-
-    index: StoredKind | None
-    has_versions: bool = False
-    has_kinds: bool = False
-
-    def to_json(self) -> bytes:
-        """Print the settings file."""
-        entries = None
-        if self.index is not None:
-            entries = kind_entries(self.index, with_size=self.has_versions)
-        if self.has_kinds:
-            entries = {"engine": _VERSIONS_ENGINE, "version": _VERSIONS, "before": entries}
-        assert entries is not None, "a setting has a kind, or versions of it"
-        return render_checked(entries, partial(json.dumps, indent=2))
-
-
-def read_stored(storage: Storage) -> StoredSetting | None:
-    """Return the stored setting; None if no write of bucketlake stored one."""
-    try:
-        data = storage.read(SETTINGS_FILE)
-    except ObjectNotFoundError:
-        return None
-    try:
-        entries = parse_checked(data, SETTINGS_FILE)
-        has_kinds = (entries["engine"], entries["version"]) == (_VERSIONS_ENGINE, _VERSIONS)
-        held = entries["before"] if has_kinds else entries
-        if held is None:
-            return StoredSetting(None, has_kinds=has_kinds)
-        return StoredSetting(parse_kind(held, storage.root), has_size(held), has_kinds)
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            SETTINGS_FILE,
-            "a JSON object with engine, version, bucketCount and hashFields",
-            f"{data[:80]!r} ({error!r})",
-        ) from None
-
-
 def setting_at(
     storage: Storage, timeline: Timeline, stored: StoredSetting | None = None
 ) -> StoredSetting | None:
@@ -150,10 +89,10 @@ def setting_at(
     the setting, if the caller has read it.
     """
     stored = stored or read_stored(storage)
-    if stored is None or not stored.has_kinds:
+    if stored is None or not stored.has_versions:
         return stored
-    kind = latest_kind(storage, timeline)
-    return stored if kind is None else StoredSetting(kind.index, has_kinds=True)
+    version = latest_version(storage, timeline)
+    return stored if version is None else StoredSetting(version.index, has_versions=True)
 
 
 def needed_index(storage: Storage, timeline: Timeline) -> IndexedKind | None:
@@ -179,55 +118,28 @@ def store_index(storage: Storage, index: TableIndex) -> None:
         # Save the rules first: a table that stores only a count would be read as a simple index.
         initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
         save_config(storage, initial)
-    basis = index if isinstance(index, _WITHOUT_VERSIONS) else _as_simple(index)
-    setting = StoredSetting(basis, basis.max_file_size is not None)
+    basis = stored_form(index)
+    setting = StoredSetting(basis)
     try:
-        storage.put_if_absent(SETTINGS_FILE, setting.to_json())
+        storage.put_if_absent(SETTING_FILE, setting.to_json())
     except AlreadyExistsError:
         stored = read_stored(storage)
-        if stored is not None and stored.has_kinds and stored.index is None:
+        if stored is not None and stored.has_versions and stored.index is None:
             # A conversion began before the table had a setting, and did not complete.
-            storage.put(SETTINGS_FILE, replace(setting, has_kinds=True).to_json())
+            storage.put(SETTING_FILE, replace(setting, has_versions=True).to_json())
             return
         require_given(storage, basis, stored.index if stored is not None else None)
 
 
-def keep_versions(storage: Storage) -> None:
-    """Store that the maximum file size may have versions; call this before saving the first.
-
-    Releases of bucketlake that do not support versions raise an error for the table afterwards.
-    """
-    stored = read_stored(storage)
-    if stored is not None and not stored.has_versions:
-        storage.put(SETTINGS_FILE, replace(stored, has_versions=True).to_json())
+_BOUND = (ConsistentBucket, ExtendibleBucket, RecordIndex, DynamicBucket)
+"""Kinds that are bound to the state of a table."""
 
 
-def keep_kinds(storage: Storage) -> None:
-    """Store that the kind may have versions; call this before saving the first.
-
-    The setting that is stored, if any, stays valid for the time before the first version. Releases
-    of bucketlake that do not support versions raise an error for the table afterwards.
-    """
-    stored = read_stored(storage)
-    if stored is None:
-        try:
-            storage.put_if_absent(SETTINGS_FILE, StoredSetting(None, has_kinds=True).to_json())
-            return
-        except AlreadyExistsError:  # The first write of bucketlake stored a setting meanwhile.
-            stored = read_stored(storage)
-            assert stored is not None, "a setting is never deleted"
-    if not stored.has_kinds:
-        storage.put(SETTINGS_FILE, replace(stored, has_kinds=True).to_json())
-
-
-_WITHOUT_VERSIONS = (ConsistentBucket, ExtendibleBucket, RecordIndex, DynamicBucket)
-"""Kinds that are bound to the state of a table, and whose settings do not change."""
-
-
-def _as_simple(index: SimpleBucket | PartitionBucket) -> SimpleBucket:
-    if isinstance(index, SimpleBucket):
-        return index
-    return SimpleBucket(index.default, index.hash_fields, index.max_file_size)
+def stored_form(index: TableIndex) -> StoredKind:
+    """Return the index as a table stores it, without rules, which have files of their own."""
+    if isinstance(index, PartitionBucket):
+        return SimpleBucket(index.default, index.hash_fields, index.max_file_size)
+    return index
 
 
 def resolve_index(
@@ -270,12 +182,13 @@ def resolve_index(
         basis = given if given.partitioned == basis.partitioned else basis
     if isinstance(basis, DynamicBucket) and isinstance(given, DynamicBucket):
         basis = basis.with_limits_of(given)
-    if isinstance(basis, _WITHOUT_VERSIONS):
+    if isinstance(basis, _BOUND):
         return basis.bound(storage, timeline)
     if stored is None and engines_of(storage):
         return None  # Only Hudi's writers know their settings, and those given are of another kind.
     config = latest_config(storage, timeline)
-    known = _stored_index(storage, timeline, stored)
+    known = None if stored is None else stored.index
+    assert known is None or isinstance(known, SimpleBucket), "the other kinds are bound"
     if config is None:
         # Rules that were added later are not valid for the time before.
         is_later = isinstance(given, PartitionBucket) and is_partition_level(storage)
@@ -298,31 +211,18 @@ def resolve_index(
     return with_recorded(index, config, storage, timeline)
 
 
-def _stored_index(
-    storage: Storage, timeline: Timeline, stored: StoredSetting | None
-) -> SimpleBucket | None:
-    """Return the stored index at a point of the timeline."""
-    if stored is None:
-        return None
-    assert isinstance(stored.index, SimpleBucket), "rings are no hash buckets"
-    newest = latest_size(storage, timeline) if stored.has_versions else None
-    if newest is None:
-        return stored.index
-    return stored.index.with_max_file_size(newest.max_file_size)
-
-
 def setting_origin(
     index: TableIndex, storage: Storage, timeline: Timeline, partition_path: str
 ) -> str:
     """Return in words which instant set the index setting of a partition."""
     if isinstance(index, RingKind):
         return "a resize or an overwrite"
+    version = latest_version(storage, timeline)
     if isinstance(index, INDEXED_KINDS):
-        kind = latest_kind(storage, timeline)
-        return "its creation" if kind is None else f"the conversion of instant {kind.instant}"
-    config, size = latest_config(storage, timeline), latest_size(storage, timeline)
-    if size is not None and (config is None or config.instant < size.instant):
-        return f"the conversion of instant {size.instant}"
+        return "its creation" if version is None else f"the conversion of instant {version.instant}"
+    config = latest_config(storage, timeline)
+    if version is not None and (config is None or config.instant < version.instant):
+        return f"the conversion of instant {version.instant}"
     recorded = recorded_counts(storage, timeline).get(partition_path)
     if recorded is not None and (config is None or recorded.instant >= config.instant):
         return f"the record of instant {recorded.instant}"
@@ -331,7 +231,7 @@ def setting_origin(
 
 def without_state(index: TableIndex) -> TableIndex:
     """Return the settings of an index alone, as a user passes them."""
-    return replace(index) if isinstance(index, _WITHOUT_VERSIONS) else index
+    return replace(index) if isinstance(index, _BOUND) else index
 
 
 def has_rules(index: TableIndex | None) -> bool:
@@ -371,7 +271,7 @@ def require_index(
         begun = (
             "a conversion of the table to a DynamicBucket did not complete: repeat it with "
             "table.convert(...) (bucketlake convert --dynamic --run); or "
-            if stored is not None and stored.has_kinds
+            if stored is not None and stored.has_versions
             else ""
         )
         raise ConfigError(

@@ -1,9 +1,8 @@
-"""Saves and undoes the index state of a commit: rules, recorded counts, file sizes and kinds.
+"""Saves and undoes the index state of a commit: setting, rules, recorded counts and rings.
 
-Partition rules (``index/hashing_config.py``), recorded counts (``index/recorded_counts.py``),
-maximum file sizes (``index/group_sizes.py``) and kinds (``index/kind_versions.py``) are each stored
-in a file per commit. Writers, rollbacks and archivals call these functions and do not know the
-files.
+The index setting (``index/stored_setting.py``), partition rules (``index/hashing_config.py``),
+recorded counts (``index/recorded_counts.py``) and rings (``index/rings.py``) are each stored in a
+file per commit. Writers, rollbacks and archivals call these functions and do not know the files.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
-from bucketlake.index.group_sizes import SIZES, GroupSize, latest_size, save_size
 from bucketlake.index.hashing_config import (
     HashingConfig,
     committed_configs,
@@ -19,7 +17,6 @@ from bucketlake.index.hashing_config import (
     latest_config,
     save_config,
 )
-from bucketlake.index.kind_versions import KINDS
 from bucketlake.index.layout import Layout
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.recorded_counts import forget_counts, record_counts, record_path
@@ -32,34 +29,42 @@ from bucketlake.index.rings import (
     save_rings,
     undo_rings,
 )
-from bucketlake.index.setting import TableIndex, keep_versions
+from bucketlake.index.setting import TableIndex, stored_form
+from bucketlake.index.stored_setting import (
+    SettingVersion,
+    allow_versions,
+    committed_versions,
+    forget_versions,
+    latest_version,
+    save_version,
+    version_path,
+)
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
-SettingVersion: TypeAlias = tuple[HashingConfig | None, GroupSize | None]
-"""The newest versions of the hashing config and of the maximum file size."""
+NewestVersions: TypeAlias = tuple[HashingConfig | None, SettingVersion | None]
+"""The newest versions of the hashing config and of the index setting."""
 
 
-def latest_setting(storage: Storage, timeline: Timeline) -> SettingVersion:
+def newest_versions(storage: Storage, timeline: Timeline) -> NewestVersions:
     """Return the newest versions that are valid on a timeline."""
-    return latest_config(storage, timeline), latest_size(storage, timeline)
+    return latest_config(storage, timeline), latest_version(storage, timeline)
 
 
 def setting_instants(storage: Storage, timeline: Timeline) -> set[InstantTime]:
     """Return the commits that saved a version of the setting, or of rings."""
     rings = {instant for instant in noted_instants(storage) if timeline.is_completed(instant)}
     configs = {config.instant for config in committed_configs(storage, timeline)}
-    versions = {at for kept in (SIZES, KINDS) for at in kept.committed(storage, timeline)}
-    return rings | configs | versions
+    return rings | configs | {*committed_versions(storage, timeline)}
 
 
 def save_setting(storage: Storage, held: TableIndex, new: TableIndex, instant: InstantTime) -> None:
     """Save the setting that a commit changes; it is valid when the commit is completed."""
     resized = held.max_file_size != new.max_file_size
     if resized:
-        keep_versions(storage)
-        save_size(storage, GroupSize(new.max_file_size, instant))
+        allow_versions(storage)
+        save_version(storage, SettingVersion(stored_form(new), instant))
     if isinstance(new, PartitionBucket) and not (resized and _same_rules(held, new)):
         save_config(storage, HashingConfig(new.expressions, new.default, new.rule_name, instant))
 
@@ -87,8 +92,7 @@ def undo_state(storage: Storage, instant: InstantTime, partitions: Collection[st
 
     It would become valid when its instant is older than the active timeline (RFC-89, "Loading").
     """
-    versions = SIZES.path(instant), KINDS.path(instant)
-    for path in (config_path(instant), record_path(instant), *versions):
+    for path in (config_path(instant), record_path(instant), version_path(instant)):
         storage.delete(path)
     undo_rings(storage, instant, partitions)
 
@@ -96,8 +100,7 @@ def undo_state(storage: Storage, instant: InstantTime, partitions: Collection[st
 def forget_state(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
     """Delete the index state of bucketlake's commits that another program rolled back."""
     forget_counts(storage, instants)
-    for kept in (SIZES, KINDS):
-        kept.forget(storage, instants)
+    forget_versions(storage, instants)
     for instant in noted_instants(storage):
         if instants(instant):
             undo_rings(storage, instant)

@@ -1,7 +1,6 @@
 """The form in which a table stores an index kind: a JSON object with its engine and its settings.
 
-The first write stores the index of a table (``index/setting.py``), and a conversion stores another
-kind (``index/kind_versions.py``). Rules and bucket counts of partitions are stored elsewhere.
+``index/stored_setting.py`` stores it. Rules and bucket counts of partitions are stored elsewhere.
 """
 
 from __future__ import annotations
@@ -24,20 +23,13 @@ StoredKind: TypeAlias = (
 
 SIMPLE_ENGINE = "SIMPLE"
 _RECORD_ENGINE, _DYNAMIC_ENGINE = "RECORD_INDEX", "DYNAMIC"
-_WITHOUT_SIZE, _WITH_SIZE = 1, 2  # Versions of a simple index.
-_VERSION = 1  # The version of all other kinds.
 
 
-def kind_entries(index: StoredKind, *, with_size: bool = False) -> dict[str, object]:
-    """Return the entries of a kind.
-
-    ``with_size`` says that a simple index has an entry for its maximum file size; releases of
-    bucketlake that do not support the entry raise an error for the table.
-    """
+def kind_entries(index: StoredKind) -> dict[str, object]:
+    """Return the entries of a kind."""
     if isinstance(index, ConsistentBucket):
         return {
             "engine": ENGINE,
-            "version": _VERSION,
             "bucketCount": index.initial,
             "minBucketCount": index.min,
             "maxBucketCount": index.max,
@@ -46,7 +38,6 @@ def kind_entries(index: StoredKind, *, with_size: bool = False) -> dict[str, obj
     if isinstance(index, ExtendibleBucket):
         return {
             "engine": EXTENDIBLE_ENGINE,
-            "version": _VERSION,
             "bucketCount": index.initial,
             "maxDepth": index.max_depth,
             "hashFields": list(index.hash_fields or ()),
@@ -54,7 +45,6 @@ def kind_entries(index: StoredKind, *, with_size: bool = False) -> dict[str, obj
     if isinstance(index, RecordIndex):
         return {
             "engine": _RECORD_ENGINE,
-            "version": _VERSION,
             "partitioned": index.partitioned,
             "maxFileSize": index.max_file_size,
             "smallFileLimit": index.small_file_limit,
@@ -62,25 +52,16 @@ def kind_entries(index: StoredKind, *, with_size: bool = False) -> dict[str, obj
     if isinstance(index, DynamicBucket):
         return {
             "engine": _DYNAMIC_ENGINE,
-            "version": _VERSION,
             "assigners": index.assigners,
             "maxRecords": index.max_records,
             "maxFileSize": index.max_file_size,
         }
-    entries: dict[str, object] = {
+    return {
         "engine": SIMPLE_ENGINE,
-        "version": _WITH_SIZE if with_size else _WITHOUT_SIZE,
         "bucketCount": index.count,
         "hashFields": list(index.hash_fields or ()),
+        "maxFileSize": index.max_file_size,
     }
-    if with_size:
-        entries["maxFileSize"] = index.max_file_size
-    return entries
-
-
-def has_size(entries: Mapping[str, Any]) -> bool:
-    """Return whether entries of a simple index say its maximum file size."""
-    return bool(entries["engine"] == SIMPLE_ENGINE and entries["version"] == _WITH_SIZE)
 
 
 def parse_kind(entries: Mapping[str, Any], table: str) -> StoredKind:
@@ -91,28 +72,28 @@ def parse_kind(entries: Mapping[str, Any], table: str) -> StoredKind:
     ValueError, KeyError, TypeError
         If an entry is missing or invalid.
     UnsupportedFeatureError
-        If the kind or its version is not known.
+        If the kind is not known.
     """
-    engine, version = entries["engine"], entries["version"]
-    if engine == SIMPLE_ENGINE and version in (_WITHOUT_SIZE, _WITH_SIZE):
-        size = entries["maxFileSize"] if has_size(entries) else None
-        return SimpleBucket(entries["bucketCount"], tuple(entries["hashFields"]) or None, size)
-    if engine == _RECORD_ENGINE and version == _VERSION:
+    engine = entries["engine"]
+    if engine == SIMPLE_ENGINE:
+        fields = tuple(entries["hashFields"]) or None
+        return SimpleBucket(entries["bucketCount"], fields, entries["maxFileSize"])
+    if engine == _RECORD_ENGINE:
         sizes = entries["maxFileSize"], entries["smallFileLimit"]
         return RecordIndex(entries["partitioned"], *sizes)
-    if engine == _DYNAMIC_ENGINE and version == _VERSION:
+    if engine == _DYNAMIC_ENGINE:
         limits = entries["maxRecords"], entries["maxFileSize"]
         return DynamicBucket(*limits, entries["assigners"])
-    if engine == ENGINE and version == _VERSION:
+    if engine == ENGINE:
         return ConsistentBucket(
             entries["bucketCount"],
             entries["minBucketCount"],
             entries["maxBucketCount"],
             tuple(entries["hashFields"]) or None,
         )
-    if engine == EXTENDIBLE_ENGINE and version == _VERSION:
+    if engine == EXTENDIBLE_ENGINE:
         counts = entries["bucketCount"], entries["maxDepth"]
         return ExtendibleBucket(*counts, tuple(entries["hashFields"]) or None)
     raise UnsupportedFeatureError(
-        f"bucket index engine {engine!r} of version {version}", table, "use a newer bucketlake"
+        f"bucket index engine {engine!r}", table, "use a newer bucketlake"
     )

@@ -15,7 +15,7 @@ from bucketlake.actions.conflict import require_untouched_partitions
 from bucketlake.errors import CommitConflictError
 from bucketlake.index.layout import Layout
 from bucketlake.index.setting import resolve_index, setting_origin
-from bucketlake.index.state import SettingVersion, latest_setting
+from bucketlake.index.state import NewestVersions, newest_versions
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
@@ -34,14 +34,14 @@ def require_overwritten_alone(plan: WritePlan, view: CommitView) -> None:
 
 
 def require_same_setting(
-    held: Layout, new: Layout, setting: SettingVersion | None, view: CommitView
+    held: Layout, new: Layout, setting: NewestVersions, view: CommitView
 ) -> None:
     """Raise CommitConflictError if the index setting or a partition to rewrite changed."""
     # The overwritten partitions do not include those without records when it was planned.
     written = {path for _, commit in view.since for path in commit.partitions}
     moved = {path for path in written if held.setting_of(path) != new.setting_of(path)}
     require_untouched_partitions(view.write.instant, moved, view.since)
-    if latest_setting(view.write.table.storage, view.timeline) != setting:
+    if newest_versions(view.write.table.storage, view.timeline) != setting:
         raise CommitConflictError(
             view.write.instant,
             "the rules of the table changed meanwhile; plan the change again",

@@ -12,8 +12,13 @@ from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.index.dynamic import DynamicBucket
-from bucketlake.index.kind_versions import KindVersion, save_kind
-from bucketlake.index.setting import keep_kinds, read_stored
+from bucketlake.index.stored_setting import (
+    SettingVersion,
+    allow_versions,
+    conversion_metadata,
+    read_stored,
+    save_version,
+)
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
@@ -53,16 +58,15 @@ def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
         If another writer took the record-level index off, converted the table, or is replacing file
         groups.
     """
-    keep_kinds(target.storage)
+    allow_versions(target.storage)
     layout = index.bound(target.storage, target.snapshot.timeline).layout()
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
-        kind = KindVersion(index, write.instant)
         mark_instant(target.storage, write.instant)
-        save_kind(target.storage, kind)
+        save_version(target.storage, SettingVersion(index, write.instant))
         plan = plan_write(write.operation, {}, (), layout, tasks_wanted=1)
         own = CommitPlan(
             checks=(partial(_require_convertible, index),),
-            extra=kind.to_metadata(),
+            extra=conversion_metadata(index),
             index_files=(),
         )
         commit_planned(write, target, plan, target.snapshot.schema, own)
@@ -73,17 +77,13 @@ def _require_convertible(index: DynamicBucket, view: CommitView) -> None:
     """Raise CommitConflictError if the table cannot be put under dynamic buckets now."""
     storage, instant = view.write.table.storage, view.write.instant
     for pending in view.timeline.pending():
-        # A resize would go on under the earlier kind. A conversion of another kind stores its
-        # setting after its begin, and might overwrite that of this conversion.
+        # A resize, or a conversion that rewrites partitions, would go on under the earlier kind.
         replaces = pending.action in (Action.REPLACE_COMMIT, Action.CLUSTERING)
         if replaces and pending.requested_at != instant:
             raise CommitConflictError(
                 instant,
                 f"{pending.action.value} {pending.requested_at} is under way; convert again",
             )
-    stored = read_stored(storage)
-    if stored is None or not stored.has_kinds:
-        raise CommitConflictError(instant, "another conversion stored its setting; convert again")
     try:
         index.bound(storage, view.timeline).layout().pinned((), creates=False)
     except IndexStateError as error:

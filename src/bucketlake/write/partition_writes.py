@@ -9,7 +9,7 @@ from functools import partial
 from bucketlake.actions.commit import CommitPlan
 from bucketlake.errors import IndexStateError, InputError
 from bucketlake.index.setting import TableIndex
-from bucketlake.index.state import latest_setting, save_setting
+from bucketlake.index.state import newest_versions, save_setting
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import WriteResult
@@ -67,7 +67,7 @@ def overwrite_partitions(
     packed = source.pack(tagger)
     _require_own_rows(packed.counts, partitions)
     adopt_index(target, slices)
-    held = latest_setting(target.storage, target.snapshot.timeline)
+    held = newest_versions(target.storage, target.snapshot.timeline)
     check = partial(require_same_setting, target.layout, renewed.layout, held)
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
         mark_instant(target.storage, write.instant)

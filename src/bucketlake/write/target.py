@@ -14,14 +14,8 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.index.layout import Layout
-from bucketlake.index.setting import (
-    StoredSetting,
-    TableIndex,
-    is_stored,
-    read_stored,
-    require_index,
-    store_index,
-)
+from bucketlake.index.setting import TableIndex, is_stored, require_index, store_index
+from bucketlake.index.stored_setting import StoredSetting, read_stored
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import LogFormat, Operation, TableType

@@ -33,7 +33,7 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
-from bucketlake.index.setting import read_stored
+from bucketlake.index.stored_setting import read_stored
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import load_timeline

@@ -24,7 +24,7 @@ def table_of_two_buckets(path: Path) -> bl.Table:
 
 
 def forget_setting(path: Path) -> None:
-    (path / EXTENSION_FOLDER / "engine.json").unlink()
+    (path / EXTENSION_FOLDER / "index.json").unlink()
 
 
 @pytest.mark.parametrize("count", [1, 3, 4])

@@ -6,7 +6,7 @@ The steps:
    shards (``services/metadata/rebuild.py``). From the begin of the build on, writers maintain the
    index, or take it off.
 2. The stored setting says that the kind of the table may have versions (``index/setting.py``).
-3. A commit without files puts the table under the new kind (``index/kind_versions.py``). Right
+3. A commit without files puts the table under the new kind (``index/stored_setting.py``). Right
    before, it checks that the index is valid.
 4. A writer may have taken the index off between this check and the commit. Then it is built again.
 

@@ -28,11 +28,11 @@ from bucketlake.format.clustering_plan import (
 )
 from bucketlake.hashing.directory import Directory
 from bucketlake.index.extendible import ExtendibleBucket
-from bucketlake.index.kind_versions import is_conversion
 from bucketlake.index.ring_engine import extension_entries
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import pending_resizes
 from bucketlake.index.setting import require_rings
+from bucketlake.index.stored_setting import is_conversion
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import did_you_mean
