@@ -12,7 +12,6 @@ from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder
 from bucketlake.metadata.location_cache.use import CacheUse
-from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -27,7 +26,7 @@ class PlannedIndex(MadeIndex):
 
     def compact(self) -> None:
         """Compact all shards whose log files are not compacted."""
-        plan = encode_compaction_plan([self._planned(held) for held in self.slices(self.open())])
+        plan = encode_compaction_plan(self.slices(self.open()))
         instant = at(self._number + 7)
         super().compact()
         put_instant(self.made.storage, ROOT, instant, at(self._number + 8), "compaction", b"", plan)
@@ -56,13 +55,9 @@ class PlannedIndex(MadeIndex):
                 self.made.storage.delete(stored.path)
         self.made.build(initial, completed, RECORD_INDEX)
 
-    def slices(self, reader: RecordIndexReader) -> list[MetadataSlice]:
+    def slices(self, reader: RecordIndexReader) -> list[FileSlice]:
         """Return the slices of all shards."""
         return [held for shards in reader.slices.values() for held in shards]
-
-    def _planned(self, held: MetadataSlice) -> FileSlice:
-        first = held.base or held.logs[0]
-        return FileSlice(RECORD_INDEX, held.file_id, first.name.instant, held.base, held.logs)
 
 
 def groups_of(found: CachedLookup) -> list[tuple[str, str] | None]:
@@ -71,7 +66,7 @@ def groups_of(found: CachedLookup) -> list[tuple[str, str] | None]:
 
 
 def directly(
-    reader: RecordIndexReader, held: MetadataSlice, keys: pa.Array
+    reader: RecordIndexReader, held: FileSlice, keys: pa.Array
 ) -> list[tuple[str, str] | None]:
     """Return the file group of each key as the metadata table has it."""
     found = reader.find_in(held, keys)
@@ -82,7 +77,7 @@ def directly(
 def look(
     cache: LocationCache,
     reader: RecordIndexReader,
-    held: MetadataSlice,
+    held: FileSlice,
     names: list[str],
     checkpoint: Checkpoint | None = None,
 ) -> CacheUse:
@@ -93,7 +88,7 @@ def look(
     return found.use
 
 
-def folder_of(cache: LocationCache, reader: RecordIndexReader, held: MetadataSlice) -> Path:
+def folder_of(cache: LocationCache, reader: RecordIndexReader, held: FileSlice) -> Path:
     """Return the folder of a cached shard."""
     table_root = reader.table.storage.outer.root
     return ShardFolder.of(cache.root, table_root, held.file_id).path

@@ -6,10 +6,15 @@ import itertools
 import operator
 import os
 import subprocess
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from zlib import crc32
+
+if TYPE_CHECKING:
+    import pytest
 
 One = TypeVar("One")
 
@@ -92,3 +97,26 @@ def some(found: Sequence[One], most: int) -> list[One]:
     if DEEP or len(found) <= most:
         return list(found)
     return [found[turn * (len(found) - 1) // (most - 1)] for turn in range(most)]
+
+
+def keep_cases_of_this_commit(
+    config: pytest.Config, items: list[pytest.Item], folder: Path, share: int
+) -> None:
+    """Of each test of a folder with several cases keep every ``share``-th, at other commits others.
+
+    A deep run has all cases, and so has a run of tests that are named. Tests whose cases are all
+    needed each time are marked ``every_case``; seeds are chosen by options.
+    """
+    if config.getoption("keyword") or any("::" in given for given in config.args):
+        return
+    cases: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if folder in item.path.parents and "seed" not in getattr(item, "fixturenames", ()):
+            cases[item.path, item.name.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for (path, name), held in cases.items():
+        if len(held) > 1 and held[0].get_closest_marker("every_case") is None:
+            turn = f"{int(commit(), 16) + crc32(f'{path.name} {name}'.encode()):x}"
+            left_out |= {*held} - {*(of_this_commit(held, share, turn) or held[:1])}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=[*left_out])

@@ -127,12 +127,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=600 if DEEP else 28,
+        default=600 if DEEP else 20,
         help="how many seeds the simulation runs",
     )
     parser.addoption(
         "--crowds",
         type=int,
-        default=5000 if DEEP else 200 if os.environ.get("CI") else 100,
+        default=5000 if DEEP else 100,
         help="how many runs of several writers",
     )

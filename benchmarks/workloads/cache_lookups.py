@@ -29,12 +29,13 @@ from bucketlake.format.metadata_record.record_index import IndexedLocation, enco
 from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, index_entries
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.metadata.slices.log_files import encode_log_file
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.local import LocalStorage
@@ -54,7 +55,7 @@ CONFIG = TableConfig(
     metadata_partitions=("files", "record_index"),
 )
 
-Pinned: TypeAlias = tuple[RecordIndexReader, MetadataSlice]
+Pinned: TypeAlias = tuple[RecordIndexReader, FileSlice]
 
 
 class CacheLookups(EngineFree):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
 from tests import s3a
-from tests.choices import DEEP, commit, of_this_commit
+from tests.choices import DEEP, commit, keep_cases_of_this_commit
 from tests.interop.peer.client import HUDI_VERSION, HudiPeer, PeerUnavailableError
 from tests.s3_server import client_of, moto_process, new_bucket
 from tests.unit.storage.bucket import Bucket
@@ -26,25 +24,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test with several cases leave out half, at other commits the other half.
-
-    A deep run has all of them, and so has a run of tests that are named. Turns of both writers on
-    each kind of index and each table type are marked ``every_case``.
-    """
-    if config.getoption("keyword") or any("::" in given for given in config.args):
-        return
-    cases: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            cases[item.path, item.name.partition("[")[0]].append(item)
-    left_out: set[pytest.Item] = set()
-    for (path, _), held in cases.items():
-        is_whole = held[0].get_closest_marker("every_case") is not None
-        if not is_whole and len(held) > 1:
-            turn = f"{int(commit(), 16) + crc32(path.name.encode()):x}"  # One for a file.
-            left_out |= {*held} - {*of_this_commit(held, 2, turn)}
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=[*left_out])
+    """Keep a third of the cases; turns of both writers on each kind and table type are all kept."""
+    keep_cases_of_this_commit(config, items, Path(__file__).parent, 3)
 
 
 @pytest.fixture(scope="session")

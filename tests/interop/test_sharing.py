@@ -114,7 +114,7 @@ def hudi_writes_while_ours_is_pending(
     snapshot = target.snapshot
     off = {"hoodie.metadata.enable": "false", "hoodie.clean.failed.writes.policy": policy}
     with begin_write(
-        OpenTable(storage, target.config, target.clock, NO_LOCK),
+        OpenTable(storage, target.config, target.table.clock, NO_LOCK),
         snapshot.timeline,
         Operation.UPSERT,
     ) as pending:

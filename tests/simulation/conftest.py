@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from tests.choices import keep_cases_of_this_commit
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -30,8 +34,12 @@ def kind_name(request: pytest.FixtureRequest) -> str | None:
     return name
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a service after a commit fail: the commit stands, and only a warning tells of it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep half of the cases, and all seeds. A service after a commit may fail.
+
+    The commit stands then, and only a warning tells of it.
+    """
+    keep_cases_of_this_commit(config, items, Path(__file__).parent, 2)
     for item in items:
         if "simulation" in item.path.parts:
             for name in ("ServiceWarning", "MetadataTableWarning"):

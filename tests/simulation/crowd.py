@@ -49,7 +49,6 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
-from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
@@ -325,9 +324,7 @@ class Crowd:
             at = target()
             if is_dynamic(at.index):  # Another writer converted the table.
                 return
-            resize_one_by_one(
-                at, limits, schedule_only=schedule_only, lock=self.lock, now_ms=at.clock.now_ms
-            )
+            resize_one_by_one(at, limits, schedule_only=schedule_only)
 
         self._perform(name, Deed("resize", same), run, fails=fails)
 
@@ -337,7 +334,7 @@ class Crowd:
         def run(target: Callable[[], Target]) -> None:
             at = target()
             compact(
-                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms),
+                at.table,
                 CompactionLimits(),
                 ONE_BY_ONE,
                 schedule_only=schedule_only,
@@ -355,7 +352,7 @@ class Crowd:
         def run(target: Callable[[], Target]) -> None:
             at = target()
             roll_back(
-                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms),
+                at.table,
                 None,
                 undone,
             )
@@ -369,9 +366,7 @@ class Crowd:
 
         def run(target: Callable[[], Target]) -> None:
             at = target()
-            archive(
-                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms), limits
-            )
+            archive(at.table, limits)
 
         self._perform(name, Deed("archive", same), run)
 
@@ -382,7 +377,7 @@ class Crowd:
         def run(target: Callable[[], Target]) -> None:
             at = target()
             clean(
-                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms),
+                at.table,
                 retention,
             )
 
@@ -397,7 +392,7 @@ class Crowd:
         def run(target: Callable[[], Target]) -> None:
             at = target()
             run = delete_savepoint if chosen else make_savepoint
-            run(at.storage, at.config, chosen, lock=self.lock, now_ms=at.clock.now_ms)
+            run(at.table, chosen)
 
         self._perform(name, Deed(f"delete savepoint {chosen}" if chosen else "save", same), run)
 
@@ -411,7 +406,7 @@ class Crowd:
         def run(target: Callable[[], Target]) -> None:
             at = target()
             done = restore(
-                opened_table(at.storage, at.config, lock=self.lock, now_ms=at.clock.now_ms),
+                at.table,
                 saved[-1],
             )
             deed.undoes = {one.instant for one in done.commits}

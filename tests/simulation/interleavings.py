@@ -249,32 +249,30 @@ class Scenario:
 
 
 def _compact(at: Target, _: Deed) -> object:
-    return compact(
-        opened_table(at.storage, at.config, now_ms=at.clock.now_ms), CompactionLimits(), ONE_BY_ONE
-    )
+    return compact(at.table, CompactionLimits(), ONE_BY_ONE)
 
 
 def _clean(at: Target, _: Deed) -> object:
     return clean(
-        opened_table(at.storage, at.config, now_ms=at.clock.now_ms),
+        at.table,
         Retention(CleanPolicy.COMMITS, 1),
     )
 
 
 def _build(at: Target, _: Deed) -> object:
-    return build_metadata_table(at.storage, now_ms=at.clock.now_ms)
+    return build_metadata_table(at.storage, now_ms=at.table.clock.now_ms)
 
 
 def _roll_back(at: Target, deed: Deed) -> object:
     newest = at.snapshot.timeline.completed_commits()[-1].requested_at
     deed.undoes = {newest}
-    return roll_back(opened_table(at.storage, at.config, now_ms=at.clock.now_ms), None, newest)
+    return roll_back(at.table, None, newest)
 
 
 def _restore(at: Target, deed: Deed) -> object:
     deed.undoes = None
     saved = next(i for i in at.snapshot.timeline.completed() if i.action is Action.SAVEPOINT)
-    return restore(opened_table(at.storage, at.config, now_ms=at.clock.now_ms), saved.requested_at)
+    return restore(at.table, saved.requested_at)
 
 
 MOR = "merge_on_read"

@@ -20,8 +20,6 @@ from bucketlake.services.resize.report import ResizeReport
 from bucketlake.services.resize.resize import resize
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import UNDOING
-from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.target import Target
 from tests.conformance.kinds import FULL_BYTES
@@ -50,12 +48,10 @@ def resize_one_by_one(
     limits: ResizeLimits,
     *,
     schedule_only: bool = False,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int],
 ) -> ResizeReport:
     """Resize a table in this thread, one job after the other."""
     return resize(
-        opened_table(target.storage, target.config, lock=lock, now_ms=now_ms),
+        target.table,
         target.index,
         limits,
         Threads(1),

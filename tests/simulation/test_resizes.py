@@ -62,8 +62,7 @@ def upsert(storage: Storage, numbers: range, v: int) -> None:
 
 def resize(storage: Storage, limits: ResizeLimits, *, schedule_only: bool = False) -> None:
     target = open_target(table_at(storage), RINGS)
-    now_ms = target.table.clock.now_ms
-    resize_one_by_one(target, limits, schedule_only=schedule_only, now_ms=now_ms)
+    resize_one_by_one(target, limits, schedule_only=schedule_only)
 
 
 def written(table_type: str, *steps: Step) -> dict[str, bytes]:

@@ -263,9 +263,7 @@ class World:
         def run(target: Target) -> ResizeReport | None:
             if is_dynamic(target.index):  # A conversion that had died was completed.
                 return None
-            return resize_one_by_one(
-                target, limits, schedule_only=schedule_only, now_ms=lambda: self.now_ms
-            )
+            return resize_one_by_one(target, limits, schedule_only=schedule_only)
 
         self._attempt(run, lambda state: state, steps=150)
         if schedule_only:
@@ -280,7 +278,7 @@ class World:
 
         def run(target: Target) -> None:
             compact(
-                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms),
+                target.table,
                 limits,
                 ONE_BY_ONE,
                 schedule_only=schedule_only,
@@ -293,9 +291,7 @@ class World:
         keep_min = self.random.choice([1, 1, 2])
         limits = ArchivalLimits(keep_min, keep_min + 1)
         self._attempt(
-            lambda target: archive(
-                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms), limits
-            ),
+            lambda target: archive(target.table, limits),
             lambda state: state,
         )
 
@@ -340,7 +336,7 @@ class World:
         )
         self._attempt(
             lambda target: roll_back(
-                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms),
+                target.table,
                 None,
                 newest,
             ),
@@ -360,9 +356,7 @@ class World:
         retention = Retention(policy, self.random.choice([1, 2, 3]))
 
         def run(target: Target) -> None:
-            clean(
-                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms), retention
-            )
+            clean(target.table, retention)
 
         self._attempt(run, lambda state: state)
 
@@ -371,9 +365,7 @@ class World:
         if self.saved and self.random.random() < 0.3:
             then = self.random.choice([*self.saved])
             self._attempt(
-                lambda t: delete_savepoint(
-                    opened_table(t.storage, t.config, now_ms=lambda: self.now_ms), then
-                ),
+                lambda t: delete_savepoint(t.table, then),
                 lambda state: state,
                 may_be_refused=True,  # It may be deleted already.
             )
@@ -383,9 +375,7 @@ class World:
         made: list[InstantTime] = []
 
         def run(target: Target) -> None:
-            then = make_savepoint(
-                opened_table(target.storage, target.config, now_ms=lambda: self.now_ms)
-            )
+            then = make_savepoint(target.table)
             made.append(then)
 
         self._attempt(run, lambda state: state, may_be_refused=True)  # There may be no commit.
@@ -401,7 +391,7 @@ class World:
         refused = len(self._savepoints()) > 1  # An unknown savepoint may be later.
         saved, states = self.saved[then], self.states
         self._attempt(
-            lambda t: restore(opened_table(t.storage, t.config, now_ms=lambda: self.now_ms), then),
+            lambda t: restore(t.table, then),
             lambda _: saved,
             may_be_refused=refused,
         )

@@ -14,7 +14,6 @@ from bucketlake.config.paths_of_table import (
     PROPERTIES_BACKUP_FILE,
     PROPERTIES_FILE,
 )
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import TableNotFoundError
 from bucketlake.format.clustering_plan import (
     ClusteringGroup,
@@ -25,12 +24,11 @@ from bucketlake.index.hashing_config import HashingConfig, config_path, save_con
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.services.check.findings import Finding, FindingKind, Remedy, Severity
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
-from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, outcome_path
 from tests.broken_tables import (
     base_file,
@@ -133,11 +131,11 @@ def test_a_write_that_ends_between_two_looks_is_no_finding(
 ) -> None:
     done: list[object] = []
 
-    def after_a_write(storage: Storage, config: TableConfig) -> Timeline:
+    def after_a_write(opened: OpenTable) -> Timeline:
         if not done:
             done.append(True)
             write(table)
-        return load_timeline(opened_table(storage, config))
+        return load_timeline(opened)
 
     monkeypatch.setattr("bucketlake.services.check.examination.load_timeline", after_a_write)
     assert table.doctor(check_keys=True, check_files=True, min_age_seconds=NOW) == []

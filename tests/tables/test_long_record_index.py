@@ -31,8 +31,8 @@ def entries_of_base_file(table: bl.Table) -> int:
         opened_table(storage, config), load_timeline(opened_table(storage, config))
     )
     (held,) = metadata.slices("record_index")
-    assert held.base is not None
-    count, _ = read_base(metadata, held.base, GroupNumbers())
+    assert held.base_file is not None
+    count, _ = read_base(metadata, held.base_file, GroupNumbers())
     return count
 
 

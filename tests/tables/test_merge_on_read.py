@@ -502,9 +502,10 @@ def test_a_plan_whose_time_a_dying_writer_drew_too_is_made_anew_with_its_commit(
 
     def create_requested(*arguments: Any) -> Timeline:
         monkeypatch.undo()
-        times.append(arguments[2])
+        times.append(arguments[1])
         target = open_target(opened_table(Dying(storage), config), None)
-        target = replace(target, clock=At(config.timeline_timezone))
+        opened = replace(target.table, clock=At(config.timeline_timezone))
+        target = replace(target, snapshot=replace(target.snapshot, table=opened))
         with pytest.raises(SimulatedCrash):
             write_records(
                 target, Operation.UPSERT, ArrowSource(rows(range(3, 12), 3, 12), threads=1)

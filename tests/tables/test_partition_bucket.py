@@ -139,7 +139,7 @@ def begin_rescale(table: bl.Table, index: bl.PartitionBucket) -> PendingWrite:
 def change_rules(table: bl.Table, index: bl.PartitionBucket) -> str:
     """Change the rules without writing any partition anew."""
     write = begin_rescale(table, index)
-    text = load_snapshot(opened_table(write.storage, write.config)).schema_text
+    text = load_snapshot(write.table).schema_text
     commit_write(write, CommitPlan(extra={"schema": text or ""}))
     return write.instant
 

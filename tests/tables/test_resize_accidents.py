@@ -25,7 +25,6 @@ from bucketlake.services.resize import planning
 from bucketlake.services.resize import resize as service
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.services.undo.rollback_commits import roll_back
-from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.instant import Action
@@ -132,12 +131,12 @@ def test_a_plan_that_draws_the_time_of_a_write_leaves_the_markers_of_the_write(
     drawn: list[InstantTime] = []
     create = planning.create_requested
 
-    def taken(storage: Storage, config: Any, instant: InstantTime, *rest: Any) -> Any:
+    def taken(opened: OpenTable, instant: InstantTime, *rest: Any) -> Any:
         if drawn:
-            return create(storage, config, instant, *rest)
+            return create(opened, instant, *rest)
         drawn.append(instant)
         path = f".hoodie/.temp/{instant}/a/x_1-0-1_{instant}.parquet.marker.CREATE"
-        storage.put(path, b"")
+        opened.storage.put(path, b"")
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
 
     monkeypatch.setattr(planning, "create_requested", taken)
@@ -213,7 +212,7 @@ def test_a_resize_that_died_after_its_decision_is_completed_before_a_write_is_pl
         opened_table(DyingStorage(storage_of(table), reads_count=False), table.config()), None
     )
     with pytest.raises(SimulatedCrash):
-        service.resize(opened_table(target.storage, target.config), None, ResizeLimits(), HERE)
+        service.resize(target.table, None, ResizeLimits(), HERE)
     assert is_pending(table, resize)
     upsert_once(table, rows([1], 1))
     assert not is_pending(table, resize)
@@ -287,9 +286,7 @@ def test_a_plan_that_another_process_withdrew_is_made_again(
     def withdrawn_first(resize: Any, instant: InstantTime, **options: Any) -> None:
         if not withdrawn:
             withdrawn.append(instant)
-            assert withdraw_resize(
-                OpenTable(resize.storage, resize.config, resize.clock, NO_LOCK), instant
-            )
+            assert withdraw_resize(resize.table, instant)
         carry_out(resize, instant, **options)
 
     monkeypatch.setattr(service, "carry_out", withdrawn_first)

@@ -25,8 +25,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import resize as service
 from bucketlake.storage import system_calls
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.locks import NO_LOCK
-from bucketlake.timeline.open_table import OpenTable, opened_table
+from bucketlake.timeline.open_table import opened_table
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
@@ -372,7 +371,7 @@ def test_a_plan_that_is_withdrawn_during_a_write_leaves_no_copies(
 
 def withdrawn(table: bl.Table, resize: InstantTime) -> None:
     target = open_target(opened_table(storage_of(table), table.config()), table.index)
-    assert withdraw_resize(OpenTable(target.storage, target.config, target.clock, NO_LOCK), resize)
+    assert withdraw_resize(target.table, resize)
 
 
 def test_writes_between_the_tasks_of_a_resize_and_its_completion_are_kept(

@@ -33,7 +33,6 @@ from bucketlake.index.layout import (
 )
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.metadata_table import (
-    MetadataSlice,
     load_metadata_table,
     open_metadata_table,
 )
@@ -69,7 +68,7 @@ class PinnedIndex:
 
     reader: RecordIndexReader
     shards: IndexShards
-    stored: Mapping[str | None, Sequence[MetadataSlice]]
+    stored: Mapping[str | None, Sequence[FileSlice]]
 
     def was_built_again(self) -> bool:
         """Return whether the index, or the whole metadata table, was built again meanwhile.

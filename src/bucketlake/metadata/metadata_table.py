@@ -46,31 +46,6 @@ _LOG = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataSlice:
-    """The live files of a file group of the metadata table.
-
-    Attributes
-    ----------
-    file_id : FileId
-        The file group.
-    base : DataFile or None
-        The base file; its path is relative to the metadata table.
-    logs : tuple of DataFile
-        Log files in the order in which they are applied. Log files that only open the group may be
-        among them.
-    """
-
-    file_id: FileId
-    base: DataFile | None
-    logs: tuple[DataFile, ...]
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        """The base file and the log files."""
-        return self.logs if self.base is None else (self.base, *self.logs)
-
-
 @dataclass(frozen=True)
 class MetadataTable:
     """A metadata table beside one state of its data table.
@@ -159,7 +134,7 @@ class MetadataTable:
             known = self._compacted[instant] = {held.file_id: held for held in slices}
         return known
 
-    def slices(self, partition: str) -> list[MetadataSlice]:
+    def slices(self, partition: str) -> list[FileSlice]:
         """Return the slices of a partition, sorted by file id.
 
         The folder is listed once per object. In a partition with one sequence of file groups, the
@@ -175,7 +150,7 @@ class MetadataTable:
             found = self._listed[partition] = self._slices(partition)
         return found
 
-    def shards(self, partition: str) -> dict[str | None, list[MetadataSlice]]:
+    def shards(self, partition: str) -> dict[str | None, list[FileSlice]]:
         """Return the slices of a partition by data partition; the position in a list is the shard.
 
         Only a partitioned record-level index has data partitions; other slices are under None.
@@ -184,7 +159,7 @@ class MetadataTable:
 
     def index_shards(
         self, data_partitions: Collection[str] | None = None
-    ) -> dict[str | None, list[MetadataSlice]]:
+    ) -> dict[str | None, list[FileSlice]]:
         """Return the slices of the record-level index, as :meth:`shards`.
 
         Parameters
@@ -241,7 +216,7 @@ class MetadataTable:
         return {}
 
     @cached_property
-    def _listed(self) -> dict[str, list[MetadataSlice]]:
+    def _listed(self) -> dict[str, list[FileSlice]]:
         return {}
 
     @cached_property
@@ -284,14 +259,12 @@ class MetadataTable:
     ) -> Mapping[InstantTime, InstantTime]:
         return archived_completion_times(self.table, since=since, until=until)
 
-    def _slices(
-        self, partition: str, prefixes: Collection[str] | None = None
-    ) -> list[MetadataSlice]:
+    def _slices(self, partition: str, prefixes: Collection[str] | None = None) -> list[FileSlice]:
         groups: dict[FileId, list[DataFile]] = defaultdict(list)
         for file in list_files_of(self.storage, partition, prefixes):
             if self._may_count(file):
                 groups[file.name.file_id].append(file)
-        slices = [self._slice(file_id, groups[file_id]) for file_id in sorted(groups)]
+        slices = [self._slice(partition, file_id, groups[file_id]) for file_id in sorted(groups)]
         if slices or prefixes is None:
             self._require_groups(partition, slices)
         return slices
@@ -302,13 +275,13 @@ class MetadataTable:
         # In layout 1 the name has the instant of the base file; readers check each log block.
         return self.timeline.layout_version == 1 or self.counts(file.name.instant)
 
-    def _slice(self, file_id: FileId, files: Sequence[DataFile]) -> MetadataSlice:
+    def _slice(self, partition: str, file_id: FileId, files: Sequence[DataFile]) -> FileSlice:
         bases = [file for file in files if isinstance(file.name, BaseFileName)]
         logs = [file for file in files if isinstance(file.name, LogFileName)]
         base = max(bases, key=lambda file: file.name.instant, default=None)
         if base is not None:
             logs = [file for file in logs if self._is_after(file.name.instant, base.name.instant)]
-        return MetadataSlice(file_id, base, self.in_order(logs))
+        return FileSlice.of_files(partition, file_id, base, self.in_order(logs))
 
     def _is_after(self, instant: InstantTime, base: InstantTime) -> bool:
         """Return whether a log file belongs to the slice of a base file."""
@@ -325,14 +298,14 @@ class MetadataTable:
             return instant, log.order
         return self._completions.time(instant) or instant, log.order
 
-    def _require_groups(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
+    def _require_groups(self, partition: str, slices: Sequence[FileSlice]) -> None:
         if not slices:
             # A partitioned index has no shards before the table has data partitions;
             # RecordIndexReader.require_shards compares them.
             if partition != MetadataPartition.RECORD_INDEX:
                 raise self.damaged(f"its partition {partition} has no file groups", partition)
             return
-        if partition == MetadataPartition.FILES and slices[0].base is None:
+        if partition == MetadataPartition.FILES and slices[0].base_file is None:
             # Its first base file lists what the table had before; without it rows would be missing.
             raise self.damaged(f"its partition {partition} has no base file", partition)
         shards: dict[str | None, set[int]] = defaultdict(set)
@@ -349,9 +322,9 @@ class MetadataTable:
 
 
 def _by_data_partition(
-    slices: Iterable[MetadataSlice],
-) -> dict[str | None, list[MetadataSlice]]:
-    groups: dict[str | None, list[MetadataSlice]] = defaultdict(list)
+    slices: Iterable[FileSlice],
+) -> dict[str | None, list[FileSlice]]:
+    groups: dict[str | None, list[FileSlice]] = defaultdict(list)
     for found in slices:
         facts = MetadataFileId.from_file_id(found.file_id)
         groups[None if facts is None else facts.data_partition].append(found)

@@ -56,6 +56,18 @@ class FileSlice:
     base_file: DataFile | None
     log_files: tuple[DataFile, ...] = ()  # In the order in which they are merged.
 
+    @classmethod
+    def of_files(
+        cls,
+        partition_path: str,
+        file_id: FileId,
+        base_file: DataFile | None,
+        log_files: tuple[DataFile, ...],
+    ) -> Self:
+        """Return the slice of a base file or log files, of which there are some."""
+        first = base_file or min(log_files, key=lambda file: file.name.instant)
+        return cls(partition_path, file_id, first.name.instant, base_file, log_files)
+
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The base file and the log files."""

@@ -190,8 +190,7 @@ def _latest_slice(
         logs = [f for f in logs if completed.is_after(f.name.instant, base.name.instant)]
     if base is None and not logs:
         return None
-    instant = base.name.instant if base is not None else min(f.name.instant for f in logs)
-    return FileSlice(partition_path, file_id, instant, base, tuple(logs))
+    return FileSlice.of_files(partition_path, file_id, base, tuple(logs))
 
 
 def _data_files(objects: Iterable[StoredObject], partition_path: str) -> Iterator[DataFile]:

@@ -250,7 +250,7 @@ def test_file_groups_of_the_index_share_its_keys() -> None:
     )
     opened = WrittenTable(table.storage, [FILES, RECORD_INDEX]).open()
     slices = opened.slices(RECORD_INDEX)
-    assert [(held.file_id, held.base is None, len(held.logs)) for held in slices] == [
+    assert [(held.file_id, held.base_file is None, len(held.log_files)) for held in slices] == [
         (ids[0], False, 1),
         (ids[1], True, 1),
         (ids[2], True, 1),

@@ -136,5 +136,5 @@ def test_compaction_changes_nothing(made: MadeTable) -> None:
     in_a = sizes_of("a", {A1: 100, LOG: 30})
     made.base(at(16), partition_list("a", "b") | in_a | sizes_of("b", {B1: 300}))
     assert listed(made) == before
-    assert made.open().slices("files")[0].logs == ()
+    assert made.open().slices("files")[0].log_files == ()
     assert at(16) > FIRST

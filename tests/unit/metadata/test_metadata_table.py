@@ -29,7 +29,7 @@ def made() -> MadeTable:
 
 def logs_of(made: MadeTable) -> list[InstantTime]:
     (only,) = made.open().slices("files")
-    return [log.name.instant for log in only.logs]
+    return [log.name.instant for log in only.log_files]
 
 
 # Which instants count.
@@ -119,9 +119,9 @@ def test_slice_after_a_compaction_has_the_commits_that_completed_later(made: Mad
     made.commit(at(18), at(26), action="compaction", operation="COMPACT")
     base = made.base(at(18), partition_list("a"))
     (only,) = made.open().slices("files")
-    assert only.base is not None
-    assert only.base.path == base
-    assert [log.name.instant for log in only.logs] == [at(20)]
+    assert only.base_file is not None
+    assert only.base_file.path == base
+    assert [log.name.instant for log in only.log_files] == [at(20)]
 
 
 def test_commit_that_overlaps_a_compaction_belongs_to_the_newer_slice(made: MadeTable) -> None:
@@ -135,9 +135,9 @@ def test_pending_compaction_leaves_the_slice_whole(made: MadeTable) -> None:
     made.commit(at(18), action="compaction")
     made.base(at(18), partition_list("a"))
     (only,) = made.open().slices("files")
-    assert only.base is not None
-    assert only.base.name.instant == FIRST
-    assert [log.name.instant for log in only.logs] == [FIRST, at(10), at(20)]
+    assert only.base_file is not None
+    assert only.base_file.name.instant == FIRST
+    assert [log.name.instant for log in only.log_files] == [FIRST, at(10), at(20)]
 
 
 def test_log_files_come_in_order_of_completion(made: MadeTable) -> None:
@@ -155,7 +155,7 @@ def test_log_file_of_the_initialisation_comes_before_a_compaction(made: MadeTabl
     table = made.open()
     steps = FaultyStorage(made.storage)
     (only,) = replace(table, storage=replace(table.storage, outer=steps)).slices("files")
-    assert [log.name.instant for log in only.logs] == [at(20)]
+    assert [log.name.instant for log in only.log_files] == [at(20)]
     assert [step.operation for step in steps.trace] == ["list"]
 
 
@@ -167,7 +167,7 @@ def test_log_file_that_opens_a_group_comes_with_the_log_file_of_its_commit(
     made.log(at(10), encode_birth_block(at(10)), token="0-0-0", **group)  # type: ignore[arg-type]
     made.log(at(10), data_block({}, at(10)), token="1-0-1", **group)  # type: ignore[arg-type]
     (only,) = made.open().slices("record_index")
-    assert [log.name.write_token for log in only.logs] == ["0-0-0", "1-0-1"]
+    assert [log.name.write_token for log in only.log_files] == ["0-0-0", "1-0-1"]
 
 
 def test_groups_of_data_partitions_are_apart_and_names_may_have_dots(made: MadeTable) -> None:

@@ -28,8 +28,8 @@ from bucketlake.metadata.location_cache.root_folder import (
 )
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, shard_folders
 from bucketlake.metadata.location_cache.use import CacheUse
-from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
+from bucketlake.model.file_slice import FileSlice
 
 BYTES_MAX = 4 * 2**30
 """Default size of the cache of a user on a host."""
@@ -83,7 +83,7 @@ class LocationCache:
     def find(
         self,
         index: RecordIndexReader,
-        held: MetadataSlice,
+        held: FileSlice,
         keys: pa.Array,
         checkpoint: Checkpoint | None = None,
     ) -> CachedLookup:
@@ -93,7 +93,7 @@ class LocationCache:
         ----------
         index : RecordIndexReader
             The pinned index.
-        held : MetadataSlice
+        held : FileSlice
             The pinned slice of the shard.
         keys : pa.Array of text
             Keys without nulls, in any order. Other keys than those of the shard are not found.
@@ -165,7 +165,7 @@ _begun: dict[Path, Checkpoint] = {}  # The newest batch that this process looked
 
 
 def _without_cache(
-    index: RecordIndexReader, held: MetadataSlice, keys: pa.Array, use: CacheUse
+    index: RecordIndexReader, held: FileSlice, keys: pa.Array, use: CacheUse
 ) -> CachedLookup:
     found = index.find_in(held, keys)
     numbers = GroupNumbers()

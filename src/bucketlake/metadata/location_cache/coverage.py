@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
-from bucketlake.model.file_slice import DataFile
+from bucketlake.metadata.metadata_table import MetadataTable
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.timeline.instant import Action, is_initial
 
 _COMPACTIONS_MAX = 8  # After more of them, reading the base file is not much slower.
@@ -72,10 +72,10 @@ class Coverage:
     newest_time: str
 
     @classmethod
-    def of(cls, table: MetadataTable, held: MetadataSlice) -> Self:
+    def of(cls, table: MetadataTable, held: FileSlice) -> Self:
         """Return what the entries of a pinned slice cover."""
-        base = None if held.base is None else CoveredFile.of(table, held.base)
-        logs = tuple(CoveredFile.of(table, log) for log in held.logs)
+        base = None if held.base_file is None else CoveredFile.of(table, held.base_file)
+        logs = tuple(CoveredFile.of(table, log) for log in held.log_files)
         return cls(base, logs, newest_time(table))
 
     @classmethod
@@ -101,7 +101,7 @@ class Coverage:
         """Return whether the cached shard was pinned later than a table."""
         return self.newest_time > newest_time(table)
 
-    def lacks(self, table: MetadataTable, held: MetadataSlice) -> tuple[DataFile, ...] | None:
+    def lacks(self, table: MetadataTable, held: FileSlice) -> tuple[DataFile, ...] | None:
         """Return the log files to read, in their order, to bring the entries to a pinned slice.
 
         Returns
@@ -124,10 +124,10 @@ class Coverage:
         return lacking if all(table.counts(log.name.instant) for log in lacking) else None
 
     def _logs_since_base(
-        self, table: MetadataTable, held: MetadataSlice
+        self, table: MetadataTable, held: FileSlice
     ) -> tuple[DataFile, ...] | None:
         """Return all log files after the covered base file, in order; None if they are unknown."""
-        base, logs = held.base, held.logs
+        base, logs = held.base_file, held.log_files
         for _ in range(_COMPACTIONS_MAX):
             if self._has_base(table, base):
                 return logs

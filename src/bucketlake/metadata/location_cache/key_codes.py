@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from bucketlake.format.hfile.reader import Entries
 from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.slices.entry_reader import open_whole_base_file, read_log_changes
 from bucketlake.model.file_name import FileId
-from bucketlake.model.file_slice import DataFile
+from bucketlake.model.file_slice import DataFile, FileSlice
 
 Group: TypeAlias = tuple[str, FileId]
 """Data partition and id of a file group."""
@@ -99,10 +99,10 @@ def read_base(
 
 
 def read_changes(
-    table: MetadataTable, held: MetadataSlice, logs: Sequence[DataFile], numbers: GroupNumbers
+    table: MetadataTable, held: FileSlice, logs: Sequence[DataFile], numbers: GroupNumbers
 ) -> ShardChanges:
     """Read what log files of a slice change; errors are those of a lookup."""
-    found = read_log_changes(table, replace(held, base=None, logs=tuple(logs)))
+    found = read_log_changes(table, replace(held, base_file=None, log_files=tuple(logs)))
     put = numbers.coded(found.entries.newest(), found.entries.where)
     removed = found.removed.cast(pa.large_string())
     gone = removed.filter(pc.invert(pc.is_in(removed, value_set=put.keys)))

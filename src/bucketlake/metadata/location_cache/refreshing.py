@@ -30,8 +30,8 @@ from bucketlake.metadata.location_cache.part import Part
 from bucketlake.metadata.location_cache.part_file import DamagedFileError
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, ShardState
 from bucketlake.metadata.location_cache.use import CacheUse
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
-from bucketlake.model.file_slice import DataFile
+from bucketlake.metadata.metadata_table import MetadataTable
+from bucketlake.model.file_slice import DataFile, FileSlice
 
 _BLOCK_BYTES = 2**14  # About the stored size of a block, which a lookup of one key reads.
 _LOOKUPS = 8  # A shard is read whole if so many lookups like this one read as much.
@@ -66,7 +66,7 @@ class RefreshedShard:
 
 
 def refresh_shard(
-    folder: ShardFolder, table: MetadataTable, held: MetadataSlice, key_count: int
+    folder: ShardFolder, table: MetadataTable, held: FileSlice, key_count: int
 ) -> RefreshedShard:
     """Return a shard at a pinned slice.
 
@@ -76,7 +76,7 @@ def refresh_shard(
         Folder of the shard.
     table : MetadataTable
         The pinned table.
-    held : MetadataSlice
+    held : FileSlice
         The slice of the shard.
     key_count : int
         Number of keys to look up.
@@ -112,13 +112,13 @@ def refresh_shard(
     return replace(refreshed, use=refreshed.use + before)
 
 
-def is_worth_reading(held: MetadataSlice, key_count: int) -> bool:
+def is_worth_reading(held: FileSlice, key_count: int) -> bool:
     """Return whether to read a shard whole for a lookup of some keys.
 
     A lookup reads all log files, and a block of the base file for each key.
     """
-    log_bytes = sum(log.size_bytes for log in held.logs)
-    base_bytes = 0 if held.base is None else held.base.size_bytes
+    log_bytes = sum(log.size_bytes for log in held.log_files)
+    base_bytes = 0 if held.base_file is None else held.base_file.size_bytes
     looked_up = log_bytes + min(key_count * _BLOCK_BYTES, base_bytes)
     return _LOOKUPS * looked_up >= log_bytes + base_bytes
 
@@ -127,7 +127,7 @@ def is_worth_reading(held: MetadataSlice, key_count: int) -> bool:
 class _Refresh:
     folder: ShardFolder
     table: MetadataTable
-    held: MetadataSlice
+    held: FileSlice
 
     def extended(self, state: ShardState, parts: list[Part]) -> RefreshedShard | None:
         """Bring a cached state to the slice; None if it does not lead there."""
@@ -167,14 +167,14 @@ class _Refresh:
         numbers = GroupNumbers()
         parts: list[Part] = []
         read_count = 0
-        if self.held.base is not None:
-            read_count, batches = read_base(self.table, self.held.base, numbers)
+        if self.held.base_file is not None:
+            read_count, batches = read_base(self.table, self.held.base_file, numbers)
             builder = PartBuilder(read_count)
             for batch in batches:
                 add_entries(builder, batch)
             parts.append(builder.finish(DENSE))
-        if self.held.logs:
-            changes = read_changes(self.table, self.held, self.held.logs, numbers)
+        if self.held.log_files:
+            changes = read_changes(self.table, self.held, self.held.log_files, numbers)
             read_count += changes.count
             changed = changed_parts(parts, changes)
             parts = [*parts[: changed.kept], *changed.added]

@@ -21,9 +21,10 @@ from bucketlake.errors import FormatError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
 from bucketlake.merge.incoming import key_order
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable, open_metadata_table
+from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
 from bucketlake.metadata.slices.entry_reader import EVERYTHING, SliceEntries, Wanted, read_slices
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.kept import kept_property
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
@@ -197,11 +198,11 @@ class RecordIndexReader:
         )
         return [each for each in located if (each.codes != NOT_FOUND).any()]
 
-    def find_in(self, held: MetadataSlice, keys: pa.Array) -> KeyLocations:
+    def find_in(self, held: FileSlice, keys: pa.Array) -> KeyLocations:
         """Look up keys in a slice of one shard, without listing the index; see :meth:`find`."""
         return self._located(keys, [(held, Wanted.of_keys(keys))])
 
-    def read_slice(self, held: MetadataSlice) -> KeyLocations:
+    def read_slice(self, held: FileSlice) -> KeyLocations:
         """Return all entries of a slice of one shard, without listing the index."""
         return KeyLocations.concat(self._read([(held, EVERYTHING)]))
 
@@ -220,7 +221,7 @@ class RecordIndexReader:
         return KeyLocations.concat(self._read([(each, EVERYTHING) for each in held]))
 
     @kept_property
-    def slices(self) -> dict[str | None, list[MetadataSlice]]:
+    def slices(self) -> dict[str | None, list[FileSlice]]:
         """Slices of the shards by data partition, in order; None in a global index."""
         return self.table.index_shards(self.data_partitions)
 
@@ -232,7 +233,7 @@ class RecordIndexReader:
         table = open_metadata_table(opened, load_timeline(opened))
         return RecordIndexReader(table, self.data_partitions)
 
-    def _asked(self, keys: pa.Array, data_partition: str) -> list[tuple[MetadataSlice, Wanted]]:
+    def _asked(self, keys: pa.Array, data_partition: str) -> list[tuple[FileSlice, Wanted]]:
         """Return the slices that can have the entries of keys."""
         path = data_partition if self.shards.is_partitioned else None
         held = self.slices.get(path, [])
@@ -249,7 +250,7 @@ class RecordIndexReader:
     def _located(
         self,
         keys: pa.Array,
-        asked: Sequence[tuple[MetadataSlice, Wanted]],
+        asked: Sequence[tuple[FileSlice, Wanted]],
         data_partition: str | None = None,
     ) -> KeyLocations:
         found = KeyLocations.concat(self._read(asked))
@@ -257,7 +258,7 @@ class RecordIndexReader:
             found = found.of_partition(data_partition)
         return _aligned(keys, found)
 
-    def _read(self, asked: Iterable[tuple[MetadataSlice, Wanted]]) -> list[KeyLocations]:
+    def _read(self, asked: Iterable[tuple[FileSlice, Wanted]]) -> list[KeyLocations]:
         try:
             return [_decoded(entries) for entries in read_slices(self.table, asked)]
         except FormatError as error:

@@ -30,9 +30,9 @@ from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.format.log_order import blocks_to_merge
 from bucketlake.format.metadata_record.resolution import resolver
 from bucketlake.hashing.shard import shards_of_keys
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.model.file_name import BaseFileName
-from bucketlake.model.file_slice import DataFile
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.at_once import at_once
 
 LayerNumbers: TypeAlias = npt.NDArray[np.int32]
@@ -149,7 +149,7 @@ class _Layer:
 
 
 def read_slices(
-    table: MetadataTable, asked: Iterable[tuple[MetadataSlice, Wanted]]
+    table: MetadataTable, asked: Iterable[tuple[FileSlice, Wanted]]
 ) -> list[SliceEntries]:
     """Read slices, all their files at once as far as the storage allows.
 
@@ -157,7 +157,7 @@ def read_slices(
     ----------
     table : MetadataTable
         The table of the slices.
-    asked : iterable of (MetadataSlice, Wanted)
+    asked : iterable of (FileSlice, Wanted)
         Slices, and which of their entries are wanted.
 
     Returns
@@ -180,9 +180,9 @@ def read_slices(
     return [_stacked(table, held, [next(layers) for _ in held.files]) for held, _ in wishes]
 
 
-def read_log_changes(table: MetadataTable, held: MetadataSlice) -> LogChanges:
+def read_log_changes(table: MetadataTable, held: FileSlice) -> LogChanges:
     """Read the log files of a slice; same errors as :func:`read_slices`."""
-    files = at_once(table.storage, lambda file: _read_file(table, file, EVERYTHING), held.logs)
+    files = at_once(table.storage, lambda file: _read_file(table, file, EVERYTHING), held.log_files)
     found = [layer for file in files for layer in file]
     layers = _ordered(found)
     removed = _joined([layer.keys for layer in layers if layer.values is None])
@@ -316,7 +316,7 @@ def _layers_of(
 
 
 def _stacked(
-    table: MetadataTable, held: MetadataSlice, files: Sequence[Sequence[_Layer]]
+    table: MetadataTable, held: FileSlice, files: Sequence[Sequence[_Layer]]
 ) -> SliceEntries:
     """Put the layers of a slice's files into their order, and apply the deletes."""
     return _surviving(_ordered([layer for file in files for layer in file]), _where(table, held))
@@ -335,7 +335,7 @@ def _reaches_back(block: LogBlock) -> bool:
     return is_command or HeaderKey.COMPACTED_BLOCK_TIMES in block.headers
 
 
-def _where(table: MetadataTable, held: MetadataSlice) -> str:
+def _where(table: MetadataTable, held: FileSlice) -> str:
     partition = held.files[0].partition_path
     return f"{table.storage.folder}/{partition}/{held.file_id}"
 

@@ -25,7 +25,7 @@ from bucketlake.format.hfile.writer import HFileWriter
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.slices.entry_reader import (
     LogChanges,
     SliceEntries,
@@ -33,6 +33,7 @@ from bucketlake.metadata.slices.entry_reader import (
     read_log_changes,
 )
 from bucketlake.metadata.slices.newest_entries import Merge, merge_of, replaces
+from bucketlake.model.file_slice import FileSlice
 
 _BASE_LAYER = -1  # Below the layers of log files.
 _NOTHING = Entries(pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary()))
@@ -54,18 +55,14 @@ class Rewritten:
     entry_count: int
 
 
-def rewrite_slice(
-    table: MetadataTable, partition: MetadataPartition, held: MetadataSlice, *, created_at_ms: int
-) -> Rewritten | None:
+def rewrite_slice(table: MetadataTable, held: FileSlice, *, created_at_ms: int) -> Rewritten | None:
     """Merge the files of a slice.
 
     Parameters
     ----------
     table : MetadataTable
         The table of the slice.
-    partition : MetadataPartition
-        Partition of the slice.
-    held : MetadataSlice
+    held : FileSlice
         The slice.
     created_at_ms : int
         Time for the new file, in milliseconds since 1970-01-01 UTC.
@@ -82,10 +79,11 @@ def rewrite_slice(
     InputError
         If the new file would have 2 GiB or more.
     """
+    partition = MetadataPartition(held.partition_path)
     changes = _Changes.of(read_log_changes(table, held), partition)
     if not len(changes.keys):
         return None
-    base = None if held.base is None else open_whole_base_file(table, held.base)
+    base = None if held.base_file is None else open_whole_base_file(table, held.base_file)
     if base is not None and base.is_gzip and not base.converts:
         writer = _changed_blocks(base, changes, created_at_ms)
         if writer is not None:

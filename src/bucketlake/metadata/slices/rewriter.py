@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bucketlake.flow.stage import JobStage
-from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.creation import base_file_name
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.slices.log_files import created_ms
 from bucketlake.metadata.slices.rewrite import rewrite_slice
 from bucketlake.model.file_name import InstantTime, file_path
@@ -23,26 +22,6 @@ from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.transitions import instant_path
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSlice:
-    """A slice to rewrite, with the log files that completed before the compaction."""
-
-    partition: MetadataPartition
-    held: MetadataSlice
-
-    @property
-    def as_planned(self) -> FileSlice:
-        """The slice, as the plan of the compaction names it."""
-        base, logs = self.held.base, self.held.logs
-        instant = base.name.instant if base else min(log.name.instant for log in logs)
-        return FileSlice(self.partition, self.held.file_id, instant, base, logs)
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the files."""
-        return sum(file.size_bytes for file in self.held.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +45,7 @@ class SliceRewriter:
         pending = Instant(self.instant, Action.COMPACTION, State.INFLIGHT)
         return instant_path(self.table.table.config, pending)
 
-    def rewrite(self, planned: PlannedSlice) -> tuple[WriteStat, bytes] | None:
+    def rewrite(self, held: FileSlice) -> tuple[WriteStat, bytes] | None:
         """Return a new base file, which is not written yet; None if the log files change nothing.
 
         Raises
@@ -74,10 +53,9 @@ class SliceRewriter:
         CommitConflictError, FormatError, UnsupportedFeatureError, InputError
             As ``rewrite_slice``.
         """
-        held = planned.held
+        base, partition = held.base_file, held.partition_path
         made = rewrite_slice(
             self.table,
-            planned.partition,
             held,
             created_at_ms=created_ms(self.instant, self.table.table.config.timeline_timezone),
         )
@@ -86,19 +64,19 @@ class SliceRewriter:
         name = base_file_name(held.file_id, self.instant).to_file_name()
         stat = WriteStat(
             file_id=held.file_id,
-            path=file_path(planned.partition, name),
-            partition_path=planned.partition,
-            previous_commit=NO_PREVIOUS_COMMIT if held.base is None else held.base.name.instant,
-            previous_base_file=None if held.base is None else held.base.name.to_file_name(),
+            path=file_path(partition, name),
+            partition_path=partition,
+            previous_commit=NO_PREVIOUS_COMMIT if base is None else base.name.instant,
+            previous_base_file=None if base is None else base.name.to_file_name(),
             record_count=made.entry_count,
             update_count=made.entry_count,
             file_size_bytes=len(made.data),
         )
         return stat, made.data
 
-    def write(self, planned: PlannedSlice) -> WriteStat | None:
+    def write(self, held: FileSlice) -> WriteStat | None:
         """Write the new base file of a slice, in this process."""
-        made = self.rewrite(planned)
+        made = self.rewrite(held)
         if made is None:
             return None
         stat, data = made
@@ -112,10 +90,10 @@ class RewriteStage(JobStage):
 
     rewriter: SliceRewriter
 
-    def run(self, plans: Sequence[PlannedSlice], _: object) -> Iterator[WriteStat]:
+    def run(self, plans: Sequence[FileSlice], _: object) -> Iterator[WriteStat]:
         """Write the base file of each slice, with its marker."""
-        for planned in plans:
-            made = self.rewriter.rewrite(planned)
+        for held in plans:
+            made = self.rewriter.rewrite(held)
             if made is not None:
                 yield self._put(*made)
 

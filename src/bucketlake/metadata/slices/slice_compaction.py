@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bucketlake.errors import AlreadyExistsError, BucketLakeError, CommitConflictError, StorageError
 from bucketlake.flow.stage import Engine
@@ -39,8 +39,9 @@ from bucketlake.metadata.metadata_table import (
     load_metadata_table,
 )
 from bucketlake.metadata.slices.log_files import is_birth_log
-from bucketlake.metadata.slices.rewriter import PlannedSlice, RewriteStage, SliceRewriter
+from bucketlake.metadata.slices.rewriter import RewriteStage, SliceRewriter
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.commit_order import Head
@@ -199,12 +200,12 @@ def withdraw_compactions(
 class _Plan:
     instant: InstantTime
     metadata: MetadataTable
-    slices: Sequence[PlannedSlice]
+    slices: Sequence[FileSlice]
 
     @property
     def included(self) -> set[InstantTime]:
         """The instants whose log files are in the plan."""
-        return {log.name.instant for planned in self.slices for log in planned.held.logs}
+        return {log.name.instant for planned in self.slices for log in planned.log_files}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class _Work:
 
     def begin(self, plan: _Plan, stack: ExitStack) -> bool:
         """Put the plan on the timeline, with a heartbeat; return False if it must not be there."""
-        content = encode_compaction_plan([planned.as_planned for planned in plan.slices])
+        content = encode_compaction_plan(plan.slices)
         inner, instant = self.inner, plan.instant
         try:
             stack.enter_context(beating(inner.storage, instant))
@@ -255,7 +256,7 @@ class _Work:
             return False
         valid = read_table_config(self.table.storage).metadata_partitions
         known = load_timeline(self.inner)
-        return {planned.partition for planned in plan.slices} <= {*valid} and all(
+        return {planned.partition_path for planned in plan.slices} <= {*valid} and all(
             known.is_completed(included) for included in plan.included
         )
 
@@ -324,7 +325,7 @@ class _Work:
 def _rewritten_in_tasks(
     engine: Engine,
     rewriter: SliceRewriter,
-    slices: Sequence[PlannedSlice],
+    slices: Sequence[FileSlice],
     sizes: Sequence[int],
 ) -> list[WriteStat]:
     try:
@@ -345,9 +346,9 @@ def _is_undoing(data: Timeline) -> bool:
     return any(pending.action in UNDOING for pending in data.pending())
 
 
-def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[PlannedSlice]:
+def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[FileSlice]:
     """Return the slices with log files that completed before an instant, with these log files."""
-    maintained = {partition.value: partition for partition in MetadataPartition}
+    maintained = {partition.value for partition in MetadataPartition}
     planned = []
     for name in metadata.partitions:
         if name not in maintained:
@@ -355,11 +356,11 @@ def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[Planne
         for held in metadata.slices(name):
             logs = tuple(
                 log
-                for log in held.logs
+                for log in held.log_files
                 if (metadata.completion_time(log.name.instant) or log.name.instant) < instant
             )
             if any(not is_birth_log(log.name) for log in logs):
-                planned.append(PlannedSlice(maintained[name], replace(held, logs=logs)))
+                planned.append(FileSlice.of_files(name, held.file_id, held.base_file, logs))
     return planned
 
 

@@ -120,7 +120,9 @@ def _is_of_pinned_state(table: MetadataTable) -> bool:
     overwrote a partition, its statistics do not hold the rows from before.
     """
     slices = table.slices(MetadataPartition.PARTITION_STATS)
-    newest = max((held.base.name.instant for held in slices if held.base is not None), default="")
+    newest = max(
+        (held.base_file.name.instant for held in slices if held.base_file is not None), default=""
+    )
     return all(
         commit.requested_at >= newest or table.counts(commit.requested_at)
         for commit in table.timeline.completed_commits()

@@ -26,7 +26,6 @@ from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.groups_for_new_keys import Filling, owner_of_group
 from bucketlake.index.layout import GroupChoice
 from bucketlake.merge.incoming import IncomingRecords, key_order
-from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
 from bucketlake.metadata.record_index.shards import rows_by_number
@@ -55,7 +54,7 @@ class ShardWrite:
         The records and the live buckets of the shard.
     shard : ShardPlan
         The entries of the shard that change.
-    stored : MetadataSlice or None
+    stored : FileSlice or None
         The entries in which keys are looked up.
     used : tuple of FileId
         The bucket with the highest number that the shard ever had, if it is not live.
@@ -63,7 +62,7 @@ class ShardWrite:
 
     slot: SlotPlan
     shard: ShardPlan
-    stored: MetadataSlice | None
+    stored: FileSlice | None
     used: tuple[FileId, ...] = ()
 
     @property

@@ -16,7 +16,6 @@ from functools import partial
 
 from bucketlake.flow.spread import spread
 from bucketlake.index.groups_for_new_keys import Filling, RowCounter
-from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -71,7 +70,7 @@ class Removal:
         """Return whether all entries of a partition go; of a global index, where path is None."""
         return self.partitions is None or path in self.partitions
 
-    def shards(self, stored: StoredShards) -> Iterator[tuple[Shard, MetadataSlice]]:
+    def shards(self, stored: StoredShards) -> Iterator[tuple[Shard, FileSlice]]:
         """Yield the shards that may have such entries, with their slices."""
         if self.partitions == ():
             return

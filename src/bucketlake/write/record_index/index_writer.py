@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.flow.numbered_rows import NumberedRows
 from bucketlake.flow.stage import Flow, IntArray, Rows
-from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.entries_of_write import GoneKeys, NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
 from bucketlake.metadata.record_index.shards import Shard, rows_by_number
 from bucketlake.model.file_name import FileId
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, UNCOUNTED
@@ -81,7 +81,7 @@ class ShardPlan:
         Number of new keys, and of keys that a delete removes, or ``UNCOUNTED``.
     opens : bool
         Whether the shard is new.
-    stored : MetadataSlice or None
+    stored : FileSlice or None
         The entries of the shard, if some are removed with their partition, or if keys are looked up
         in it.
     replaced : tuple of str, or None
@@ -98,7 +98,7 @@ class ShardPlan:
     new: int = UNCOUNTED
     gone: int = UNCOUNTED
     opens: bool = False
-    stored: MetadataSlice | None = None
+    stored: FileSlice | None = None
     replaced: tuple[str, ...] | None = ()
     left: tuple[Group, ...] = ()
     task: int = 0
@@ -227,7 +227,7 @@ class IndexWriter:
     def _read(
         self,
         plan: ShardPlan,
-        read: Callable[[RecordIndexReader, MetadataSlice], KeyLocations],
+        read: Callable[[RecordIndexReader, FileSlice], KeyLocations],
     ) -> KeyLocations:
         """Read the pinned slice of a shard, or the newest if a clean deleted the files meanwhile.
 

@@ -34,7 +34,6 @@ from bucketlake.merge.incoming import (
     distinct_rows,
     key_order,
 )
-from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.model.field_path import roots_of
 from bucketlake.model.file_slice import FileSlice
@@ -151,7 +150,7 @@ class KeyFinder:
     checkpoint: Checkpoint | None = None
 
     def find(
-        self, held: MetadataSlice | None, keys: pa.Array
+        self, held: FileSlice | None, keys: pa.Array
     ) -> tuple[PlaceArray, Sequence[Group], int]:
         """Find keys in a stored shard; None is a shard without entries.
 

@@ -19,8 +19,8 @@ from bucketlake.flow.stage import NO_TASK
 from bucketlake.hashing.java_hash import hash_strings
 from bucketlake.hashing.key_parts import parts_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, SlotPart
-from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.write import write_plan
 from bucketlake.write.tag import TaggedRecords
 from bucketlake.write.write_plan import task_count_of
@@ -34,7 +34,7 @@ without entries.
 
 _RECORD_WEIGHT = 100  # Weighs records against stored bytes, of which a key takes some 15.
 
-StoredShards = Mapping[str | None, Sequence[MetadataSlice]]
+StoredShards = Mapping[str | None, Sequence[FileSlice]]
 """Slices of the index by data partition, in the order of shards; None in a global index."""
 
 
@@ -48,7 +48,7 @@ class Lookup:
         Position in the plan.
     shard : Shard
         The shard.
-    stored : MetadataSlice or None
+    stored : FileSlice or None
         The entries of the shard; None if a data partition is new.
     part : SlotPart
         The part of the shard's keys.
@@ -60,7 +60,7 @@ class Lookup:
 
     number: int
     shard: Shard
-    stored: MetadataSlice | None
+    stored: FileSlice | None
     part: SlotPart
     records: int
     task: int = 0
@@ -181,7 +181,7 @@ def plan_lookups(
         groups = [(None, total, count, part_count)]
     lookups: list[Lookup] = []
     for path, records, shard_count, part_count in groups:
-        slices: Sequence[MetadataSlice | None] = stored.get(path) or [None] * shard_count
+        slices: Sequence[FileSlice | None] = stored.get(path) or [None] * shard_count
         share = -(-records // (shard_count * part_count))
         for number, held_slice in enumerate(slices):
             for part in range(part_count):

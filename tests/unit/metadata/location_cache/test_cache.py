@@ -138,7 +138,7 @@ def test_compacted_log_files_that_a_clean_deleted_make_the_cache_read_the_base_f
     index = index_of()
     seen(index, cache)
     index.commit({("eu", "f3"): [NAMES[21]]})
-    gone = [log.path for log in index.slices(index.open())[0].logs[-1:]]
+    gone = [log.path for log in index.slices(index.open())[0].log_files[-1:]]
     index.compact()
     for path in gone:
         index.made.storage.delete(f".hoodie/metadata/{path}")
@@ -203,7 +203,7 @@ def test_index_that_was_built_anew_under_the_same_names_is_read_anew(cache: Loca
         index.model = {("eu", key): "f1"}
         index.build_anew(at(completed))
         (held,) = index.slices(index.open())
-        return held.base.size_bytes if held.base else 0
+        return held.base_file.size_bytes if held.base_file else 0
 
     size = size_with("k2", 1)
     assert seen(index, cache).found_count == 1
@@ -236,8 +236,8 @@ def test_damaged_base_file_raises_the_error_of_a_lookup_without_cache(
     index.compact()
     reader = index.open()
     (held,) = index.slices(reader)
-    assert held.base is not None
-    path = f".hoodie/metadata/{held.base.path}"
+    assert held.base_file is not None
+    path = f".hoodie/metadata/{held.base_file.path}"
     content = index.made.storage.read(path)
     index.made.storage.put(path, b"\0" * 40 + content[40:])
     with pytest.raises(MetadataTableError, match=r"\.hfile at byte 0: .*rebuild"):

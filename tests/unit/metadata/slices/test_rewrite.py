@@ -80,7 +80,7 @@ class Slice:
             made.log(instant, *blocks, file_id=self.file_id, folder=folder)
         table = made.open()
         (held,) = table.slices(folder)
-        return rewrite_slice(table, self.partition, held, created_at_ms=7)
+        return rewrite_slice(table, held, created_at_ms=7)
 
     def result(self) -> dict[str, bytes]:
         done = self.rewritten()

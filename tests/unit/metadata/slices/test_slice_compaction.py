@@ -146,7 +146,7 @@ def test_readers_see_the_same_before_and_after(table: WrittenTable) -> None:
     for partition, count in ((FILES, 1), (COLUMN_STATS, 2), (PARTITION_STATS, 1)):
         slices = table.open().slices(partition)
         assert len(slices) == count
-        assert all(held.base is not None and not held.logs for held in slices)
+        assert all(held.base_file is not None and not held.log_files for held in slices)
 
 
 def test_later_commits_are_applied_to_the_new_base_files(table: WrittenTable) -> None:
@@ -155,7 +155,7 @@ def test_later_commits_are_applied_to_the_new_base_files(table: WrittenTable) ->
     expected = table_of(COMMITS + 1)
     assert seen(table) == seen(expected)
     (held,) = table.open().slices(FILES)
-    assert [log.name.instant for log in held.logs] == [at(2 * COMMITS + 2)]
+    assert [log.name.instant for log in held.log_files] == [at(2 * COMMITS + 2)]
 
 
 def test_several_compactions_follow_each_other() -> None:
@@ -305,8 +305,8 @@ def test_commit_that_completes_after_the_turn_stays_a_log_file(table: WrittenTab
     busy = Meanwhile(table.storage, "commit_order", commit)  # type: ignore[arg-type]
     compact(table.seen_by(busy))
     (held,) = table.open().slices(FILES)
-    assert held.base is not None
-    assert [log.name.instant for log in held.logs] == [at(25)]
+    assert held.base_file is not None
+    assert [log.name.instant for log in held.log_files] == [at(25)]
     assert sizes_of(table)["asia"] == {"late_0-0-1_1.parquet": 1}
 
 
@@ -325,7 +325,7 @@ def test_another_turn_meanwhile_makes_the_compaction_look_again(table: WrittenTa
 
     compact(table.seen_by(Overtaken(table.storage, "commit_order", commit)))  # type: ignore[arg-type]
     (held,) = table.open().slices(FILES)
-    assert not held.logs
+    assert not held.log_files
     assert sizes_of(table)["asia"] == {"late_0-0-1_1.parquet": 1}
 
 
@@ -348,7 +348,7 @@ def test_compaction_waits_for_a_clean_that_has_log_files(
     monkeypatch.setattr(slice_compaction.time, "sleep", complete)
     assert compact(table) is not None
     (held,) = table.open().slices(FILES)
-    assert not held.logs
+    assert not held.log_files
     del before["eu"]["f10_0-0-1_1.parquet"]
     assert sizes_of(table) == before
 
@@ -446,8 +446,8 @@ def test_partition_that_is_taken_off_meanwhile_withdraws_the_compaction(
     assert compact(table.seen_by(busy)) is None
     assert not pending_here(table)
     assert compact(table, AFTER + 1) is not None
-    assert WrittenTable(table.storage, [FILES]).open().slices(FILES)[0].base is not None
-    assert all(held.base is None for held in table.open().slices(COLUMN_STATS))
+    assert WrittenTable(table.storage, [FILES]).open().slices(FILES)[0].base_file is not None
+    assert all(held.base_file is None for held in table.open().slices(COLUMN_STATS))
 
 
 # Plans of others.

@@ -13,9 +13,9 @@ import bucketlake as bl
 from bucketlake.config import table_keys as keys
 from bucketlake.errors import MetadataTableError
 from bucketlake.metadata.creation import base_file_name
-from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import DataFile
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.pruning import by_statistics
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.storage.location import open_storage
@@ -199,10 +199,10 @@ def test_statistics_of_partitions_that_include_a_later_commit_are_not_used(
     assert by_statistics._is_of_pinned_state(stale)
     slices = MetadataTable.slices
 
-    def compacted(self: MetadataTable, partition: str) -> list[MetadataSlice]:
+    def compacted(self: MetadataTable, partition: str) -> list[FileSlice]:
         later = InstantTime("99991231235959999")
         return [
-            replace(held, base=DataFile(partition, base_file_name(held.file_id, later), 1))
+            replace(held, base_file=DataFile(partition, base_file_name(held.file_id, later), 1))
             for held in slices(self, partition)
         ]
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from bucketlake.flow.spread import spread
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.groups_for_new_keys import OwnBuckets, SmallGroups
-from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -35,6 +34,10 @@ from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE
 INSTANT = InstantTime("20240101120000000")
 LIMITS = SmallGroups(1_000, 800)
 ROW_BYTES = 10.0
+
+
+def _stored(shard: Shard) -> FileSlice:
+    return FileSlice("record_index", shard.file_id, InstantTime(""), None)
 
 
 def live(*groups: tuple[str, str, int]) -> dict[tuple[str, FileId], FileSlice]:
@@ -191,7 +194,7 @@ def test_new_keys_of_a_shard_fill_its_own_buckets_by_their_rows_and_then_new_one
     planned = plan(
         lookups, found, held, shards, filling=filling, used=gone.__getitem__,
         rows_of=lambda one: rows[one.partition_path, one.file_id],
-        stored={path: [MetadataSlice(Shard(0, path).file_id, None, ())] for path in "pq"},
+        stored={path: [_stored(Shard(0, path))] for path in "pq"},
     )  # fmt: skip
     found_slots = {
         (slot.partition_path, slot.slices[0].file_id if slot.slices else slot.slot): slot.records
@@ -256,7 +259,7 @@ def test_a_global_index_opens_no_shards_with_a_new_partition() -> None:
 def test_shards_of_replaced_partitions_are_planned_with_their_entries() -> None:
     shards = IndexShards(None, {"p": 1, "q": 2})
     stored = {
-        path: [MetadataSlice(Shard(n, path).file_id, None, ()) for n in range(count)]
+        path: [_stored(Shard(n, path)) for n in range(count)]
         for path, count in (("p", 1), ("q", 2))
     }
     lookups = lookup_plan({"p": 9}, shards)
@@ -297,7 +300,7 @@ def test_the_new_keys_of_several_lookups_share_groups() -> None:
 
 def test_each_shard_with_changed_keys_has_a_plan_and_new_partitions_open_all_theirs() -> None:
     shards = IndexShards(None, {"new": 2, "old": 2})
-    stored = {"old": [MetadataSlice(Shard(n, "old").file_id, None, ()) for n in range(2)]}
+    stored = {"old": [_stored(Shard(n, "old")) for n in range(2)]}
     lookups = lookup_plan({"new": 4, "old": 4}, shards)
     found = [result(0, {0: 3}), result(1), result(2, {1: 2}), result(3, old__a=1)]
     planned = plan(lookups, found, live(("old", "a", 900)), shards, stored=stored)
@@ -314,13 +317,11 @@ def test_each_shard_with_changed_keys_has_a_plan_and_new_partitions_open_all_the
 
 
 def test_entries_of_replaced_partitions_are_removed_by_their_shards() -> None:
-    partitioned = {
-        path: [MetadataSlice(Shard(0, path).file_id, None, ())] for path in ("gone", "kept")
-    }
+    partitioned = {path: [_stored(Shard(0, path))] for path in ("gone", "kept")}
     assert [s.data_partition for s, _ in Removal(("gone",)).shards(partitioned)] == ["gone"]
     assert [s.data_partition for s, _ in Removal(None).shards(partitioned)] == ["gone", "kept"]
     assert list(Removal().shards(partitioned)) == []
-    in_one = {None: [MetadataSlice(Shard(n).file_id, None, ()) for n in range(3)]}
+    in_one = {None: [_stored(Shard(n)) for n in range(3)]}
     assert [s for s, _ in Removal(("gone",)).shards(in_one)] == [Shard(n) for n in range(3)]
 
 
