@@ -104,18 +104,22 @@ def keep_cases_of_this_commit(
 ) -> None:
     """Of each test of a folder with several cases keep every ``share``-th, at other commits others.
 
-    A deep run has all cases, and so has a run of tests that are named. Tests whose cases are all
-    needed each time are marked ``every_case``; seeds are chosen by options.
+    So of the tests of a file that are marked ``slow``. A deep run has all, and so has a run of
+    tests that are named. Tests whose cases are all needed each time are marked ``every_case``;
+    seeds are chosen by options.
     """
     if config.getoption("keyword") or any("::" in given for given in config.args):
         return
-    cases: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
+    groups: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if folder in item.path.parents and "seed" not in getattr(item, "fixturenames", ()):
-            cases[item.path, item.name.partition("[")[0]].append(item)
+        is_seeded = "seed" in getattr(item, "fixturenames", ())
+        if folder not in item.path.parents or is_seeded or item.get_closest_marker("every_case"):
+            continue
+        is_slow = item.get_closest_marker("slow") is not None
+        groups[item.path, "" if is_slow else item.name.partition("[")[0]].append(item)
     left_out: set[pytest.Item] = set()
-    for (path, name), held in cases.items():
-        if len(held) > 1 and held[0].get_closest_marker("every_case") is None:
+    for (path, name), held in groups.items():
+        if len(held) > 1:
             turn = f"{int(commit(), 16) + crc32(f'{path.name} {name}'.encode()):x}"
             left_out |= {*held} - {*(of_this_commit(held, share, turn) or held[:1])}
     items[:] = [item for item in items if item not in left_out]

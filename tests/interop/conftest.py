@@ -24,7 +24,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep a third of the cases; turns of both writers on each kind and table type are all kept."""
+    """Keep a third; turns of both writers on each kind and table type are all kept."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("slow")
     keep_cases_of_this_commit(config, items, Path(__file__).parent, 3)
 
 
