@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.hashing.ring import Ring
-from bucketlake.hashing.xx_hash import hash_ring_texts
+from bucketlake.hashing.xx_hash import hash_ring_keys
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.ring_state import file_id_of_node
 from bucketlake.index.rings import load_ring
@@ -84,7 +84,7 @@ def keys_in(start: int, end: int, count: int, *, tag: str = "x") -> list[str]:
     found: list[str] = []
     for block in range(10_000):
         names = [f"{tag}{number}" for number in range(block << 16, (block + 1) << 16)]
-        hashes = hash_ring_texts(pa.array(names))
+        hashes = hash_ring_keys(pa.array(names))
         for place in np.flatnonzero((hashes > start) & (hashes <= end)).tolist():
             found.append(names[place])
             if len(found) == count:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import fastavro
 import pytest
 
-from bucketlake.format.hfile.reader import HFile, decode_hfile
+from bucketlake.format.hfile.reader import HFile, HFileReader
 from bucketlake.format.log_block import BlockKind, HeaderKey
 from tests.golden.objects import TABLES_FOLDER, objects_of_table, table_names
 from tests.golden.test_log_files import blocks_of
@@ -20,11 +20,11 @@ TABLES = table_names(TABLES_FOLDER)
 def hfiles_of(name: str) -> Iterator[HFile]:
     for path, content in objects_of_table(name).items():
         if path.endswith(".hfile"):
-            yield decode_hfile(content, path)
+            yield HFileReader.of_bytes(content, path).read()
     for block in blocks_of(name):
         if block.kind == BlockKind.HFILE_DATA:
             at = block.content_offset_bytes
-            hfile = decode_hfile(block.content, block.path, offset_bytes=at)
+            hfile = HFileReader.of_bytes(block.content, block.path, offset_bytes=at).read()
             assert hfile.info["schema"].decode() == block.headers[HeaderKey.SCHEMA]
             yield hfile
 
@@ -51,6 +51,6 @@ def test_base_file_of_the_partition_files_names_all_partitions() -> None:
         key
         for path, content in objects_of_table("cow_simple").items()
         if path.endswith(".hfile") and "/files/" in path
-        for key in decode_hfile(content, path).keys.to_pylist()
+        for key in HFileReader.of_bytes(content, path).read().keys.to_pylist()
     ]
     assert b"__all_partitions__" in keys

@@ -16,7 +16,7 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import decode_locations
 from bucketlake.metadata import file_listing
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table, skipped_commits
-from bucketlake.metadata.slices.entry_reader import SliceEntries, read_all, read_keys, read_prefixes
+from bucketlake.metadata.slices.entry_reader import SliceEntries, read_all, read_keys
 from bucketlake.model.file_name import log_instant
 from bucketlake.read import file_system_view
 from bucketlake.read.snapshot import load_snapshot
@@ -99,7 +99,7 @@ def test_rows_are_read_without_a_listing_of_storage(
     assert plain_rows(got, expected.column_names) == plain_rows(expected, expected.column_names)
 
 
-def test_every_partition_has_its_entries_by_key_and_by_prefix(storage: MemoryStorage) -> None:
+def test_every_partition_has_its_entries_by_key(storage: MemoryStorage) -> None:
     table = metadata_table_of(storage)
     for partition in table.partitions:
         for data_partition, slices in table.shards(partition).items():
@@ -109,11 +109,6 @@ def test_every_partition_has_its_entries_by_key_and_by_prefix(storage: MemorySto
             texts = keys.cast(pa.string())
             found = read_keys(table, partition, texts, data_partition)
             assert _pairs(found) == _pairs(every)
-            if partition in (MetadataPartition.COLUMN_STATS, MetadataPartition.PARTITION_STATS):
-                prefix = keys[0].as_py()[:12]
-                wanted = {key for key in keys.to_pylist() if key.startswith(prefix)}
-                by_prefix = read_prefixes(table, partition, [prefix])
-                assert {k for k, _ in _pairs(by_prefix)} == wanted
 
 
 def _is_of(where: str, data_partition: str | None) -> bool:

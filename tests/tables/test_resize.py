@@ -12,7 +12,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import ConfigError, InputError, TimelineError
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_texts
+from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
 from bucketlake.index.rings import load_ring
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.services.resize.report import ResizeReport
@@ -179,7 +179,7 @@ def test_hash_fields_choose_the_bucket_before_and_after(
     table.upsert(rows(range(50, 70), 1, days="ab"))
     assert values(table) == keyed(range(50)) | keyed(range(50, 70), 1)
     ring = ring_of(table)
-    hashes = hash_ring_texts(pa.array([f"k{n}" for n in range(0, 70, 2)]))
+    hashes = hash_ring_keys(pa.array([f"k{n}" for n in range(0, 70, 2)]))
     homes = [
         table.locate({"id": f"k{n}", "day": "a"})[0].file_id.removesuffix("-0")
         for n in range(0, 70, 2)
@@ -306,7 +306,7 @@ def test_rows_of_one_hash_are_not_split_for_ever(
     assert table.to_arrow().num_rows == 50
     require_sound(table)
     ring = ring_of(table)
-    home = int(ring.values[ring.locate(hash_ring_texts(pa.array(["hot"])))[0]])
+    home = int(ring.values[ring.locate(hash_ring_keys(pa.array(["hot"])))[0]])
     assert ring.middle(home) is None
     if split_at == "balanced":
         assert len(done) <= 3

@@ -12,7 +12,7 @@ import pytest
 from bucketlake.errors import ConfigError
 from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
 from bucketlake.hashing.ring import Ring
-from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_texts
+from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
 from bucketlake.index.ring_state import RingState, file_id_of_node
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -294,7 +294,7 @@ def test_a_middle_split_takes_the_middle_as_hudi_does() -> None:
 
 
 def hashes(keys: Sequence[str]) -> Any:
-    return hash_ring_texts(pa.array(keys))
+    return hash_ring_keys(pa.array(keys))
 
 
 def test_a_balanced_split_halves_the_keys_wherever_they_lie() -> None:

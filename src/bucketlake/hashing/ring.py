@@ -82,10 +82,6 @@ class HashRange:
         """Width as a share of the whole ring."""
         return self.width / _RING_SIZE
 
-    def contains(self, hash_value: int) -> bool:
-        """Tell whether a hash is in the range."""
-        return (hash_value - self.start - 1) % _RING_SIZE < self.width
-
     def point(self, distance: int) -> int:
         """Return the value that lies ``distance`` behind the start."""
         return (self.start + distance) % _RING_SIZE
@@ -182,11 +178,6 @@ class Ring:
     def former(self, value: int) -> int:
         """Return the greatest node value below ``value``; the last one if there is none."""
         return int(self.values[int(np.searchsorted(self.values, value)) - 1])
-
-    def latter(self, value: int) -> int:
-        """Return the smallest node value above ``value``; the first one if there is none."""
-        after = int(np.searchsorted(self.values, value, side="right"))
-        return int(self.values[after % len(self)])
 
     def range_of(self, value: int) -> HashRange:
         """Return the range of the node at a value."""

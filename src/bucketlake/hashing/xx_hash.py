@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.hashing.index_key import join_index_keys
-from bucketlake.hashing.java_hash import Bytes, Hashes, Positions, text_buffers
+from bucketlake.hashing.java_hash import Bytes, Hashes, Positions
 
 RING_HASH_MAX = 0x7FFFFFFF  # Hash rings have no sign bit.
 
@@ -67,18 +67,8 @@ def hash_ring_keys(
     array([ 113350462, 1234828371], dtype=int32)
     """
     blocks = [xx_hash_texts(*block) for block in join_index_keys(record_keys, hash_fields)]
-    return _masked(np.concatenate([np.empty(0, np.uint32), *blocks]))
-
-
-def hash_ring_texts(texts: pa.Array) -> npt.NDArray[np.int32]:
-    """Hash whole texts for a hash ring; a null is hashed as an empty text.
-
-    Examples
-    --------
-    >>> hash_ring_texts(pa.array(["k1", "", "f1:a,f2:b"])).tolist()
-    [113350462, 46947589, 554797933]
-    """
-    return _masked(xx_hash_texts(*text_buffers(texts)))
+    hashes = np.concatenate([np.empty(0, np.uint32), *blocks])
+    return (hashes & np.uint32(RING_HASH_MAX)).view(np.int32)
 
 
 def xx_hash_texts(data: Bytes, offsets: Positions) -> Hashes:
@@ -101,10 +91,6 @@ def xx_hash_texts(data: Bytes, offsets: Positions) -> Hashes:
         block = offsets[first : first + _ROWS_AT_ONCE + 1]
         hashes[first : first + _ROWS_AT_ONCE] = _hash_block(data, block)
     return hashes
-
-
-def _masked(hashes: Hashes) -> npt.NDArray[np.int32]:
-    return (hashes & np.uint32(RING_HASH_MAX)).view(np.int32)
 
 
 def _hash_block(data: Bytes, offsets: Positions) -> Hashes:

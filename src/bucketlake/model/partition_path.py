@@ -1,4 +1,4 @@
-"""Partition paths: made from columns as Hudi's key generators do, and parsed.
+"""Partition paths, made from columns as Hudi's key generators do.
 
 Each partition field gives the text of its value, or ``__HIVE_DEFAULT_PARTITION__`` if the value is
 null or empty. If the table says so, the text is url-encoded and follows ``field=``. ``/`` joins the
@@ -17,11 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.errors import ConfigError, FormatError, InputError
+from bucketlake.errors import ConfigError, InputError
 from bucketlake.model.field_path import column_of
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.time_partition import check_timestamp_partition, time_texts
-from bucketlake.model.time_pattern import folder_depth
 from bucketlake.model.value_text import Column, value_texts
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -99,48 +98,6 @@ def check_partitioning(spec: KeySpec) -> None:
             ",".join(spec.partition_fields),
             "a timestamp-based table has one partition field; use CUSTOM for several",
         )
-
-
-def partition_values(path: str, spec: KeySpec) -> dict[str, str | None]:
-    """Parse the partition values from a stored path.
-
-    Parameters
-    ----------
-    path : str
-        Path relative to the table.
-    spec : KeySpec
-        How the table makes paths.
-
-    Returns
-    -------
-    dict of str to str or None
-        Text by partition field; None for the default partition, which holds null and empty values.
-        For a timestamp-based field, the formatted time.
-
-    Raises
-    ------
-    FormatError
-        If the path does not have a segment for each partition field.
-
-    Examples
-    --------
-    >>> spec = KeySpec(("id",), ("a", "b"), KeyGenerator.COMPLEX, hive_style=True, url_encode=True)
-    >>> partition_values("a=x%2Fy/b=__HIVE_DEFAULT_PARTITION__", spec)
-    {'a': 'x/y', 'b': None}
-    """
-    fields = _fields_of(spec)
-    segments = path.split("/") if path else []
-    depths = [_depth(field, spec) for field in fields]
-    if len(fields) == 1 and len(segments) > 1:
-        depths = [len(segments)]  # The value may contain slashes: Hudi writes such paths.
-    if len(segments) != sum(depths):
-        named = ", ".join(map(repr, spec.partition_fields)) or "none"
-        raise FormatError(path, f"a path of the partition fields {named}", f"{len(segments)} parts")
-    values: dict[str, str | None] = {}
-    for field, depth in zip(fields, depths, strict=True):
-        values[field.name] = _value_of("/".join(segments[:depth]), field.name, path, spec)
-        segments = segments[depth:]
-    return values
 
 
 def encode_segment(text: str) -> str:
@@ -280,19 +237,3 @@ def _check_path(path: str, spec: KeySpec) -> None:
             "colon as the scheme of a URI",
             _ENCODE_HINT,
         )
-
-
-def _depth(field: _Field, spec: KeySpec) -> int:
-    if not field.is_time or spec.url_encode or spec.timestamp is None:
-        return 1
-    return folder_depth(spec.timestamp.output_format)
-
-
-def _value_of(segment: str, name: str, path: str, spec: KeySpec) -> str | None:
-    prefix = f"{name}=" if spec.hive_style else ""
-    if not segment.startswith(prefix):
-        raise FormatError(path, f"a part that begins with {prefix!r}", repr(segment))
-    text = segment.removeprefix(prefix)
-    if spec.url_encode:
-        text = decode_segment(text)
-    return None if text == DEFAULT_PARTITION else text

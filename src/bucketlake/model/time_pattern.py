@@ -118,11 +118,6 @@ def unit_of(tokens: list[_Token]) -> int:
     return min((_OUTPUT[token.letter][1] for token in tokens if token.letter), default=DAY_MS)
 
 
-def folder_depth(pattern: str) -> int:
-    """Return how many folder levels a pattern's text makes: one more than its slashes."""
-    return 1 + sum(token.text.count("/") for token in _tokens(pattern, OUTPUT_KEY))
-
-
 @dataclass(frozen=True, slots=True)
 class ParsedTimes:
     """Times parsed from text.

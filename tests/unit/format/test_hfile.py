@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.hfile.framing import TRAILER_BYTES
-from bucketlake.format.hfile.reader import decode_hfile
+from bucketlake.format.hfile.reader import HFile, HFileReader
 from tests.unit.format.hfiles import Cell, encode_hfile
 
 PATH = "files/f.hfile"
@@ -19,22 +19,26 @@ CELLS: list[list[Cell]] = [
 ]
 
 
+def read(content: bytes | bytearray, *, offset_bytes: int = 0) -> HFile:
+    return HFileReader.of_bytes(content, PATH, offset_bytes=offset_bytes).read()
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_cells_of_all_blocks_come_in_order(compressed: bool) -> None:
-    hfile = decode_hfile(encode_hfile(CELLS, compressed=compressed), PATH)
+    hfile = read(encode_hfile(CELLS, compressed=compressed))
     cells = [cell for block in CELLS for cell in block]
     assert list(zip(hfile.keys.to_pylist(), hfile.values.to_pylist(), strict=True)) == cells
     assert hfile.info == {"schema": b"{}"}
 
 
 def test_hfile_without_cells_is_empty() -> None:
-    hfile = decode_hfile(encode_hfile([]), PATH)
+    hfile = read(encode_hfile([]))
     assert len(hfile.keys) == len(hfile.values) == 0
 
 
 def test_last_cells_of_a_large_block_are_not_lost_to_the_checksums() -> None:
     cells = [(b"%06d" % row, b"v" * 12) for row in range(6000)]
-    hfile = decode_hfile(encode_hfile([cells]), PATH)
+    hfile = read(encode_hfile([cells]))
     assert hfile.keys.to_pylist() == [key for key, _ in cells]
 
 
@@ -42,7 +46,7 @@ def test_offset_of_an_error_counts_from_the_start_of_the_file_around() -> None:
     content = bytearray(encode_hfile(CELLS))
     content[0] ^= 1
     with pytest.raises(FormatError, match=r"files/f\.hfile at byte 1000: .*DATABLK") as caught:
-        decode_hfile(content, PATH, offset_bytes=1000)
+        read(content, offset_bytes=1000)
     assert caught.value.offset_bytes == 1000
 
 
@@ -59,7 +63,7 @@ def test_offset_of_an_error_counts_from_the_start_of_the_file_around() -> None:
 )  # fmt: skip
 def test_what_is_not_read_is_refused_by_its_name(content: bytes, feature: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=feature):
-        decode_hfile(content, PATH)
+        read(content)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_what_is_not_read_is_refused_by_its_name(content: bytes, feature: str) -
 )
 def test_hfile_that_contradicts_itself_is_refused(content: bytes, expected: str) -> None:
     with pytest.raises(FormatError, match=expected):
-        decode_hfile(content, PATH)
+        read(content)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -89,11 +93,11 @@ def test_hfile_cut_off_at_any_byte_is_refused(compressed: bool) -> None:
     content = encode_hfile(CELLS, compressed=compressed)
     for length in range(len(content)):
         with pytest.raises(FormatError, match="trailer"):
-            decode_hfile(content[:length], PATH)
+            read(content[:length])
         cut = content[: max(length - TRAILER_BYTES, 0)] + content[-TRAILER_BYTES:]
         if len(cut) < len(content):
             with pytest.raises(FormatError):
-                decode_hfile(cut, PATH)
+                read(cut)
 
 
 @given(
@@ -108,7 +112,7 @@ def test_damaged_hfile_gives_columns_of_one_length_or_a_named_error(
     for at, data in patches:
         content[at % size : at % size + len(data)] = data
     try:
-        hfile = decode_hfile(bytes(content), PATH)
+        hfile = read(bytes(content))
     except (FormatError, UnsupportedFeatureError):
         return
     hfile.keys.validate(full=True)
@@ -120,4 +124,4 @@ def test_damaged_hfile_gives_columns_of_one_length_or_a_named_error(
 def test_garbage_before_a_trailer_gives_a_named_error(garbage: bytes) -> None:
     trailer = encode_hfile(CELLS)[-TRAILER_BYTES:]
     with pytest.raises((FormatError, UnsupportedFeatureError)):
-        decode_hfile(garbage + trailer, PATH)
+        read(garbage + trailer)

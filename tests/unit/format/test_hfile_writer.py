@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
 from bucketlake.format.hfile import cells as cells_module
 from bucketlake.format.hfile.framing import TRAILER_BYTES, Place
-from bucketlake.format.hfile.reader import HFileReader, decode_hfile
+from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import BLOCK_BYTES, encode_hfile
 from bucketlake.format.object_file import ObjectRanges
 from bucketlake.storage.memory import MemoryStorage
@@ -40,7 +40,7 @@ def encode(entries: list[Entry]) -> bytes:
 
 
 def entries_of(content: bytes) -> list[Entry]:
-    hfile = decode_hfile(content, PATH)
+    hfile = HFileReader.of_bytes(content, PATH).read()
     return list(zip(hfile.keys.to_pylist(), hfile.values.to_pylist(), strict=True))
 
 
@@ -83,7 +83,7 @@ def test_files_of_many_blocks_come_back(
     indices = pa.array(random.integers(0, len(distinct), len(keys)), pa.int32())
     values = pa.DictionaryArray.from_arrays(indices, binary(distinct))
     content = encode_hfile(binary(keys), values, SCHEMA, created_at_ms=7)
-    hfile = decode_hfile(content, PATH)
+    hfile = HFileReader.of_bytes(content, PATH).read()
     assert hfile.keys.to_pylist() == keys
     assert hfile.values.to_pylist() == values.to_pylist()
     plain = encode_hfile(binary(keys), values.dictionary_decode(), SCHEMA, created_at_ms=7)
@@ -97,7 +97,7 @@ def test_file_is_a_function_of_its_entries() -> None:
 
 def test_info_and_trailer_are_those_that_hudi_reads() -> None:
     content = encode([(b"a", b"1"), (b"bcd", b"345")])
-    assert decode_hfile(content, PATH).info == {
+    assert HFileReader.of_bytes(content, PATH).read().info == {
         "KEY_VALUE_VERSION": b"\0\0\0\x01",
         "MAX_MEMSTORE_TS_KEY": bytes(8),
         "hfile.AVG_KEY_LEN": b"\0\0\0\x02",
@@ -111,7 +111,7 @@ def test_info_and_trailer_are_those_that_hudi_reads() -> None:
 
 
 def test_file_without_entries_has_no_last_key() -> None:
-    hfile = decode_hfile(encode([]), PATH)
+    hfile = HFileReader.of_bytes(encode([]), PATH).read()
     assert (len(hfile.keys), hfile.info["hfile.LASTKEY"]) == (0, b"")
 
 
@@ -234,10 +234,6 @@ def test_lookups_find_what_a_scan_finds(
     found = reader.lookup(binary(sorted(wanted)))
     assert found.keys.to_pylist() == [key for key in order if key in wanted]
     assert found.values.to_pylist() == [b"v" + key for key in found.keys.to_pylist()]
-    by_prefix = reader.lookup_prefixes(list(wanted))
-    assert by_prefix.keys.to_pylist() == [
-        key for key in order if any(key.startswith(prefix) for prefix in wanted)
-    ]
 
 
 def test_lookup_of_many_keys_and_of_none() -> None:
@@ -246,8 +242,6 @@ def test_lookup_of_many_keys_and_of_none() -> None:
     wanted = [key for key, _ in entries[::3]] + [b"zzz"]
     assert reader.lookup(binary(wanted)).keys.to_pylist() == wanted[:-1]
     assert len(reader.lookup(binary([])).keys) == 0
-    assert reader.lookup_prefixes([]).keys.to_pylist() == []
-    assert len(reader.lookup_prefixes([b"000001"]).keys) == 100
 
 
 def test_index_key_of_hbase_may_be_shorter_than_the_first_key() -> None:
@@ -256,7 +250,7 @@ def test_index_key_of_hbase_may_be_shorter_than_the_first_key() -> None:
     content = hfiles.encode_hfile(blocks, index_keys=[b"aa", b"ab"])
     reader = HFileReader.of_bytes(content, PATH)
     assert reader.lookup(binary([b"abcd"])).values.to_pylist() == [b"2"]
-    assert reader.lookup_prefixes([b"abc"]).values.to_pylist() == [b"2", b"3"]
+    assert reader.lookup(binary([b"abcd", b"abce"])).values.to_pylist() == [b"2", b"3"]
 
 
 # Damage.
@@ -311,8 +305,7 @@ def test_damaged_deep_index_gives_entries_or_a_named_error(
         content[at % (len(DEEP) - TRAILER_BYTES + 120)] ^= bits
     try:
         reader = HFileReader.of_bytes(bytes(content), PATH)
-        found = [reader.lookup(binary([ENTRIES[row][0]])), reader.lookup_prefixes([b"000001"])]
-        found += list(reader.batches())
+        found = [reader.lookup(binary([ENTRIES[row][0]])), *reader.batches()]
     except (FormatError, UnsupportedFeatureError):
         return
     for entries in found:

@@ -64,11 +64,10 @@ def test_no_hashes_have_no_nodes() -> None:
     assert located(ring(END)) == []
 
 
-def test_neighbours_are_found_across_the_end() -> None:
+def test_the_node_before_is_found_across_the_end() -> None:
     found = ring(5, 8, 20)
     assert [found.former(value) for value in (5, 8, 20)] == [20, 5, 8]
-    assert [found.latter(value) for value in (5, 8, 20)] == [8, 20, 5]
-    assert ring(5).former(5) == ring(5).latter(5) == 5
+    assert ring(5).former(5) == 5
 
 
 def test_the_range_of_a_node_may_wrap_or_be_all() -> None:
@@ -76,9 +75,7 @@ def test_the_range_of_a_node_may_wrap_or_be_all() -> None:
     assert ring(5, END).range_of(5).width == 6
     assert ring(5, END).range_of(END).width == END - 5
     assert ring(7).range_of(7).width == 2**31
-    wrapping = HashRange(END - 1, 1)
-    found = [value for value in (0, 1, 2, 5, END - 1, END) if wrapping.contains(value)]
-    assert found == [0, 1, END]
+    assert HashRange(END - 1, 1).width == 3
 
 
 @pytest.mark.parametrize(

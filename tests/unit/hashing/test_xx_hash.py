@@ -8,7 +8,7 @@ import pytest
 
 from bucketlake.errors import InputError
 from bucketlake.hashing.java_hash import text_buffers
-from bucketlake.hashing.xx_hash import hash_ring_keys, hash_ring_texts, xx_hash_texts
+from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys, xx_hash_texts
 from tests.ring_oracle import ring_hash, xx_hash_32
 
 TEXTS_OF_LENGTHS = ["0123456789abcdefghij"[:5] * 14, "x" * 70, "~" * 70]
@@ -41,6 +41,15 @@ def test_known_keys_have_the_hash_of_hudi(key: str, expected: int) -> None:
 )
 def test_the_oracle_gives_the_published_values(text: bytes, expected: int) -> None:
     assert xx_hash_32(text) == expected
+    assert xx_hash_texts(*text_buffers(pa.array([text.decode()]))).tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("k1", 113350462), ("", 46947589), ("f1:a,f2:b", 554797933)]
+)
+def test_known_texts_have_their_hash_whole(text: str, expected: int) -> None:
+    (found,) = xx_hash_texts(*text_buffers(pa.array([text]))).tolist()
+    assert found & RING_HASH_MAX == expected
 
 
 @pytest.mark.parametrize("length", range(71))
@@ -55,14 +64,14 @@ def test_texts_of_each_length_hash_alike_alone_among_equals_and_among_others(len
 
 def test_many_rows_over_many_blocks_hash_as_each_alone() -> None:
     texts = [f"key-{i}" + "é" * (i % 23) for i in range(40_000)]
-    expected = [xx_hash_32(text.encode()) & 0x7FFFFFFF for text in texts]
-    assert hash_ring_texts(pa.array(texts)).tolist() == expected
+    expected = [xx_hash_32(text.encode()) for text in texts]
+    assert xx_hash_texts(*text_buffers(pa.array(texts))).tolist() == expected
 
 
 def test_texts_too_long_for_numbers_of_16_bits_hash_among_short_ones() -> None:
     texts = ["short", "ж" * 40_000, "", "a" * 32_768, "b" * 32_767]
-    expected = [xx_hash_32(text.encode()) & 0x7FFFFFFF for text in texts]
-    assert hash_ring_texts(pa.array(texts)).tolist() == expected
+    expected = [xx_hash_32(text.encode()) for text in texts]
+    assert xx_hash_texts(*text_buffers(pa.array(texts))).tolist() == expected
 
 
 @pytest.mark.parametrize("layout", [pa.string(), pa.large_string(), pa.string_view()])
@@ -98,7 +107,8 @@ def test_no_keys_have_no_hashes(keys: pa.Array) -> None:
 
 def test_keys_without_any_byte_hash_as_empty_texts() -> None:
     assert hash_ring_keys(pa.array(["", ""])).tolist() == [46947589, 46947589]
-    assert hash_ring_texts(pa.nulls(2, pa.string())).tolist() == [46947589, 46947589]
+    nulls = pa.nulls(2, pa.string())
+    assert xx_hash_texts(*text_buffers(nulls)).tolist() == [46947589, 46947589]
 
 
 def test_a_column_that_is_not_text_is_refused_by_its_type() -> None:

@@ -1,4 +1,4 @@
-"""Partition paths: made, refused, read back."""
+"""Partition paths: made, and refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bucketlake.errors import ConfigError, FormatError, InputError
+from bucketlake.errors import ConfigError, InputError
 from bucketlake.model.keys import KeyGenerator, KeySpec, TimestampPartition
 from bucketlake.model.partition_path import (
     DEFAULT_PARTITION,
@@ -16,7 +16,6 @@ from bucketlake.model.partition_path import (
     decode_segment,
     encode_segment,
     partition_paths,
-    partition_values,
 )
 
 ONE = KeySpec(("id",), ("p",), KeyGenerator.SIMPLE)
@@ -104,7 +103,6 @@ def test_a_colon_is_refused_in_the_first_folder_only() -> None:
 @pytest.mark.parametrize("value", [".x", "_x", "a b", " ", "%41", "a=b", "ü", "😀", "x" * 300])
 def test_awkward_values_that_hudi_stores_are_stored(value: str) -> None:
     assert partition_paths(pa.table({"p": [value]}), ONE).to_pylist() == [value]
-    assert partition_values(value, ONE) == {"p": value}
 
 
 def test_a_missing_partition_column_is_named() -> None:
@@ -128,38 +126,6 @@ def test_settings_that_make_no_paths_are_refused_before_any_data(
         check_partitioning(spec)
     with pytest.raises(ConfigError, match=allowed):
         partition_paths(pa.table({"p": [1], "q": ["x"]}), spec)
-
-
-@pytest.mark.parametrize(
-    ("path", "spec", "values"),
-    [
-        ("", NONE, {}),
-        ("a", ONE, {"p": "a"}),
-        ("a/b", ONE, {"p": "a/b"}),
-        (f"a/{DEFAULT_PARTITION}", TWO, {"p": "a", "q": None}),
-        ("p=a%2Fb/q=1%3D2", HIVE, {"p": "a/b", "q": "1=2"}),
-        ("p=a%2fb/q=%zz", HIVE, {"p": "a/b", "q": "%zz"}),
-        ("2023/11/14", TIME, {"p": "2023/11/14"}),
-        ("x/2023/11/14", CUSTOM, {"q": "x", "p": "2023/11/14"}),
-        ("2023%2F11%2F14", replace(TIME, url_encode=True), {"p": "2023/11/14"}),
-        ("p=2023/11/14", replace(TIME, hive_style=True), {"p": "2023/11/14"}),
-        ("a", replace(TIME, timestamp=None), {"p": "a"}),
-    ],
-)
-def test_the_values_of_a_stored_path_are_read_back(
-    path: str, spec: KeySpec, values: dict[str, str | None]
-) -> None:
-    assert partition_values(path, spec) == values
-
-
-@pytest.mark.parametrize(
-    ("path", "spec"),
-    [("a", TWO), ("a/b/c", TWO), ("", ONE), ("x", NONE), ("2023/11", CUSTOM), ("p=a/b", HIVE)],
-)
-def test_a_path_of_another_layout_is_refused_by_its_name(path: str, spec: KeySpec) -> None:
-    with pytest.raises(FormatError) as caught:
-        partition_values(path, spec)
-    assert caught.value.path == path
 
 
 def test_exactly_the_characters_of_hudi_are_escaped() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from bucketlake.errors import ConfigError
 from bucketlake.model.time_pattern import (
-    folder_depth,
     format_times,
     input_unit_ms,
     parse_times,
@@ -67,13 +66,6 @@ def test_a_letter_that_is_not_served_in_output_is_refused_by_name(pattern: str) 
 def test_an_open_quote_is_refused() -> None:
     with pytest.raises(ConfigError, match="a quote is not closed"):
         format_times("yyyy'x", np.array([0]))
-
-
-@pytest.mark.parametrize(
-    ("pattern", "depth"), [("yyyy", 1), ("yyyy/MM/dd", 3), ("'a/b'/yyyy", 3), ("yyyy-MM", 1)]
-)
-def test_slashes_of_a_pattern_make_folder_levels(pattern: str, depth: int) -> None:
-    assert folder_depth(pattern) == depth
 
 
 @pytest.mark.parametrize(

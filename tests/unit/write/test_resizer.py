@@ -13,7 +13,7 @@ import bucketlake as bl
 from bucketlake.errors import CommitConflictError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.hashing.ring import Ring
-from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_texts
+from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
 from bucketlake.index.ring_state import file_id_of_node
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -90,9 +90,9 @@ def test_each_row_goes_to_the_node_that_holds_its_hash(work: Work) -> None:
     points = [1_300_000_000, 1_800_000_000]
     result = work.resizer.resize(work.split(*points))
     ring = Ring.of(dict(zip([*points, RING_HASH_MAX], PREFIXES, strict=False)))
-    old = hash_ring_texts(pa.array([*keyed(range(40))]))
+    old = hash_ring_keys(pa.array([*keyed(range(40))]))
     second = [f"k{n}" for n in range(40) if old[n] > ring_of(work.table).values[0]]
-    homes = ring.locate(hash_ring_texts(pa.array(second)))
+    homes = ring.locate(hash_ring_keys(pa.array(second)))
     for position, prefix in enumerate(ring.prefixes):
         expected = [key for key, home in zip(second, homes, strict=True) if home == position]
         assert expected, "the test needs keys in each part"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -102,33 +102,18 @@ def blocks_of_keys(entries: Sequence[IndexEntry], keys: Sequence[bytes]) -> list
     keys : sequence of bytes
         Ascending by bytes.
     """
-    return _selected(entries, keys, _holding_keys)
-
-
-def blocks_of_prefixes(
-    entries: Sequence[IndexEntry], prefixes: Sequence[bytes]
-) -> list[IndexEntry]:
-    """Return the blocks that can hold keys with one of some prefixes."""
-    return _selected(entries, prefixes, _holding_prefixes)
+    first_keys = [entry.first_key for entry in entries]
+    numbers = set(_holding_keys(first_keys, keys))
+    if may_differ_in_java(first_keys) or may_differ_in_java(keys):
+        in_java = sorted(key.translate(_AS_JAVA) for key in keys)
+        numbers |= set(_holding_keys([key.translate(_AS_JAVA) for key in first_keys], in_java))
+    return [entries[number] for number in sorted(numbers)]
 
 
 def may_differ_in_java(keys: Iterable[bytes]) -> bool:
     """Return whether Hudi's writer may have sorted keys differently, because of these keys."""
     joined = b"".join(keys)
     return any(byte in joined for byte in _LEAD_BYTES)
-
-
-def _selected(
-    entries: Sequence[IndexEntry],
-    keys: Sequence[bytes],
-    holding: Callable[[list[bytes], Sequence[bytes]], Iterable[int]],
-) -> list[IndexEntry]:
-    first_keys = [entry.first_key for entry in entries]
-    numbers = set(holding(first_keys, keys))
-    if may_differ_in_java(first_keys) or may_differ_in_java(keys):
-        in_java = sorted(key.translate(_AS_JAVA) for key in keys)
-        numbers |= set(holding([key.translate(_AS_JAVA) for key in first_keys], in_java))
-    return [entries[number] for number in sorted(numbers)]
 
 
 def _holding_keys(first_keys: list[bytes], keys: Sequence[bytes]) -> Iterable[int]:
@@ -138,15 +123,6 @@ def _holding_keys(first_keys: list[bytes], keys: Sequence[bytes]) -> Iterable[in
     # Few blocks, many keys: look up where each block starts among the keys.
     cuts = [*(bisect_left(keys, first_key) for first_key in first_keys), len(keys)]
     return (number for number in range(len(first_keys)) if cuts[number] < cuts[number + 1])
-
-
-def _holding_prefixes(first_keys: list[bytes], prefixes: Sequence[bytes]) -> Iterable[int]:
-    for prefix in prefixes:
-        begin = max(bisect_left(first_keys, prefix) - 1, 0)
-        end = begin
-        while end < len(first_keys) and (end == begin or first_keys[end].startswith(prefix)):
-            yield end
-            end += 1
 
 
 def _row(payload: bytes, start: int, end: int, at: int, place: Place) -> bytes:

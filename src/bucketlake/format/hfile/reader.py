@@ -1,4 +1,4 @@
-"""Reading HFiles: all entries, or those of some keys or prefixes without reading the whole file.
+"""Reading HFiles: all entries, or those of some keys without reading the whole file.
 
 This reader supports HFile version 3, uncompressed or gzip, with any number of index levels. Other
 files raise ``UnsupportedFeatureError``. The caller interprets keys and values.
@@ -24,7 +24,6 @@ from bucketlake.errors import BucketLakeError
 from bucketlake.format.hfile.block_index import (
     IndexEntry,
     blocks_of_keys,
-    blocks_of_prefixes,
     decode_inner_index,
     decode_root_index,
     require_order,
@@ -83,45 +82,12 @@ class Entries:
     values: pa.BinaryArray
 
 
-def decode_hfile(content: Buffer, path: str, *, offset_bytes: int = 0) -> HFile:
-    """Decode a whole HFile.
-
-    Parameters
-    ----------
-    content : bytes-like
-        The HFile.
-    path : str
-        The file that is or contains the HFile, for messages.
-    offset_bytes : int
-        Start of the HFile in that file, for messages.
-
-    Raises
-    ------
-    FormatError
-        If the bytes are malformed; the error names file and byte.
-    UnsupportedFeatureError
-        If version, codec or a cell's kind is not supported.
-    """
-    return HFileReader.of_bytes(content, path, offset_bytes=offset_bytes).read()
-
-
-def have_prefix(keys: pa.Array, prefixes: Sequence[bytes]) -> pa.BooleanArray:
-    """Return which binary keys start with one of some prefixes."""
-    by_size: dict[int, list[bytes]] = {}
-    for prefix in prefixes:
-        by_size.setdefault(len(prefix), []).append(prefix)
-    holds = pa.array(np.zeros(len(keys), np.bool_))
-    for size, group in by_size.items():
-        heads = pc.binary_slice(keys, 0, size) if size else pa.array([b""] * len(keys))
-        value_set = pa.array(group, pa.binary())
-        holds = pc.or_(holds, pc.is_in(heads.cast(pa.binary()), value_set=value_set))
-    return holds
-
-
 class HFileReader:
     """An HFile whose trailer is read; the rest is read when it is asked for.
 
-    Errors are those of :func:`decode_hfile`, from every method. Keys come in binary arrays.
+    Keys come in binary arrays. Every method raises FormatError if the bytes are malformed, which
+    names file and byte, and UnsupportedFeatureError if version, codec or a cell's kind is not
+    supported.
     """
 
     def __init__(self, ranges: ObjectRanges, place: Place) -> None:
@@ -161,7 +127,17 @@ class HFileReader:
 
     @classmethod
     def of_bytes(cls, content: Buffer, path: str, *, offset_bytes: int = 0) -> HFileReader:
-        """Open an HFile in memory, which starts at an offset of a file."""
+        """Open an HFile in memory.
+
+        Parameters
+        ----------
+        content : bytes-like
+            The HFile.
+        path : str
+            The file that is or contains the HFile, for messages.
+        offset_bytes : int
+            Start of the HFile in that file, for messages.
+        """
         return cls(ranges_of_bytes(content), Place(path, offset_bytes))
 
     def converting(self, convert: Convert) -> HFileReader:
@@ -243,11 +219,6 @@ class HFileReader:
             return _are_among(found, keys[start:end])
 
         return self._matching(blocks, are_wanted)
-
-    def lookup_prefixes(self, prefixes: Sequence[bytes]) -> Entries:
-        """Find the entries whose keys start with one of some prefixes."""
-        blocks = self._data_blocks(partial(blocks_of_prefixes, prefixes=sorted(set(prefixes))))
-        return self._matching(blocks, lambda found: have_prefix(found, prefixes))
 
     def _matching(
         self, blocks: Sequence[IndexEntry], holds: Callable[[pa.Array], pa.Array]

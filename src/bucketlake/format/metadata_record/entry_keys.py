@@ -33,15 +33,6 @@ def partition_key(partition_path: str) -> str:
     return partition_path or _NOT_PARTITIONED
 
 
-def column_prefix(column: str) -> bytes:
-    """Return what keys of statistics of a column start with.
-
-    >>> column_prefix("id")
-    b'sLZoasJosec='
-    """
-    return _hash_of_name(column)
-
-
 def partition_stats_key(column: str, partition_path: str) -> bytes:
     """Return the key of a column's statistics of a partition.
 

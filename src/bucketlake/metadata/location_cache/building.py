@@ -125,15 +125,6 @@ class _Batch:
         return int(offsets[-1] - offsets[0])
 
 
-def build_part(
-    keys: pa.LargeStringArray, hashes: TextHashes, codes: WideCodes, keys_per_cell: float
-) -> Part:
-    """Build a part of distinct keys, with their hashes and a number for each."""
-    builder = PartBuilder(len(keys))
-    builder.add(keys, hashes, codes)
-    return builder.finish(keys_per_cell)
-
-
 def _joined(batches: list[_Batch]) -> _Batch:
     return _Batch(
         pa.concat_arrays([batch.keys for batch in batches]),

@@ -61,10 +61,3 @@ class CacheUse:
     def is_from_cache(self) -> bool:
         """Whether all shards were answered by the cache, perhaps after it read new log files."""
         return self.hits + self.extended > 0 and self.built + self.bypassed == 0
-
-    @property
-    def hit_rate(self) -> float:
-        """The share of shards for which the cache did not read a base file; 0 without shards."""
-        served = self.hits + self.extended
-        total = served + self.built + self.bypassed
-        return served / total if total else 0.0

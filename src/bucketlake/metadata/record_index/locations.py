@@ -22,7 +22,7 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
 from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
-from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
+from bucketlake.metadata.record_index.shards import IndexShards, rows_by_number
 from bucketlake.metadata.slices.entry_reader import EVERYTHING, SliceEntries, Wanted, read_slices
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.kept import kept_property
@@ -203,12 +203,8 @@ class RecordIndexReader:
         return self._located(keys, [(held, Wanted.of_keys(keys))])
 
     def read_slice(self, held: FileSlice) -> KeyLocations:
-        """Return all entries of a slice of one shard, without listing the index."""
+        """Return all entries of a slice of one shard, in any order, without listing the index."""
         return KeyLocations.concat(self._read([(held, EVERYTHING)]))
-
-    def read_shard(self, shard: Shard) -> KeyLocations:
-        """Return all entries of a shard; the order of the keys is undefined."""
-        return self.read_slice(self.slices[shard.data_partition][shard.number])
 
     def read_partition(self, data_partition: str) -> KeyLocations:
         """Return all entries of a data partition; the order of the keys is undefined."""

@@ -1,4 +1,4 @@
-"""Reads entries of the metadata table: all of a slice, or those of some keys or prefixes.
+"""Reads entries of the metadata table: all of a slice, or those of some keys.
 
 A slice is a stack of layers: the base file, then the blocks of the log files. A delete block
 removes entries of the layers below it. What remains may hold a key several times; the kind of the
@@ -23,7 +23,7 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.hfile.reader import Entries, HFileReader, have_prefix
+from bucketlake.format.hfile.reader import Entries, HFileReader
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, read_log_blocks
 from bucketlake.format.log_data import open_hfile_block
 from bucketlake.format.log_deletes import decode_delete_block
@@ -42,18 +42,15 @@ _NO_BYTES = pa.nulls(0, pa.binary())
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
-    """Which entries a read returns; without keys and prefixes, all.
+    """Which entries a read returns; without keys, all.
 
     Parameters
     ----------
     keys : pyarrow.BinaryArray, optional
         Keys, ascending by bytes.
-    prefixes : tuple of bytes, optional
-        What keys may start with.
     """
 
     keys: pa.BinaryArray | None = None
-    prefixes: tuple[bytes, ...] | None = None
 
     @classmethod
     def of_keys(cls, keys: pa.Array) -> Self:
@@ -65,8 +62,6 @@ class Wanted:
         """Return the wanted entries of an HFile."""
         if self.keys is not None:
             return reader.lookup(self.keys)
-        if self.prefixes is not None:
-            return reader.lookup_prefixes(self.prefixes)
         batches = list(reader.batches())
         if len(batches) == 1:
             return batches[0]
@@ -79,8 +74,6 @@ class Wanted:
         """Return the wanted keys among some keys."""
         if self.keys is not None:
             return keys.filter(pc.is_in(keys, value_set=self.keys))
-        if self.prefixes is not None:
-            return keys.filter(have_prefix(keys, self.prefixes))
         return keys
 
 
@@ -193,14 +186,6 @@ def read_log_changes(table: MetadataTable, held: FileSlice) -> LogChanges:
 def read_all(table: MetadataTable, partition: str) -> list[SliceEntries]:
     """Read all entries of a partition, by shard; see :func:`read_slices`."""
     return read_slices(table, ((held, EVERYTHING) for held in table.slices(partition)))
-
-
-def read_prefixes(
-    table: MetadataTable, partition: str, prefixes: Sequence[bytes]
-) -> list[SliceEntries]:
-    """Read the entries whose keys start with one of some prefixes, by shard."""
-    wanted = Wanted(prefixes=tuple(prefixes))
-    return read_slices(table, ((held, wanted) for held in table.slices(partition)))
 
 
 def read_keys(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.hashing.texts import TextHashes, Texts, hash_texts
-from bucketlake.metadata.location_cache.building import DENSE, SPARSE, PartBuilder, build_part
+from bucketlake.metadata.location_cache.building import DENSE, SPARSE, PartBuilder, WideCodes
 from bucketlake.metadata.location_cache.part import (
     ABSENT,
     REMOVED,
@@ -33,9 +33,15 @@ def columns(names: list[str], mask: int = 2**64 - 1) -> tuple[pa.Array, TextHash
     return keys, weak(hash_texts(Texts.of_array(keys)), mask)
 
 
+def built(keys: pa.Array, hashes: TextHashes, codes: WideCodes, keys_per_cell: float) -> Part:
+    builder = PartBuilder(len(keys))
+    builder.add(keys, hashes, codes)
+    return builder.finish(keys_per_cell)
+
+
 def part_of(names: list[str], mask: int = 2**64 - 1, keys_per_cell: float = DENSE) -> Part:
     keys, hashes = columns(names, mask)
-    return build_part(keys, hashes, np.arange(len(names), dtype=np.uint32), keys_per_cell)
+    return built(keys, hashes, np.arange(len(names), dtype=np.uint32), keys_per_cell)
 
 
 def found_codes(part: Part, names: list[str], mask: int = 2**64 - 1) -> list[int]:
@@ -102,7 +108,7 @@ def test_codes_take_32_bits_only_if_there_are_more_than_65535() -> None:
     keys, hashes = columns(["a", "b", "c"])
     for greatest, size in ((65_534, 2), (65_535, 4), (100_000, 4)):
         codes = np.array([0, greatest, REMOVED], np.uint32)
-        part = build_part(keys, hashes, codes, SPARSE)
+        part = built(keys, hashes, codes, SPARSE)
         assert part.codes.itemsize == size
         assert found_codes(part, ["a", "b", "c"]) == codes.tolist()
 

@@ -235,5 +235,6 @@ def test_index_equals_a_dict_after_any_commits(
         assert facts(reader.read_partition(path)) == expected
         everything = texts(sorted({key for _, key in index.model} | {"absent"}))
         assert facts(reader.find(everything, path)) == expected
-    read = [reader.read_shard(shard) for shard in reader.shards.shards()]
+    shards_held = [reader.slices[s.data_partition][s.number] for s in reader.shards.shards()]
+    read = [reader.read_slice(held) for held in shards_held]
     assert sum(len(each.keys) for each in read) == len(index.model)

@@ -19,7 +19,6 @@ from bucketlake.metadata.slices.entry_reader import (
     Wanted,
     read_all,
     read_keys,
-    read_prefixes,
     read_slices,
 )
 from bucketlake.model.file_name import InstantTime
@@ -68,8 +67,6 @@ def stored(made: MadeTable) -> dict[str, str]:
     found = newest(read_all(made.open(), "record_index"))
     keys = pa.array([*"abcdefghij"])
     assert newest(read_keys(made.open(), "record_index", keys)) == found
-    prefixes = [b"a", b"b", b"c", *(bytes([byte]) for byte in range(ord("d"), ord("k")))]
-    assert newest(read_prefixes(made.open(), "record_index", prefixes)) == found
     return found
 
 
@@ -190,8 +187,6 @@ def test_keys_are_looked_up_in_their_shards() -> None:
     found = read_keys(table, "record_index", pa.array(["k7", "nothing", "k31", "k8"]))
     assert sorted(v for held in found for v in held.values.to_pylist()) == [b"k31", b"k7", b"k8"]
     assert len(found) == len(set(shards_of_keys(pa.array(["k7", "nothing", "k31", "k8"]), 4)))
-    every = read_prefixes(table, "record_index", [b"k1"])
-    assert sum(len(held.keys) for held in every) == 11
     assert sum(len(held.keys) for held in read_all(table, "record_index")) == 50
 
 
