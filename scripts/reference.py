@@ -73,7 +73,7 @@ import bucketlake as bl
 ```
 """
 
-FUNCTIONS = ("create_table", "open_table", "convert", "save")
+FUNCTIONS = ("create_table", "open_table", "convert", "save", "files")
 VALUES = (
     *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "ExtendibleBucket"),
     *("DynamicBucket", "RecordIndex"),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bucketlake.opening import convert, create_table, open_table
     from bucketlake.table import Table
     from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
+    from bucketlake.write.input_files.files import files
 
 __version__ = "0.1.0"
 
@@ -89,6 +90,7 @@ __all__ = [
     "WriteResult",
     "convert",
     "create_table",
+    "files",
     "open_table",
     "save",
 ]
@@ -132,6 +134,7 @@ _MODULES = {
     "WriteResult": "model.result",
     "convert": "opening",
     "create_table": "opening",
+    "files": "write.input_files.files",
     "open_table": "opening",
     "save": "hudi_job",
 }

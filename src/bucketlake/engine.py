@@ -22,10 +22,12 @@ from bucketlake.read.request import PinnedRead
 from bucketlake.storage.base import Storage
 from bucketlake.write.arrow_rows import arrow_rows
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.input_files.file_source import FileSource
+from bucketlake.write.input_files.files import InputFiles
 from bucketlake.write.pack import RecordSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from polars import LazyFrame
     from pyarrow.dataset import Dataset, Scanner
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     Records: TypeAlias = (
-        "DataFrame | pa.Table | ArrowData | Dataset | Scanner | LazyFrame | "
+        "DataFrame | pa.Table | ArrowData | InputFiles | Dataset | Scanner | LazyFrame | "
         "Sequence[pa.RecordBatch] | Sequence[Mapping[str, object]]"
     )
     """Records that a write takes."""
@@ -118,23 +120,32 @@ def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
     return frame
 
 
-def source_of(data: Records, storage: Storage, root: str) -> RecordSource:
+def source_of(
+    data: Records | InputFiles,
+    storage: Storage,
+    root: str,
+    known: Callable[[], pa.Schema | None] = lambda: None,
+) -> RecordSource:
     """Return the records of a write, as a source for their engine.
 
     Parameters
     ----------
-    data : DataFrame, pa.Table or ArrowData
+    data : DataFrame, pa.Table, ArrowData or InputFiles
         The records.
     storage : Storage
         The table's storage.
     root : str
         The table's path, as the user passed it.
+    known : callable
+        Returns the table's schema; None if it has none yet. Columns of text files have its types.
 
     Raises
     ------
     InputError
         If the data is of another type.
     """
+    if isinstance(data, InputFiles):
+        return FileSource(data, engine_of(active_session()), known)
     records = readable_records(data, root)
     if isinstance(records, pa.Table):
         return ArrowSource(records)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -50,6 +51,7 @@ from bucketlake.model.schema import without_flag
 from bucketlake.model.schema_merge import MergeSchema, SchemaMerge
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.opening import open_table
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.needed_index import with_needed_index
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.storage.base import Storage
@@ -70,6 +72,7 @@ from bucketlake.write.create import (
     unmake_table,
 )
 from bucketlake.write.ingest import CountedRecords, count_records, write_records
+from bucketlake.write.input_files.files import InputFiles
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.target import Target, open_target
 from bucketlake.write.unwritten import (
@@ -101,7 +104,7 @@ def save(
 
     Parameters
     ----------
-    df : DataFrame, pa.Table or ArrowData
+    df : DataFrame, pa.Table, ArrowData or InputFiles
         Records, or keys for operation ``delete``.
     path : str
         Folder of the table. ``save`` creates a missing table after it has checked the records. A
@@ -167,7 +170,7 @@ def _save(
     storage_options: Mapping[str, str] | None,
     merge_schema: MergeSchema,
 ) -> WriteResult:
-    records = readable_records(df, path)
+    records = df if isinstance(df, InputFiles) else readable_records(df, path)
     check_texts(mode=mode)
     if mode.lower() not in _MODES:
         raise ConfigError("mode", mode, one_of(mode, _MODES))
@@ -186,7 +189,7 @@ def _save(
             stacklevel=3,
         )
     storage = open_storage(path, storage_options)
-    source = source_of(records, storage, path)
+    source = source_of(records, storage, path, partial(_known_schema, storage))
     try:
         with closing(source), naming_options():
             save_once = _Save(records, source, path, storage, storage_options, job, merge, lock)
@@ -214,7 +217,7 @@ def _save(
 class _Save:
     """One call of ``save``, with its checked arguments."""
 
-    records: DataFrame | pa.Table
+    records: DataFrame | pa.Table | InputFiles
     source: RecordSource
     path: str
     storage: Storage
@@ -317,7 +320,8 @@ class _Save:
             raise
 
     def _planned(self, index: TableIndex) -> NewTable:
-        job, schema = self.job, without_flag(arrow_schema(self.records.schema))
+        given = self.source.schema if isinstance(self.records, InputFiles) else self.records.schema
+        job, schema = self.job, without_flag(arrow_schema(given))
         return plan_table(
             self.storage.root,
             typed_schema(schema, f"write to {self.path}"),
@@ -357,6 +361,13 @@ class _Save:
             engine=engine_of(session_of(self.records)),
             job_marker=self.job.merging.marker,
         )
+
+
+def _known_schema(storage: Storage) -> pa.Schema | None:
+    """Return the schema of a table; None if there is no table, or it has none yet."""
+    if storage.stat(PROPERTIES_FILE) is None:
+        return None
+    return load_snapshot(table_at(storage)).schema_or_none
 
 
 def _turn_metadata_table(table: Table, *, wanted: bool | None) -> None:

@@ -216,15 +216,16 @@ class Table:
 
         Parameters
         ----------
-        data : DataFrame, pa.Table or ArrowData
+        data : DataFrame, pa.Table, ArrowData or InputFiles
             A DataFrame of Spark, pandas or polars (also lazy); a Table, RecordBatch,
             RecordBatchReader, Dataset or Scanner of pyarrow; a list of RecordBatches or of dicts;
-            or other rows with the Arrow PyCapsule interface. They need the columns of the table; a
+            other rows with the Arrow PyCapsule interface; or files, which the tasks of the write
+            read themselves (:func:`files`). They need the columns of the table; a
             column without values may have the null type. Hudi's meta columns and a pandas index of
             which the table has no column are dropped. If several records have the same key, the
             record with the greatest ordering value is written. If ordering values are equal, the
-            later row of an Arrow table is written; a DataFrame has no order, so the contents of the
-            rows decide. An incoming record replaces a stored record unless its ordering value is
+            later row of an Arrow table or of files is written; a DataFrame has no order, so the
+            contents of the rows decide. An incoming record replaces a stored record unless its ordering value is
             less. A record whose ``_hoodie_is_deleted`` is true deletes its key; if its ordering
             value is null, it always deletes the key. That column is optional and adds no column.
         merge_schema : bool, str or sequence of str
@@ -1410,7 +1411,7 @@ class Table:
     ) -> WriteResult:
         merge = SchemaMerge.of(merge_schema)
         storage = open_storage(self.path, self.storage_options)
-        source = source_of(data, storage, self.path)
+        source = source_of(data, storage, self.path, lambda: self._snapshot().schema_or_none)
         try:
             return with_needed_index(
                 storage,

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bucketlake.cli.export import write_file
-from bucketlake.cli.input import Reading, read_file, read_files
+from bucketlake.cli.input import read_file, read_files
 from bucketlake.cli.output import rows_of
 from bucketlake.errors import InputError, StorageError
+from bucketlake.write.input_files.data_files import Reading
 
 SCHEMA = pa.schema(
     [

@@ -193,6 +193,7 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "create_table.record_key": lambda _: "id",
     "create_table.index": lambda _: bl.SimpleBucket(2),
     "open_table.path": lambda table: table.path,
+    "files.paths": lambda _: "memory://arguments/*.parquet",
     "save.df": lambda _: ROWS,
     "save.path": lambda _: f"memory://arguments-{next(NAMES)}",
     "save.options": lambda _: OPTIONS,

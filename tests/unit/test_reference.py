@@ -31,7 +31,10 @@ METHODS = {
     if inspect.isfunction(method) and not name.startswith("_")
 }
 PUBLIC_FUNCTIONS = {
-    **{name: getattr(bl, name) for name in ("create_table", "open_table", "convert", "save")},
+    **{
+        name: getattr(bl, name)
+        for name in ("create_table", "open_table", "convert", "save", "files")
+    },
     **{f"Table.{name}": method for name, method in METHODS.items()},
 }
 

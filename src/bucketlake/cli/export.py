@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from bucketlake.cli.input import FileFormat
 from bucketlake.cli.output import rows_of, time_texts
 from bucketlake.errors import StorageError, UnsupportedFeatureError
 from bucketlake.model.text_table import plain_value
+from bucketlake.write.input_files.data_files import FileFormat
 
 
 def write_file(rows: pa.Table, path: Path, named_format: str | None) -> None:

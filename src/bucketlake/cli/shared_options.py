@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 import click
 
 import bucketlake as bl
-from bucketlake.cli.input import FileFormat, Reading
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.config.resize_options import MAX_DEPTH_DEFAULT
 from bucketlake.errors import naming_table
@@ -21,6 +20,7 @@ from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.storage.location import shown_address
 from bucketlake.storage.store_options import HIDDEN, StoreOptions
+from bucketlake.write.input_files.data_files import FileFormat, Reading
 
 # Names before "=" in an argument whose -o was forgotten.
 _NAME_OF_A_SECRET = re.compile(r"(?i)key|secret|token|sas|password|credential")

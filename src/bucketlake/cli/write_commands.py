@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.cli.input import Reading, read_file, read_files
+from bucketlake.cli.input import read_file, read_files
 from bucketlake.cli.output import Output, TextOutput
 from bucketlake.cli.schema_text import parse_schema
 from bucketlake.cli.shared_options import (
@@ -33,6 +33,7 @@ from bucketlake.model.field_path import field_at
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.shown import facts_of
 from bucketlake.model.table_type import TableType
+from bucketlake.write.input_files.data_files import Reading
 
 metadata_table_option = click.option(
     "--without-metadata-table",

@@ -99,6 +99,11 @@ class Engine(Protocol):
         """Whether the memory of this process holds all rows between two stages."""
         ...
 
+    @property
+    def tasks_wanted(self) -> int:
+        """Number of tasks that a write should have."""
+        ...
+
     def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> Flow:
         """Begin a flow without rows.
 

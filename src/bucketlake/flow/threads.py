@@ -38,6 +38,11 @@ class Threads:
         """Rows stay in the memory of this process."""
         return True
 
+    @property
+    def tasks_wanted(self) -> int:
+        """Several for each thread, since tasks differ."""
+        return 4 * (self.count or cpu_count())
+
     def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> ThreadFlow:  # noqa: ARG002 -- a plan is a task.
         """Begin a flow without rows; see :class:`bucketlake.flow.stage.Engine`."""
         return ThreadFlow(self, self.each(lambda plan: stage.run([plan], {}), plans))

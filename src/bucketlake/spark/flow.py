@@ -39,6 +39,7 @@ _MESSAGES = pa.schema(
 )
 _TOLD = pa.schema([pa.field("result", pa.binary()), REPORT_FIELD])
 
+_TASKS_USUAL = 200
 _UNPACKED_BYTES = 8 << 20  # Rows that are routed together.
 
 Work: TypeAlias = "Callable[[Batches], Iterator[Any]]"
@@ -61,6 +62,12 @@ class SparkEngine:
     def in_memory(self) -> bool:
         """Spark keeps rows in files of its shuffles."""
         return False
+
+    @property
+    def tasks_wanted(self) -> int:
+        """The session's number of shuffle partitions, or Spark's default if it is not a number."""
+        text = self._session.conf.get("spark.sql.shuffle.partitions") or ""
+        return int(text) if text.isdigit() else _TASKS_USUAL  # Some platforms allow "auto".
 
     def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> SparkFlow:
         """Begin a flow without rows; see :class:`bucketlake.flow.stage.Engine`."""

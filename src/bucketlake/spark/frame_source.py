@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bucketlake.flow.stage import Flow
-from bucketlake.spark.flow import SparkFlow, Work
+from bucketlake.spark.flow import SparkEngine, SparkFlow, Work
 from bucketlake.spark.pieces import chunks
 from bucketlake.spark.reports import Batches
 from bucketlake.spark.spark_schema import arrow_from_spark, nested_columns, schema_of
@@ -21,8 +21,6 @@ from bucketlake.spark.spool import Spool
 from bucketlake.spark.warm_up import start_workers
 from bucketlake.write.pack import PackedRecords, pack_records
 from bucketlake.write.tag import Tagger
-
-_TASKS_USUAL = 200
 
 
 class SparkSource:
@@ -68,7 +66,8 @@ class SparkSource:
         """
         self._drop()
         self._kept = SparkFlow(self._rows(), _packing(tagger)).kept()
-        return PackedRecords(self._kept, self.schema, self._tasks_wanted)
+        engine = SparkEngine(self._given.sparkSession)
+        return PackedRecords(self._kept, self.schema, engine.tasks_wanted)
 
     def close(self) -> None:
         """Drop the packed records, and the spooled copy, if there is one."""
@@ -79,12 +78,6 @@ class SparkSource:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
-
-    @property
-    def _tasks_wanted(self) -> int:
-        """The session's number of shuffle partitions, or Spark's default if it is not a number."""
-        text = self._given.sparkSession.conf.get("spark.sql.shuffle.partitions") or ""
-        return int(text) if text.isdigit() else _TASKS_USUAL  # Some platforms allow "auto".
 
     def _rows(self) -> DataFrame:
         if self._stable is None:

@@ -16,8 +16,8 @@ from bucketlake.errors import InputError
 
 TAKEN = (
     "pass a DataFrame of Spark, pandas or polars (also lazy), a pyarrow Table, RecordBatch, "
-    "RecordBatchReader, Dataset or Scanner, a list of RecordBatches or of dicts, or an object with "
-    "the Arrow PyCapsule interface"
+    "RecordBatchReader, Dataset or Scanner, a list of RecordBatches or of dicts, an object with "
+    "the Arrow PyCapsule interface, or bl.files(...)"
 )
 """What a write takes, for messages."""
 

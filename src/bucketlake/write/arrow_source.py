@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bucketlake.flow.threads import ThreadFlow, Threads, cpu_count
+from bucketlake.flow.threads import ThreadFlow, Threads
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import stored_type
 from bucketlake.model.field_path import columns_at
@@ -16,7 +16,7 @@ class ArrowSource:
     """Records of an Arrow table; its row order decides between equal ordering values."""
 
     def __init__(self, rows: pa.Table, threads: int | None = None) -> None:
-        self._rows = _selectable(rows)
+        self._rows = selectable(rows)
         self._threads = Threads(threads)
 
     @property
@@ -40,16 +40,15 @@ class ArrowSource:
 
     def pack(self, tagger: Tagger) -> PackedRecords:
         """Tag and count the records."""
-        items = list(pack_records(tagger, [self._rows], is_ordered=True))
+        items = list(pack_records(tagger, [self._rows], first_position=0))
         flow = ThreadFlow(self._threads, items).kept()
-        tasks_wanted = 4 * (self._threads.count or cpu_count())
-        return PackedRecords(flow, self._rows.schema, tasks_wanted)
+        return PackedRecords(flow, self._rows.schema, self._threads.tasks_wanted)
 
     def close(self) -> None:
         """Do nothing: the source keeps nothing."""
 
 
-def _selectable(rows: pa.Table) -> pa.Table:
+def selectable(rows: pa.Table) -> pa.Table:
     """Return the rows in layouts of which Arrow can select rows.
 
     Arrow cannot select from views, as polars makes them, and not from run-end encoded columns. The

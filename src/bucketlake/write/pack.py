@@ -88,7 +88,7 @@ class RecordSource(Protocol):
 
 
 def pack_records(
-    tagger: Tagger, chunks: Iterable[pa.Table], *, is_ordered: bool = False
+    tagger: Tagger, chunks: Iterable[pa.Table], *, first_position: int | None = None
 ) -> Iterator[Any]:
     """Tag the records of a task; yield them, and at the end the counts of their slots.
 
@@ -98,19 +98,20 @@ def pack_records(
         Finds key, partition path and slot of each record.
     chunks : iterable of pa.Table
         The records.
-    is_ordered : bool
-        Whether the order of the records decides between equal ordering values.
+    first_position : int, optional
+        Position of the first record, if the order of the records decides between equal ordering
+        values.
     """
-    counts, first, size_bytes = Counter[Any](), 0, 0
+    counts, position, size_bytes = Counter[Any](), first_position, 0
     for rows in chunks:
         tagged = tagger.tag_first(rows)
         counts.update(tagged.counts())
         size_bytes += rows.nbytes
         packed = tagger.with_tags(rows, tagged)
-        if is_ordered:
-            positions = np.arange(first, first + len(rows))
+        if position is not None:
+            positions = np.arange(position, position + len(rows))
             packed = packed.append_column(POSITION, pa.array(positions))
-            first += len(rows)
+            position += len(rows)
         yield Rows(RECORDS, packed)
     yield PackedCounts(dict(counts), size_bytes)
 

@@ -1,0 +1,257 @@
+"""``files(...)``: files as the records of a write, which its tasks read themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+
+from bucketlake.errors import ConfigError, InputError
+from bucketlake.model.arguments import (
+    check_optional_texts,
+    check_texts,
+    items_of,
+    options_of,
+    path_of,
+)
+from bucketlake.model.names import one_of
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage.location import open_storage, shown_address
+from bucketlake.write.input_files.data_files import FileFormat, Reading
+
+_WILD = re.compile(r"[*?\[]")
+_HIDDEN = re.compile(r"(?:^|/)[._]")  # As in Spark: temporary files, and marks such as _SUCCESS.
+
+
+@dataclass(frozen=True, slots=True)
+class InputFiles:
+    """Files that hold the records of a write; from :func:`files`.
+
+    Attributes
+    ----------
+    paths : tuple of str
+        Files, folders and patterns.
+    reading : Reading
+        Format, and texts that mean null in CSV.
+    schema : pa.Schema or None
+        Types of columns of CSV and JSON that the table does not have.
+    storage_options : mapping of str to str, optional
+        Credentials and settings of the object store.
+    """
+
+    paths: tuple[str, ...]
+    reading: Reading
+    schema: pa.Schema | None = None
+    storage_options: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file to read.
+
+    Attributes
+    ----------
+    storage : Storage
+        The folder that was listed.
+    stored : StoredObject
+        The file, as it was listed.
+    file_format : FileFormat
+        Its format.
+    """
+
+    storage: Storage
+    stored: StoredObject
+    file_format: FileFormat
+
+    @property
+    def shown(self) -> str:
+        """Its address, for messages."""
+        return f"{self.storage.root.rstrip('/')}/{self.stored.path}"
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether its text is compressed, so that it cannot be read in parts."""
+        return PurePosixPath(self.stored.path).suffix.lower() in _COMPRESSIONS
+
+
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+
+
+def files(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    format: str | None = None,  # noqa: A002 -- the word of Spark's and pandas' readers.
+    schema: pa.Schema | None = None,
+    null_values: Sequence[str] = ("",),
+    storage_options: Mapping[str, str] | None = None,
+) -> InputFiles:
+    """Name files as the records of a write: its tasks read them in Arrow, without the JVM.
+
+    Parameters
+    ----------
+    paths : str, Path or sequence of them
+        Files, folders, and patterns with ``*``, ``?``, ``[...]`` and ``**``, on local disk or an
+        object store. Of folders and patterns, names that begin with ``_`` or ``.`` are left out.
+    format : {"parquet", "csv", "jsonl"}, optional
+        By default by the ending of each file: ``.parquet``, ``.csv``, ``.json``, ``.jsonl`` or
+        ``.ndjson``; text may be compressed (``.gz``, ``.zst``, ``.bz2``).
+    schema : pa.Schema, optional
+        Types of columns of CSV and JSON that the table does not have. By default the first MiB of
+        the files says them; columns of the table are read with its types.
+    null_values : sequence of str
+        Texts that mean null in CSV, outside of quotes.
+    storage_options : mapping of str to str, optional
+        Credentials and settings of the object store of the files.
+
+    Returns
+    -------
+    InputFiles
+        For ``upsert``, ``insert``, ``bulk_insert``, ``delete``, ``insert_overwrite`` and ``save``.
+        The files are listed when the write begins, and must not change while it runs. All files of
+        Parquet and CSV need the same columns. Of records with one key and one ordering value, that
+        of the last file by its path, and of the last row in it, wins.
+
+    Raises
+    ------
+    ConfigError
+        If the format is unknown.
+
+    Examples
+    --------
+    >>> import bucketlake as bl
+    >>> import pyarrow.parquet as pq
+    >>> from tempfile import TemporaryDirectory
+    >>> table = bl.create_table(
+    ...     "memory://docs/landed", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+    ...     record_key="id")
+    >>> with TemporaryDirectory() as landing:
+    ...     pq.write_table(pa.table({"id": ["a", "b"], "n": [1, 2]}), f"{landing}/1.parquet")
+    ...     table.upsert(files(f"{landing}/*.parquet")).inserted
+    2
+    """
+    wanted = "give the path of a file, a folder or a pattern, or a list of such paths"
+    is_one = isinstance(paths, str | os.PathLike)
+    given = tuple(map(path_of, [paths] if is_one else items_of(paths, "paths", wanted)))
+    if not given or not all(given):
+        raise ConfigError("paths", paths, wanted)
+    check_optional_texts(format=format)
+    known = {one.value: one for one in FileFormat}
+    if format is not None and format not in known:
+        raise ConfigError("format", format, one_of(format, known))
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise ConfigError("schema", schema, "give a pyarrow.Schema")
+    if isinstance(null_values, str):
+        raise ConfigError("null_values", null_values, "give a list of texts")
+    nulls = tuple(items_of(null_values, "null_values", "give a list of texts"))
+    for text in nulls:
+        check_texts(null_values=text)
+    reading = Reading(format, nulls, widens=True)
+    return InputFiles(given, reading, schema, options_of(storage_options, "storage_options"))
+
+
+def listed(given: InputFiles) -> list[InputFile]:
+    """Return the files, sorted by address, each once.
+
+    Raises
+    ------
+    InputError
+        If a path names no file, or the ending of a file no format.
+    """
+    found: dict[str, InputFile] = {}
+    for path in given.paths:
+        here = list(_files_at(path, given))
+        found |= {file.shown: file for file in here}
+        if not here:
+            raise InputError(
+                f"files {shown_address(path)}",
+                "there is no such file",
+                "correct the path; of folders and patterns, names that begin with _ or . are left "
+                "out",
+            )
+    return [found[shown] for shown in sorted(found)]
+
+
+def _files_at(path: str, given: InputFiles) -> Iterator[InputFile]:
+    parent, _, name = path.rpartition("/")
+    if not _WILD.search(path):
+        if name and not parent.endswith((":/", ":")):  # It is no root of a store, or a folder.
+            storage = open_storage(
+                parent or ("/" if path.startswith("/") else "."), _options(given)
+            )
+            stored = storage.stat(name)
+            if stored is not None:
+                yield _file(storage, stored, given)
+                return
+        yield from _matching(open_storage(path, _options(given)), "**", given)
+        return
+    fixed = path[: _WILD.search(path).start()].rpartition("/")[0]  # type: ignore[union-attr]
+    pattern = path[len(fixed) + 1 :] if fixed or path.startswith("/") else path
+    root = fixed or ("/" if path.startswith("/") else ".")
+    yield from _matching(open_storage(root, _options(given)), pattern, given)
+
+
+def _matching(storage: Storage, pattern: str, given: InputFiles) -> Iterator[InputFile]:
+    matches = _regex_of(pattern).fullmatch
+    for stored in storage.list("", recursive="/" in pattern or "**" in pattern):
+        if matches(stored.path) and not _HIDDEN.search(stored.path):
+            yield _file(storage, stored, given)
+
+
+def _file(storage: Storage, stored: StoredObject, given: InputFiles) -> InputFile:
+    path = PurePosixPath(stored.path)
+    if path.suffix.lower() in _COMPRESSIONS:
+        path = path.with_suffix("")
+    return InputFile(storage, stored, FileFormat.of(path, given.reading.file_format))
+
+
+def _options(given: InputFiles) -> Mapping[str, str] | None:
+    return given.storage_options
+
+
+@cache
+def _regex_of(pattern: str) -> re.Pattern[str]:
+    """Translate a pattern: ``*`` and ``?`` stay in a folder, ``**`` goes through folders."""
+    parts: list[str] = []
+    at = 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at):
+            parts.append("(?:.*/)?")
+            at += 3
+        elif pattern.startswith("**", at):
+            parts.append(".*")
+            at += 2
+        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
+            held = pattern[at + 1 : end].replace("\\", "\\\\")
+            parts.append(f"[{'^' + held[1:] if held[0] in '!^' else held}]")
+            at = end + 1
+        else:
+            parts.append({"*": "[^/]*", "?": "[^/]"}.get(pattern[at], re.escape(pattern[at])))
+            at += 1
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def uncompressed(file: InputFile, data: bytes) -> bytes:
+    """Return the text of a file that may be compressed; ArrowException if it is damaged."""
+    codec = _COMPRESSIONS.get(PurePosixPath(file.stored.path).suffix.lower())
+    if codec is None:
+        return data
+    with pa.CompressedInputStream(pa.BufferReader(data), codec) as source:
+        return bytes(source.read())
+
+
+def alike(files_and_names: Iterable[tuple[InputFile, Sequence[str]]]) -> None:
+    """Raise InputError if a file lacks a column of another: nulls would replace stored values."""
+    held = list(files_and_names)
+    for name in dict.fromkeys(name for _, names in held for name in names):
+        for file, names in held:
+            if name not in names:
+                raise InputError(
+                    file.shown,
+                    f"it does not have column {name!r}, which another file has",
+                    "add the column, or write the files one by one",
+                )
