@@ -225,9 +225,10 @@ class Table:
             which the table has no column are dropped. If several records have the same key, the
             record with the greatest ordering value is written. If ordering values are equal, the
             later row of an Arrow table or of files is written; a DataFrame has no order, so the
-            contents of the rows decide. An incoming record replaces a stored record unless its ordering value is
-            less. A record whose ``_hoodie_is_deleted`` is true deletes its key; if its ordering
-            value is null, it always deletes the key. That column is optional and adds no column.
+            contents of the rows decide. An incoming record replaces a stored record unless its
+            ordering value is less. A record whose ``_hoodie_is_deleted`` is true deletes its key;
+            if its ordering value is null, it always deletes the key. That column is optional and
+            adds no column.
         merge_schema : bool, str or sequence of str
             Changes that the batch may make to the table's schema. False: none. True: all, or one or
             several of the words ``"add_columns"`` (new columns and fields of the batch are added),

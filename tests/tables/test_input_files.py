@@ -240,7 +240,7 @@ def test_a_json_field_that_comes_late_is_named_or_given(table: bl.Table, landing
     [
         (([],), "give the path"),
         (("",), "give the path"),
-        ((["a", 1],), "give the path"),
+        ((["a", 1],), "give a text"),
         (("a", "orc"), "format"),
     ],
 )
