@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -22,8 +22,6 @@ from bucketlake.read.request import PinnedRead
 from bucketlake.storage.base import Storage
 from bucketlake.write.arrow_rows import arrow_rows
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.input_files.file_source import FileSource
-from bucketlake.write.input_files.files import InputFiles
 from bucketlake.write.pack import RecordSource
 
 if TYPE_CHECKING:
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from pyarrow.dataset import Dataset, Scanner
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from bucketlake.write.input_files.files import InputFiles
 
     Records: TypeAlias = (
         "DataFrame | pa.Table | ArrowData | InputFiles | Dataset | Scanner | LazyFrame | "
@@ -120,6 +120,12 @@ def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
     return frame
 
 
+def are_files(data: object) -> TypeGuard[InputFiles]:
+    """Return whether records are files; readers of text are imported only for these."""
+    module = sys.modules.get("bucketlake.write.input_files.files")
+    return module is not None and isinstance(data, module.InputFiles)
+
+
 def source_of(
     data: Records | InputFiles,
     storage: Storage,
@@ -144,7 +150,9 @@ def source_of(
     InputError
         If the data is of another type.
     """
-    if isinstance(data, InputFiles):
+    if are_files(data):
+        from bucketlake.write.input_files.file_source import FileSource
+
         return FileSource(data, engine_of(active_session()), known)
     records = readable_records(data, root)
     if isinstance(records, pa.Table):

@@ -23,6 +23,7 @@ from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import (
+    are_files,
     arrow_schema,
     engine_of,
     readable_records,
@@ -72,7 +73,6 @@ from bucketlake.write.create import (
     unmake_table,
 )
 from bucketlake.write.ingest import CountedRecords, count_records, write_records
-from bucketlake.write.input_files.files import InputFiles
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.target import Target, open_target
 from bucketlake.write.unwritten import (
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from bucketlake.engine import Records
+    from bucketlake.write.input_files.files import InputFiles
 
 _DELETES = (Operation.DELETE, Operation.DELETE_PARTITION)
 _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
@@ -170,7 +171,7 @@ def _save(
     storage_options: Mapping[str, str] | None,
     merge_schema: MergeSchema,
 ) -> WriteResult:
-    records = df if isinstance(df, InputFiles) else readable_records(df, path)
+    records = df if are_files(df) else readable_records(df, path)
     check_texts(mode=mode)
     if mode.lower() not in _MODES:
         raise ConfigError("mode", mode, one_of(mode, _MODES))
@@ -320,7 +321,7 @@ class _Save:
             raise
 
     def _planned(self, index: TableIndex) -> NewTable:
-        given = self.source.schema if isinstance(self.records, InputFiles) else self.records.schema
+        given = self.source.schema if are_files(self.records) else self.records.schema
         job, schema = self.job, without_flag(arrow_schema(given))
         return plan_table(
             self.storage.root,

@@ -122,17 +122,26 @@ def _after_space(text: str, at: int) -> int:
     return at
 
 
-def read_json_lines(data: bytes, schema: pa.Schema, path: str) -> pa.Table:
-    """Read one object per line; raise ArrowException if that cannot be done."""
+def read_json_lines(
+    data: bytes, schema: pa.Schema, path: str, *, all_columns: bool = False
+) -> pa.Table:
+    """Read one object per line; raise ArrowException if that cannot be done.
+
+    With ``all_columns``, the result has those of the schema that no object has, too.
+    """
     if not data.strip():
         return schema.empty_table()
-    # Read first without types: with types, the reader would add all typed columns to every file.
-    names = pyarrow.json.read_json(pa.BufferReader(data)).column_names
+    if all_columns:
+        names = schema.names
+    else:  # Read first without types: with types, the reader adds all typed columns.
+        names = pyarrow.json.read_json(pa.BufferReader(data)).column_names
     typed = [_json_field(schema.field(name)) for name in names if name in schema.names]
     explicit = pa.schema([field for field in typed if field is not None])
     options = pyarrow.json.ParseOptions(explicit_schema=explicit)
     source = pa.BufferReader(data)
-    table = pyarrow.json.read_json(source, parse_options=options).select(names)
+    table = pyarrow.json.read_json(source, parse_options=options)
+    names = table.column_names if all_columns else names
+    table = table.select(names)
     for name in names:
         is_whole = name in schema.names and pa.types.is_integer(schema.field(name).type)
         if is_whole and pa.types.is_floating(table[name].type):

@@ -113,7 +113,8 @@ def files(
     InputFiles
         For ``upsert``, ``insert``, ``bulk_insert``, ``delete``, ``insert_overwrite`` and ``save``.
         The files are listed when the write begins, and must not change while it runs. All files of
-        Parquet and CSV need the same columns. Of records with one key and one ordering value, that
+        Parquet and CSV need the same columns; values in names of folders (``day=1``) are none. Of
+        records with one key and one ordering value, that
         of the last file by its path, and of the last row in it, wins.
 
     Raises
