@@ -20,6 +20,7 @@ import bucketlake as bl
 from bucketlake.cli.main import main
 from bucketlake.index.stored_setting import SETTING_FILE
 from bucketlake.model.text_table import render_table
+from bucketlake.storage.location import open_storage
 
 FLIGHTS_CSV = """\
 day,carrier,flight,origin,delay,status,updated_at
@@ -68,6 +69,21 @@ def rows(run: Run, *arguments: str) -> list[dict[str, Any]]:
         "rows"
     ]
     return found
+
+
+def test_files_of_an_address_are_read_by_the_write(flights: Run) -> None:
+    landing = open_storage("memory://landing")
+    landing.put("new.csv", FLIGHTS_CSV.replace(",AA,1141,", ",AA,7,").encode())
+    landing.put("_SUCCESS", b"")
+    counts = answer(flights("upsert", "flights", "memory://landing/*.csv", "--output", "json"))
+    assert (counts["inserted"], counts["updated"]) == (1, 2)
+    counts = answer(flights("delete", "flights", "memory://landing/new.csv", "--output", "json"))
+    assert counts["deleted"] == 3
+    assert [row["flight"] for row in rows(flights)] == [1141]
+    said = flights("upsert", "flights", "memory://landing/*.parquet", exit_code=1).stderr
+    assert "memory://landing/*.parquet: there is no such file" in said
+    said = flights("upsert", "flights", "-", "memory://landing/new.csv", exit_code=2).stderr
+    assert "give either addresses or -" in said
 
 
 def test_a_table_is_created_as_its_options_say(run: Run) -> None:

@@ -76,13 +76,19 @@ class Word(click.Choice[str]):
 
 
 class DataFile(click.Path):
-    """An existing data file; the error for a missing one names the file that is meant."""
+    """An existing data file; the error for a missing one names the file that is meant.
 
-    def __init__(self) -> None:
+    With ``or_address`` also an address in an object store, which may be a pattern.
+    """
+
+    def __init__(self, *, or_address: bool = False) -> None:
+        self._or_address = or_address
         super().__init__(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
+        """Return the path, or the address as it is."""
+        if self._or_address and "://" in str(value):
+            return str(value)
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -151,7 +157,9 @@ def table_path(command: Command) -> Command:
 def data_files(command: Command) -> Command:
     """Add one or more data files, and options for reading them."""
     decorators: list[Decorator[Command]] = [
-        click.argument("files", nargs=-1, required=True, metavar="FILE...", type=DataFile()),
+        click.argument(
+            "files", nargs=-1, required=True, metavar="FILE...", type=DataFile(or_address=True)
+        ),
         format_option(
             "Format of the files, if their endings do not name it; for - (standard input): of CSV."
         ),

@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.cli.input import read_file, read_files
+from bucketlake.cli.input import STANDARD_INPUT, read_file, read_files
 from bucketlake.cli.output import Output, TextOutput
 from bucketlake.cli.schema_text import parse_schema
 from bucketlake.cli.shared_options import (
@@ -34,6 +34,7 @@ from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.shown import facts_of
 from bucketlake.model.table_type import TableType
 from bucketlake.write.input_files.data_files import Reading
+from bucketlake.write.input_files.files import InputFiles
 
 metadata_table_option = click.option(
     "--without-metadata-table",
@@ -162,7 +163,7 @@ def upsert(
     path: str,
     storage_options: dict[str, str],
     output: Output,
-    files: tuple[Path, ...],
+    files: tuple[Path | str, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
     index: GivenIndex | None,
@@ -171,14 +172,15 @@ def upsert(
 ) -> None:
     """Insert or update records.
 
-    One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated.
+    One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated. A
+    FILE may be an address such as 's3://landing/*.parquet', with the -o options of the table.
     """
     table = bl.open_table(path, index=index, storage_options=storage_options)
     reading = reading_of(file_format, null_values, widens=merge.widen_types)
-    rows = _read(files, table, reading, output, alike=True)
+    rows, told = _read(files, table, reading, output, alike=True)
     if without_metadata_table:
         table.drop_metadata_table()
-    with output.progress(f"upserting {rows.num_rows:,} rows"):
+    with output.progress(f"upserting {told} rows"):
         result = table.upsert(rows, merge_schema=merge.words)
     output.facts(_facts(result, output))
 
@@ -197,7 +199,7 @@ def delete(
     path: str,
     storage_options: dict[str, str],
     output: Output,
-    files: tuple[Path, ...],
+    files: tuple[Path | str, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
     index: GivenIndex | None,
@@ -209,10 +211,10 @@ def delete(
     columns; other columns are ignored, and so are keys that the table does not have.
     """
     table = bl.open_table(path, index=index, storage_options=storage_options)
-    keys = _read(files, table, reading_of(file_format, null_values), output)
+    keys, told = _read(files, table, reading_of(file_format, null_values), output)
     if without_metadata_table:
         table.drop_metadata_table()
-    with output.progress(f"deleting {keys.num_rows:,} keys"):
+    with output.progress(f"deleting {told} keys"):
         result = table.delete(keys)
     output.facts(_facts(result, output))
 
@@ -241,20 +243,29 @@ def _schema(like: Path | None, schema_text: str | None, file_format: str | None)
 
 
 def _read(
-    files: tuple[Path, ...],
+    files: tuple[Path | str, ...],
     table: bl.Table,
     reading: Reading,
     output: Output,
     *,
     alike: bool = False,
-) -> pa.Table:
+) -> tuple[pa.Table | InputFiles, str]:
+    """Return the rows of files and their number; addresses are read by the write itself."""
+    local = [file for file in files if isinstance(file, Path)]
+    if len(local) < len(files):
+        if STANDARD_INPUT in local:
+            raise click.UsageError("give either addresses or - (standard input)")
+        options = table.storage_options
+        given = InputFiles(tuple(map(str, files)), reading, storage_options=options)
+        return given, "their"
     spec, columns = table.config().key_spec, table.schema()
     paths = dict.fromkeys((*spec.record_key_fields, *spec.partition_fields))
     # A file of keys to delete may have a column with the name of a field inside a struct.
     inner = (field_at(columns, path) for path in paths if path not in columns.names)
     known = pa.schema([*columns, *(field for field in inner if field is not None)])
     with output.progress(f"reading {len(files)} {'file' if len(files) == 1 else 'files'}"):
-        return read_files(files, known, reading, alike=alike)
+        rows = read_files(local, known, reading, alike=alike)
+    return rows, f"{rows.num_rows:,}"
 
 
 def _facts(result: bl.WriteResult, output: Output) -> dict[str, object]:
