@@ -3,7 +3,11 @@
 The driver lists the files, reads the footers of Parquet and the first MiB of texts, and cuts them
 into pieces: row groups of Parquet, and ranges of bytes of CSV and JSON lines. A range has the lines
 that begin in it. A task checks that a file is still the one that was listed, so a task that runs
-twice reads the same rows, or the write fails before anything is written.
+twice reads the same rows, or the write fails.
+
+Without Spark the rows are read once and kept. On Spark, rows of Parquet are not kept: one job reads
+the key columns alone and counts, the next reads all columns and sends the rows on. That is cheaper
+than to hand all rows to the JVM and back.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bucketlake.errors import BucketLakeError, InputError
-from bucketlake.flow.stage import Engine, Flow, JobStage
+from bucketlake.flow.stage import Engine, Flow, JobStage, Rows, Stage, TaskPlan
 from bucketlake.format.object_file import open_object
 from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import columns_at, roots_of
@@ -33,7 +37,7 @@ from bucketlake.write.input_files.data_files import (
     require_distinct_columns,
 )
 from bucketlake.write.input_files.files import InputFile, InputFiles, alike, listed, uncompressed
-from bucketlake.write.pack import PackedRecords, pack_records
+from bucketlake.write.pack import PackedCounts, PackedRecords, pack_records
 from bucketlake.write.tag import Tagger
 
 _PIECE_BYTES = 32 << 20
@@ -145,16 +149,62 @@ class PieceReader:
 
 @dataclass(frozen=True, slots=True)
 class PackFiles(JobStage):
-    """Reads and packs pieces of files."""
+    """Reads and packs pieces of files; gives the rows, their counts, or both."""
 
     tagger: Tagger
     reader: PieceReader
+    gives_rows: bool = True
+    gives_counts: bool = True
 
     def run(self, plans: Sequence[Piece], _: object) -> Iterator[object]:
         """Pack the rows of each piece."""
         for piece in plans:
             first = piece.number << _POSITION_BITS
-            yield from pack_records(self.tagger, self.reader.read(piece), first_position=first)
+            tables = self.reader.read(piece)
+            for item in pack_records(self.tagger, tables, first_position=first):
+                if isinstance(item, Rows):
+                    if self.gives_rows:
+                        yield item
+                elif self.gives_counts:  # Their size is that of all columns.
+                    yield item if self.gives_rows else replace(item, size_bytes=piece.size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """Rows that are counted, and read again by each flow that goes on from them.
+
+    Attributes
+    ----------
+    engine : Engine
+        Its tasks read the files.
+    stage : PackFiles
+        Gives the rows.
+    pieces : sequence of Piece
+        What it reads.
+    counts : list of PackedCounts
+        The results of the job that counted.
+    """
+
+    engine: Engine
+    stage: PackFiles
+    pieces: Sequence[Piece]
+    counts: list[PackedCounts]
+
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
+        """Read the rows, and add a stage."""
+        sizes = [piece.size_bytes for piece in self.pieces]
+        return self.engine.start(self.stage, self.pieces, sizes).then(stage, plans, task_count)
+
+    def kept(self) -> ReadAgain:
+        """Return the flow: the files keep its rows."""
+        return self
+
+    def results(self) -> list[PackedCounts]:
+        """Return the counts."""
+        return self.counts
+
+    def close(self) -> None:
+        """Do nothing: nothing is kept."""
 
 
 class FileSource:
@@ -202,7 +252,7 @@ class FileSource:
         self._paths = tuple(paths)
 
     def pack(self, tagger: Tagger) -> PackedRecords:
-        """Tag and count the records in tasks, and let the engine keep them."""
+        """Tag and count the records in tasks; see the notes of the module."""
         self.close()
         schema, paths = self._whole, self._paths
         if paths is not None:  # Only their columns are read.
@@ -211,7 +261,15 @@ class FileSource:
         pieces = [replace(piece, number=number) for number, piece in enumerate(pieces)]
         stage = PackFiles(tagger, PieceReader(schema, paths, self._given.reading))
         sizes = [piece.size_bytes for piece in pieces]
-        self._kept = self._engine.start(stage, pieces, sizes).kept()
+        if self._engine.in_memory or not all(piece.row_groups for piece in pieces):
+            self._kept = self._engine.start(stage, pieces, sizes).kept()
+        else:
+            own = pa.schema([schema.field(name) for name in roots_of(tagger.columns, schema.names)])
+            reader = PieceReader(own, None, self._given.reading)
+            counting = PackFiles(tagger, reader, gives_rows=False)
+            counts = self._engine.start(counting, pieces, sizes).results()
+            stage = replace(stage, gives_counts=False)
+            self._kept = ReadAgain(self._engine, stage, pieces, counts)
         return PackedRecords(self._kept, self.schema, self._engine.tasks_wanted)
 
     def close(self) -> None:
