@@ -176,7 +176,7 @@ def test_text_is_cut_at_no_line_break_in_quotes(
     table: bl.Table, landing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(landing, a_dot_csv=b'id,day,n,x\n"k\n1",d1,1,1.0\nk2,d2,2,2.0\n')
-    monkeypatch.setattr(file_source, "_PIECE_BYTES", 15)
+    monkeypatch.setattr(file_source, "_PIECE_BYTES", 13)
     with pytest.raises(InputError, match="line break where the file would be cut"):
         table.upsert(bl.files(f"{landing}/a.csv"))
     assert table.timeline() == []
