@@ -151,7 +151,7 @@ def drop_replaced(table: bl.Table) -> None:
     newest = timeline.newest_time()
     assert newest is not None
     clean = shift_instant(newest, timedelta(milliseconds=-1))
-    content = prepare_deletion(storage, timeline, clean, dropped)
+    content = prepare_deletion(opened_table(storage, table.config()), timeline, clean, dropped)
     if content is not None:
         publish_change(opened_table(storage, config), clean, newest, content)
 

@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 import bucketlake as bl
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.flow.threads import Threads
+from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
+from bucketlake.write.ingest import write_records
 from bucketlake.write.input_files import file_source
 from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.input_files.files import listed
+from bucketlake.write.target import open_target
 
 SCHEMA = pa.schema({"id": pa.string(), "day": pa.string(), "n": pa.int64(), "x": pa.float64()})
 NewPath = Callable[[], str]
@@ -257,3 +260,49 @@ def test_only_the_key_columns_of_parquet_are_read_for_a_delete(tmp_path: Path) -
     source.keep(["id", "day"])
     assert source.schema.names == ["id", "day"]
     assert table.delete(bl.files(str(tmp_path / "a.parquet"))).deleted == 1
+
+
+def test_a_file_that_changes_between_two_batches_is_refused(
+    landing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before belongs to another file, so the task fails as a whole."""
+    monkeypatch.setattr(file_source, "_BATCH_ROWS", 2)
+    put(landing, a_dot_parquet=parquet(rows(0, 1, 2, 3)))
+    source = FileSource(bl.files(f"{landing}/a.parquet"), Threads(1), lambda: None)
+    assert source.names == SCHEMA.names
+    (piece,) = source._heads[0].pieces
+    reading = file_source.PieceReader(source.schema, None, source._given.reading).read(piece)
+    assert next(reading).num_rows == 2
+    put(landing, a_dot_parquet=parquet(rows(4, 5, 6, 7)))
+    with pytest.raises(InputError, match="changed or deleted"):
+        list(reading)
+
+
+class Elsewhere(Threads):
+    """Threads as an engine whose rows leave this process between two stages."""
+
+    @property
+    def in_memory(self) -> bool:
+        return False
+
+
+def test_rows_that_are_read_again_are_those_that_were_counted(
+    table: bl.Table, landing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[list[str]] = []
+    inner = file_source.PieceReader.read
+
+    def noted(self: file_source.PieceReader, piece: file_source.Piece) -> Any:
+        read.append(self.schema.names)
+        return inner(self, piece)
+
+    monkeypatch.setattr(file_source.PieceReader, "read", noted)
+    put(landing, a_dot_parquet=parquet(rows(0, 1, 2, 3), row_group_size=1))
+    for _ in range(2):
+        source = FileSource(bl.files(f"{landing}/a.parquet"), Elsewhere(), table.schema)
+        target = open_target(table._open(), None)
+        result = write_records(target, Operation.UPSERT, source)
+        source.close()
+    assert (result.inserted, result.updated) == (0, 4)
+    assert held(table) == rows(0, 1, 2, 3).to_pylist()
+    assert read == [["id", "day"], SCHEMA.names] * 2

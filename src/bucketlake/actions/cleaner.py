@@ -71,10 +71,7 @@ def end_dead_cleans(table: OpenTable) -> None:
                 carry_out_clean(table, instant)
 
 
-def carry_out_clean(
-    table: OpenTable,
-    instant: InstantTime,
-) -> InstantTime:
+def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
     """Delete the files of a plan that nobody needs, and complete the clean.
 
     Raises
@@ -98,7 +95,7 @@ def carry_out_clean(
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
 
-        metadata_commit = prepare_deletion(table.storage, timeline, instant, deleted.files)
+        metadata_commit = prepare_deletion(table, timeline, instant, deleted.files)
         outcome = decide_plan(table, instant, Action.CLEAN, metadata, metadata_commit)
         assert outcome.publication is not None, outcome
         complete_instant(table, Instant(instant, Action.CLEAN, State.INFLIGHT), outcome.publication)
@@ -132,11 +129,7 @@ def planned_files(snapshot: Snapshot) -> set[str]:
     return {path for planned in slices for path in planned.paths}
 
 
-def _needed(
-    table: OpenTable,
-    instant: InstantTime,
-    plan: CleanPlan,
-) -> tuple[Timeline, set[str]]:
+def _needed(table: OpenTable, instant: InstantTime, plan: CleanPlan) -> tuple[Timeline, set[str]]:
     """Return the timeline, and the paths in the partitions of a plan that are still needed.
 
     The clean takes a turn in the order of commits. A later turn, for example of a rollback, finds

@@ -190,9 +190,7 @@ def _action(config: TableConfig, operation: Operation) -> Action:
 
 @contextmanager
 def begin_write(
-    table: OpenTable,
-    timeline: Timeline,
-    operation: Operation,
+    table: OpenTable, timeline: Timeline, operation: Operation
 ) -> Iterator[PendingWrite]:
     """Put a write on the timeline as inflight, and renew its heartbeat while the body runs."""
     action = _action(table.config, operation)
@@ -268,13 +266,7 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
         commit = _metadata(view, plan, copies)
         sources = {copy.stat.path: copy.source for copy in copies}
         prepared = prepare_commit(
-            table,
-            timeline,
-            instant,
-            commit,
-            now.turn,
-            plan.index_files,
-            sources,
+            table, timeline, instant, commit, now.turn, plan.index_files, sources
         )
         content = encode_commit_metadata(commit)
         if now.take(instant):

@@ -73,10 +73,7 @@ def commits_since(table: OpenTable, pinned: Timeline, newest: Timeline) -> Commi
 
 
 def require_kept(
-    table: OpenTable,
-    instant: InstantTime,
-    pinned: Timeline,
-    newest: Timeline,
+    table: OpenTable, instant: InstantTime, pinned: Timeline, newest: Timeline
 ) -> None:
     """Raise CommitConflictError if a commit that the write was planned on was rolled back."""
     missing = rolled_back(table, pinned, newest)

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
-from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import MetadataTableWarning
 from bucketlake.format.avro.table_schema import arrow_from_avro
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -51,7 +50,7 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Head, Turn, last_turn
-from bucketlake.timeline.open_table import OpenTable, opened_table
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config
 
 _MAINTAINED = frozenset(MetadataPartition)
@@ -114,25 +113,22 @@ def prepare_commit(
     ):
         return None
     keeps_index = commit.compacted or index_files is not None
-    maintained = _maintained(
-        table.storage, () if keeps_index else (MetadataPartition.RECORD_INDEX,)
-    )
-    if maintained is None:
+    now = _maintained(table, () if keeps_index else (MetadataPartition.RECORD_INDEX,))
+    if now is None:
         return None
-    kept = table.with_config(maintained)
-    statistics = _statistics(kept, commit, copies)
-    if MetadataPartition.RECORD_INDEX not in maintained.written_metadata_partitions:
+    statistics = _statistics(now, commit, copies)
+    if MetadataPartition.RECORD_INDEX not in now.config.written_metadata_partitions:
         index_files = None  # Another process took the index off.
     change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
-    metadata = open_metadata_table(kept, timeline)
+    metadata = open_metadata_table(now, timeline)
     content = write_change(
-        metadata, instant, change, inflight=maintained.metadata_partitions_inflight
+        metadata, instant, change, inflight=now.config.metadata_partitions_inflight
     )
     return PreparedCommit(content, is_due_after_commit(metadata.timeline))
 
 
 def prepare_deletion(
-    storage: Storage,
+    table: OpenTable,
     timeline: Timeline,
     instant: InstantTime,
     deleted: Mapping[str, Sequence[str]],
@@ -142,7 +138,7 @@ def prepare_deletion(
 
     Parameters
     ----------
-    storage, timeline, instant
+    table, timeline, instant
         As for :func:`prepare_commit`.
     deleted : mapping of str to sequence of str
         Names of the deleted files, by partition path.
@@ -154,19 +150,18 @@ def prepare_deletion(
     bytes or None
         For ``Publication.metadata_commit``; None if the table has no metadata table.
     """
-    maintained = _maintained(storage, cannot)
-    if maintained is None:
+    now = _maintained(table, cannot)
+    if now is None:
         return None
-    kept = opened_table(storage, maintained)
-    has_statistics = STATISTICS & {*maintained.metadata_partitions}
-    columns = columns_with_statistics(kept) if has_statistics else ()
+    has_statistics = STATISTICS & {*now.config.metadata_partitions}
+    columns = columns_with_statistics(now) if has_statistics else ()
     change = MetadataChange.of_deletion(deleted, columns=columns)
-    metadata = open_metadata_table(kept, timeline)
-    return write_change(metadata, instant, change, inflight=maintained.metadata_partitions_inflight)
+    metadata = open_metadata_table(now, timeline)
+    return write_change(metadata, instant, change, inflight=now.config.metadata_partitions_inflight)
 
 
 def prepare_undoing(
-    storage: Storage, timeline: Timeline, instant: InstantTime, undone: Sequence[RollbackPlan]
+    table: OpenTable, timeline: Timeline, instant: InstantTime, undone: Sequence[RollbackPlan]
 ) -> bytes | None:
     """Write the log files of the metadata table for a rollback or restore.
 
@@ -178,7 +173,7 @@ def prepare_undoing(
 
     Parameters
     ----------
-    storage, timeline
+    table, timeline
         The table.
     instant : InstantTime
         Requested time of the rollback or restore.
@@ -190,21 +185,20 @@ def prepare_undoing(
     bytes or None
         As :func:`prepare_deletion`.
     """
-    maintained = _maintained(storage, ())
-    if maintained is None:
+    now = _maintained(table, ())
+    if now is None:
         return None
-    kept = opened_table(storage, maintained)
-    withdraw_compactions(kept)
-    metadata = open_metadata_table(kept, timeline)
+    withdraw_compactions(now)
+    metadata = open_metadata_table(now, timeline)
     is_compacted = any(metadata.may_include(plan.instant) for plan in undone)
     deleted: dict[str, list[str]] = defaultdict(list)
     for plan in undone:
         for partition, names in plan.files.items():
             deleted[partition] += names
     cannot = frozenset({MetadataPartition.RECORD_INDEX} if is_compacted else ())
-    if cannot and _stays_needed(storage, timeline, {plan.instant for plan in undone}):
-        list_partitions_as(storage, lost=cannot)
-    return prepare_deletion(storage, timeline, instant, deleted, cannot)
+    if cannot and _stays_needed(table.storage, timeline, {plan.instant for plan in undone}):
+        list_partitions_as(table.storage, lost=cannot)
+    return prepare_deletion(table, timeline, instant, deleted, cannot)
 
 
 def _stays_needed(storage: Storage, timeline: Timeline, undone: Collection[InstantTime]) -> bool:
@@ -214,11 +208,7 @@ def _stays_needed(storage: Storage, timeline: Timeline, undone: Collection[Insta
     return needed_index(storage, timeline) is not None and not is_undone
 
 
-def record_deletion(
-    table: OpenTable,
-    timeline: Timeline,
-    paths: Sequence[str],
-) -> None:
+def record_deletion(table: OpenTable, timeline: Timeline, paths: Sequence[str]) -> None:
     """Record in the metadata table that files were deleted by an instant that will not complete.
 
     Later commits listed the files, and entries count in the order of instants, so the delta commit
@@ -230,7 +220,7 @@ def record_deletion(
         partition, _, name = path.rpartition("/")
         deleted[partition].append(name)
     instant = table.clock.next_instant(timeline)
-    content = prepare_deletion(table.storage, timeline, instant, deleted) if deleted else None
+    content = prepare_deletion(table, timeline, instant, deleted) if deleted else None
     if content is not None:
         # A compaction of the metadata table takes a turn, and is on no timeline that is read here.
         completed_at = Head(table, last_turn(table.storage), timeline).next_instant()
@@ -259,20 +249,20 @@ def _statistics(
     return statistics_by_partition(stats)
 
 
-def _maintained(storage: Storage, cannot: Collection[str]) -> TableConfig | None:
-    """Return the properties as they are now, without partitions that cannot be maintained.
+def _maintained(table: OpenTable, cannot: Collection[str]) -> OpenTable | None:
+    """Return the table with its properties of now, without partitions that cannot be maintained.
 
     None if the table has no metadata table.
     """
     while True:
-        config = read_table_config(storage)
+        config = read_table_config(table.storage)
         names = config.written_metadata_partitions
         if not names:
             return None
         lost = {name for name in names if name not in _MAINTAINED or name in cannot}
         if not lost:
-            return config
-        _take_off(storage, lost)
+            return table.with_config(config)
+        _take_off(table.storage, lost)
 
 
 def _take_off(storage: Storage, lost: Collection[str]) -> None:

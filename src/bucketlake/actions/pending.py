@@ -29,12 +29,7 @@ from bucketlake.timeline.outcome import (
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
 
 
-def put_plan(
-    table: OpenTable,
-    timeline: Timeline,
-    action: Action,
-    content: bytes,
-) -> InstantTime:
+def put_plan(table: OpenTable, timeline: Timeline, action: Action, content: bytes) -> InstantTime:
     """Put a plan that any writer may begin on the timeline; return its instant."""
     while True:
         instant = table.clock.next_instant(timeline)

@@ -52,10 +52,7 @@ _LOOK_SECONDS = 0.02
 _TASKS_END_MS = 5 * EXPIRES_AFTER_MS
 
 
-def settle_failed_writes(
-    table: OpenTable,
-    timeline: Timeline,
-) -> Timeline:
+def settle_failed_writes(table: OpenTable, timeline: Timeline) -> Timeline:
     """Finish or roll back every pending write of a dead writer; delete files of late tasks.
 
     Parameters
@@ -79,10 +76,7 @@ def settle_failed_writes(
     return timeline
 
 
-def end_undoing(
-    table: OpenTable,
-    timeline: Timeline,
-) -> bool:
+def end_undoing(table: OpenTable, timeline: Timeline) -> bool:
     """Finish the rollbacks and restores of a timeline, or wait; return False if there are none."""
     if not any(pending.action in UNDOING for pending in timeline.pending()):
         return False

@@ -97,7 +97,7 @@ def carry_out_restore(table: OpenTable, instant: InstantTime) -> None:
         )
 
     timeline = load_timeline(table)
-    metadata_commit = prepare_undoing(table.storage, timeline, instant, [*rollbacks.values()])
+    metadata_commit = prepare_undoing(table, timeline, instant, [*rollbacks.values()])
     outcome = decide_plan(table, instant, Action.RESTORE, metadata, metadata_commit)
     if outcome.publication is None:
         raise CommitConflictError(

@@ -64,11 +64,7 @@ def carry_on_rollback(table: OpenTable, pending: Instant) -> None:
     carry_out_rollback(table, pending.requested_at, plan)
 
 
-def carry_out_rollback(
-    table: OpenTable,
-    instant: InstantTime,
-    plan: RollbackPlan,
-) -> bool:
+def carry_out_rollback(table: OpenTable, instant: InstantTime, plan: RollbackPlan) -> bool:
     """Undo the instant of a pending rollback's plan, and complete the rollback.
 
     The commit becomes invisible before its files are deleted; its rules are deleted too (RFC-89).
@@ -100,7 +96,7 @@ def carry_out_rollback(
         )
 
     timeline = load_timeline(table)
-    metadata_commit = prepare_undoing(table.storage, timeline, instant, [plan])
+    metadata_commit = prepare_undoing(table, timeline, instant, [plan])
     outcome = decide_plan(table, instant, Action.ROLLBACK, metadata, metadata_commit)
     if outcome.publication is None:
         withdraw_plan(table, instant, Action.ROLLBACK)

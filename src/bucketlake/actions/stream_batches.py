@@ -74,10 +74,7 @@ def is_committed(table: OpenTable, timeline: Timeline, batch: Batch) -> bool:
 
 
 def carried_on(
-    table: OpenTable,
-    timeline: Timeline,
-    instant: InstantTime,
-    batch: Batch | None,
+    table: OpenTable, timeline: Timeline, instant: InstantTime, batch: Batch | None
 ) -> dict[str, str]:
     """Return the entries about batches for the metadata of a commit.
 

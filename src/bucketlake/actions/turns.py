@@ -119,11 +119,7 @@ def finishing_another() -> Iterator[None]:
         raise StorageError(path, step, str(error)) from error
 
 
-def _after(
-    table: OpenTable,
-    turn: Turn | None,
-    own: InstantTime | None,
-) -> Timeline:
+def _after(table: OpenTable, turn: Turn | None, own: InstantTime | None) -> Timeline:
     """Complete or roll back the commit of a turn; return the timeline."""
     timeline = load_timeline(table)
     if turn is None or turn.instant == own:

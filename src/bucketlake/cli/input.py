@@ -27,6 +27,7 @@ from bucketlake.write.input_files.data_files import (
     first_line,
     read_csv,
     read_json_lines,
+    require_alike,
     require_distinct_columns,
 )
 
@@ -65,7 +66,7 @@ def read_files(
         raise InputError("-", "the standard input can be read only once", "name it once")
     tables = [read_file(path, schema, reading) for path in paths]
     if alike:
-        _require_alike(paths, tables)
+        require_alike([(str(p), t.column_names) for p, t in zip(paths, tables, strict=True)])
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as reason:
@@ -118,15 +119,3 @@ def _format_of_content(data: bytes, named: str | None) -> FileFormat:
         "the standard input does not begin like Parquet or JSON",
         f"name the format with --format: {known}",
     )
-
-
-def _require_alike(paths: Sequence[Path], tables: Sequence[pa.Table]) -> None:
-    """Raise InputError if a file lacks a column of another: nulls would replace stored values."""
-    for name in dict.fromkeys(name for table in tables for name in table.column_names):
-        lacking = [p for p, t in zip(paths, tables, strict=True) if name not in t.column_names]
-        if lacking:
-            raise InputError(
-                str(lacking[0]),
-                f"it does not have column {name!r}, which another file has",
-                "add the column, or write the files one by one",
-            )

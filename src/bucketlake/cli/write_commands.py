@@ -255,9 +255,8 @@ def _read(
     if len(local) < len(files):
         if STANDARD_INPUT in local:
             raise click.UsageError("give either addresses or - (standard input)")
-        options = table.storage_options
-        given = InputFiles(tuple(map(str, files)), reading, storage_options=options)
-        return given, "their"
+        given = InputFiles(tuple(map(str, files)), reading, storage_options=table.storage_options)
+        return given, "the"
     spec, columns = table.config().key_spec, table.schema()
     paths = dict.fromkeys((*spec.record_key_fields, *spec.partition_fields))
     # A file of keys to delete may have a column with the name of a field inside a struct.

@@ -173,9 +173,9 @@ def write_change(
     ]
     for state in (State.REQUESTED, State.INFLIGHT):
         with suppress(AlreadyExistsError):
-            path = instant_path(metadata.table.config, Instant(instant, _ACTION, state))
+            path = instant_path(metadata.config, Instant(instant, _ACTION, state))
             metadata.storage.put_if_absent(path, b"")
-    created_at_ms = created_ms(instant, metadata.table.config.timeline_timezone)
+    created_at_ms = created_ms(instant, metadata.config.timeline_timezone)
 
     def put(found: tuple[MetadataPartition, FileId, GroupEntries]) -> WriteStat:
         partition, file_id, entries = found
@@ -195,10 +195,7 @@ def write_change(
 
 
 def publish_change(
-    table: OpenTable,
-    instant: InstantTime,
-    completed_at: InstantTime,
-    content: bytes,
+    table: OpenTable, instant: InstantTime, completed_at: InstantTime, content: bytes
 ) -> None:
     """Complete the delta commit of a decided action; any process may do it again.
 

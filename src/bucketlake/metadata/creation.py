@@ -274,11 +274,7 @@ def delete_metadata_table(storage: Storage) -> None:
 
 
 def _put_base_file(
-    table: OpenTable,
-    partition: str,
-    file_id: FileId,
-    entries: GroupEntries,
-    instant: InstantTime,
+    table: OpenTable, partition: str, file_id: FileId, entries: GroupEntries, instant: InstantTime
 ) -> WriteStat:
     data = encode_hfile(
         entries.keys,

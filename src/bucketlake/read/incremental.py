@@ -67,10 +67,7 @@ class Changes:
 
 
 def changes_between(
-    table: OpenTable,
-    timeline: Timeline,
-    since: InstantTime | None,
-    until: InstantTime | None,
+    table: OpenTable, timeline: Timeline, since: InstantTime | None, until: InstantTime | None
 ) -> Changes:
     """Return the commits that completed after ``since`` and up to ``until``.
 

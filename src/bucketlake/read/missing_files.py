@@ -136,9 +136,7 @@ def require_committed_files(
 
 
 def _with_archive(
-    table: OpenTable,
-    timeline: Timeline,
-    active: Iterable[tuple[InstantTime, WrittenFiles]],
+    table: OpenTable, timeline: Timeline, active: Iterable[tuple[InstantTime, WrittenFiles]]
 ) -> Iterator[tuple[InstantTime, WrittenFiles]]:
     """Yield archived commits too, with the files that they wrote."""
     for entry in read_archive(table, until=timeline.until):

@@ -79,12 +79,7 @@ class ArchiveReport(Shown):
     held_back: str | None = None
 
 
-def archive(
-    table: OpenTable,
-    limits: ArchivalLimits,
-    *,
-    dry_run: bool = False,
-) -> ArchiveReport:
+def archive(table: OpenTable, limits: ArchivalLimits, *, dry_run: bool = False) -> ArchiveReport:
     """Move old instants to the archive.
 
     Parameters
@@ -117,11 +112,7 @@ def archive(
     return report
 
 
-def _move(
-    table: OpenTable,
-    limits: ArchivalLimits,
-    require_held: Check,
-) -> ArchiveReport:
+def _move(table: OpenTable, limits: ArchivalLimits, require_held: Check) -> ArchiveReport:
     """Move instants to the archive; another archival at the same time may be faster."""
     most: int | None = None
     while True:
@@ -152,10 +143,7 @@ def _move(
 
 
 def _plan(
-    table: OpenTable,
-    timeline: Timeline,
-    limits: ArchivalLimits,
-    most: int | None,
+    table: OpenTable, timeline: Timeline, limits: ArchivalLimits, most: int | None
 ) -> ArchiveReport:
     """Choose the instants to move, by Hudi's rules and some additional rules.
 

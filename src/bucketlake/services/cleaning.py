@@ -74,12 +74,7 @@ class CleanReport(Shown):
     instants: tuple[InstantTime, ...] = ()
 
 
-def clean(
-    table: OpenTable,
-    retention: Retention,
-    *,
-    dry_run: bool = False,
-) -> CleanReport:
+def clean(table: OpenTable, retention: Retention, *, dry_run: bool = False) -> CleanReport:
     """Execute pending cleaning plans, then plan a clean and execute it.
 
     Parameters

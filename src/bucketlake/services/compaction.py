@@ -194,9 +194,7 @@ def compact(
 
 
 def _schedule(
-    table: OpenTable,
-    limits: CompactionLimits,
-    require_held: Check,
+    table: OpenTable, limits: CompactionLimits, require_held: Check
 ) -> tuple[InstantTime | None, list[FileSlice]]:
     """Put a plan on the timeline.
 
@@ -224,11 +222,7 @@ def _schedule(
             settle_failed_writes(table.without_lock(), newest)
 
 
-def _worth_it(
-    table: OpenTable,
-    timeline: Timeline,
-    limits: CompactionLimits,
-) -> list[FileSlice]:
+def _worth_it(table: OpenTable, timeline: Timeline, limits: CompactionLimits) -> list[FileSlice]:
     """Return the slices to compact, slices with most log bytes first."""
     if not _is_due(table, timeline, limits):
         return []
@@ -276,11 +270,7 @@ def require_files(table: OpenTable, slices: Iterable[FileSlice]) -> None:
             raise ObjectNotFoundError(path, "plan to read", "there is no such file")
 
 
-def _is_due(
-    table: OpenTable,
-    timeline: Timeline,
-    limits: CompactionLimits,
-) -> bool:
+def _is_due(table: OpenTable, timeline: Timeline, limits: CompactionLimits) -> bool:
     """Return whether the limits since the last plan are reached."""
     commits = timeline.completed_commits()
     plans = [pending.requested_at for pending in timeline.pending_compactions()]
@@ -298,11 +288,7 @@ def _is_due(
     return len(deltas) >= limits.after_delta_commits and waited_ms >= 1000 * limits.after_seconds
 
 
-def _carry_out(
-    table: OpenTable,
-    instant: InstantTime,
-    engine: Engine,
-) -> InstantTime:
+def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> InstantTime:
     """Execute a plan, and complete the compaction."""
     if is_alive(table.storage, instant, table.clock.now_ms):
         raise CommitConflictError(instant, "another process is executing this compaction")

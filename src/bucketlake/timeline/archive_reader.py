@@ -123,10 +123,7 @@ def find_archived(
 
 
 def visit_archived(
-    table: OpenTable,
-    action: str,
-    since: str,
-    visit: Callable[[ArchivedInstant], None],
+    table: OpenTable, action: str, since: str, visit: Callable[[ArchivedInstant], None]
 ) -> None:
     """Call ``visit`` with each archived instant of an action; memory holds one file at a time.
 

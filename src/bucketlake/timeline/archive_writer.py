@@ -150,11 +150,7 @@ def without_overlap(timeline: Timeline, commits: Sequence[Instant], count: int) 
     return count
 
 
-def append(
-    table: OpenTable,
-    manifest: Manifest,
-    entries: Sequence[ArchivedInstant],
-) -> Appended:
+def append(table: OpenTable, manifest: Manifest, entries: Sequence[ArchivedInstant]) -> Appended:
     """Add instants to the archive, following a manifest.
 
     Parameters

@@ -101,11 +101,7 @@ def to_inflight(
 
 
 def publish_completed(
-    table: OpenTable,
-    pending: Instant,
-    publication: Publication,
-    *,
-    outcomes: Storage | None = None,
+    table: OpenTable, pending: Instant, publication: Publication, *, outcomes: Storage | None = None
 ) -> Instant:
     """Put the completed file of an instant.
 
@@ -175,11 +171,7 @@ def instant_path(config: TableConfig, instant: Instant) -> str:
 
 
 def _put_completed(
-    table: OpenTable,
-    inflight: Instant,
-    completed: Instant,
-    metadata: bytes,
-    outcomes: Storage,
+    table: OpenTable, inflight: Instant, completed: Instant, metadata: bytes, outcomes: Storage
 ) -> None:
     """Put the completed file if it does not exist and the inflight file still does."""
     path = instant_path(table.config, completed)

@@ -31,10 +31,7 @@ from bucketlake.write.transaction import begun_write, commit_planned
 from bucketlake.write.write_plan import plan_write
 
 
-def open_to_convert(
-    table: OpenTable,
-    index: DynamicBucket,
-) -> Target:
+def open_to_convert(table: OpenTable, index: DynamicBucket) -> Target:
     """Open a table for :func:`convert_kind`, whatever index it has; see :func:`open_target`."""
     check_writable(table.config, table.storage.root)
     timeline = settle_failed_writes(table, load_timeline(table))

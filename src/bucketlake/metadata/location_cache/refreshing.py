@@ -88,9 +88,7 @@ def refresh_shard(
     BucketLakeError
         If the metadata table cannot be read.
     """
-    if (
-        table.table.config.layout_version == 1
-    ):  # There, the names of log files do not tell instants.
+    if table.config.layout_version == 1:  # There, the names of log files do not tell instants.
         raise BypassError(CacheUse())
     before = CacheUse()
     try:

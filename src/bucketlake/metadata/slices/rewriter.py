@@ -43,7 +43,7 @@ class SliceRewriter:
     def inflight(self) -> str:
         """Path of the inflight file, which exists while the compaction is pending."""
         pending = Instant(self.instant, Action.COMPACTION, State.INFLIGHT)
-        return instant_path(self.table.table.config, pending)
+        return instant_path(self.table.config, pending)
 
     def rewrite(self, held: FileSlice) -> tuple[WriteStat, bytes] | None:
         """Return a new base file, which is not written yet; None if the log files change nothing.
@@ -57,7 +57,7 @@ class SliceRewriter:
         made = rewrite_slice(
             self.table,
             held,
-            created_at_ms=created_ms(self.instant, self.table.table.config.timeline_timezone),
+            created_at_ms=created_ms(self.instant, self.table.config.timeline_timezone),
         )
         if made is None:
             return None

@@ -120,11 +120,7 @@ def updates_since_compaction(known: Timeline) -> list[Instant]:
 
 
 def compact_metadata(
-    table: OpenTable,
-    look: Look,
-    *,
-    delta_commits: int = DELTA_COMMITS,
-    engine: Engine = HERE,
+    table: OpenTable, look: Look, *, delta_commits: int = DELTA_COMMITS, engine: Engine = HERE
 ) -> InstantTime | None:
     """Compact the metadata table if that is due.
 
@@ -173,8 +169,7 @@ def compact_metadata(
 
 
 def withdraw_compactions(
-    table: OpenTable,
-    is_withdrawn: Callable[[InstantTime], bool] = lambda _: True,
+    table: OpenTable, is_withdrawn: Callable[[InstantTime], bool] = lambda _: True
 ) -> None:
     """Withdraw the pending compactions of the metadata table; complete those that are decided.
 

@@ -160,7 +160,7 @@ def _unreadable(error: FormatError) -> Finding:
 
 
 def _properties_backup(table: Examination) -> Iterator[Finding]:
-    stored = table.table.storage.stat(PROPERTIES_BACKUP_FILE)
+    stored = table.storage.stat(PROPERTIES_BACKUP_FILE)
     if stored is not None and table.is_old(stored):
         yield Finding(
             FindingKind.PROPERTIES_BACKUP,
@@ -198,12 +198,12 @@ def _clustering_plans(table: Examination) -> Iterator[tuple[Instant, ClusteringP
     for pending in table.timeline.pending():
         if pending.action is Action.CLUSTERING:
             with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
-                yield pending, table.timeline.read_clustering_plan(table.table.storage, pending)
+                yield pending, table.timeline.read_clustering_plan(table.storage, pending)
 
 
 def _plans(table: Examination) -> Iterator[Finding]:
     """Find plans of compactions and clusterings with missing files: nobody can execute them."""
-    timeline, storage = table.timeline, table.table.storage
+    timeline, storage = table.timeline, table.storage
     for pending in timeline.pending_compactions():
         with suppress(ObjectNotFoundError):
             slices = timeline.read_compaction_plan(storage, pending)
@@ -216,7 +216,7 @@ def _missing_in_plan(
     table: Examination, pending: Instant, slices: Iterable[FileSlice]
 ) -> Iterator[Finding]:
     for planned in slices:
-        missing = [f for f in planned.paths if table.table.storage.stat(f) is None]
+        missing = [f for f in planned.paths if table.storage.stat(f) is None]
         if missing and _is_pending_still(table, pending):
             yield Finding(
                 FindingKind.PLAN_BROKEN,
@@ -227,7 +227,7 @@ def _missing_in_plan(
 
 
 def _is_pending_still(table: Examination, pending: Instant) -> bool:
-    return pending in load_timeline(table.table).pending()
+    return pending in load_timeline(table.opened).pending()
 
 
 def _markers(table: Examination) -> Iterator[Finding]:
@@ -252,7 +252,7 @@ def _heartbeats(table: Examination) -> Iterator[Finding]:
 
 
 def _lock(table: Examination) -> Iterator[Finding]:
-    path = lock_left_behind(table.table.storage, table.table.clock.now_ms(), table.min_age_ms)
+    path = lock_left_behind(table.storage, table.opened.clock.now_ms(), table.min_age_ms)
     pending = table.timeline.pending()
     # A running writer may hold the lock for any time.
     if path is not None and not any(_lives(table, instant.requested_at) for instant in pending):
@@ -264,13 +264,13 @@ def _lock(table: Examination) -> Iterator[Finding]:
 
 
 def _lives(table: Examination, instant: InstantTime) -> bool:
-    return is_alive(table.table.storage, instant, table.table.clock.now_ms)
+    return is_alive(table.storage, instant, table.opened.clock.now_ms)
 
 
 def _outcomes(table: Examination) -> Iterator[Finding]:
     """Find outcomes of commits before the active timeline; outcomes of rollbacks stay forever."""
     pending = {instant.requested_at for instant in table.timeline.pending()}
-    for path in sorted(old_commits(table.table.storage, table.timeline.start or InstantTime(""))):
+    for path in sorted(old_commits(table.storage, table.timeline.start or InstantTime(""))):
         instant = path.rpartition("/")[2].partition(".")[0]
         if instant not in pending:
             yield Finding(
@@ -281,8 +281,8 @@ def _outcomes(table: Examination) -> Iterator[Finding]:
 
 
 def _turns(table: Examination) -> Iterator[Finding]:
-    last_turn(table.table.storage)  # Raises if writers cannot take turns any more.
-    stray = tuple(stray_turns(table.table.storage))
+    last_turn(table.storage)  # Raises if writers cannot take turns any more.
+    stray = tuple(stray_turns(table.storage))
     if stray:
         yield Finding(
             FindingKind.LEFTOVER_TURN, f"{len(stray)} turns of old commits still exist", files=stray
@@ -291,9 +291,9 @@ def _turns(table: Examination) -> Iterator[Finding]:
 
 def _rules(table: Examination) -> Iterator[Finding]:
     """Find versions of partition rules that no commit wrote: Hudi uses them nevertheless."""
-    committed_configs(table.table.storage, table.timeline)  # Raises if a version cannot be read.
+    committed_configs(table.storage, table.timeline)  # Raises if a version cannot be read.
     known = {instant.requested_at for instant in table.timeline.instants} | {INITIAL_INSTANT}
-    for instant in active_versions(table.table.storage):
+    for instant in active_versions(table.storage):
         is_committed = instant in known or table.timeline.is_completed(instant)
         if not is_committed and table.timeline.start and table.is_old_instant(instant):
             yield Finding(
@@ -310,7 +310,7 @@ def _counts(table: Examination) -> Iterator[Finding]:
         return
     used, by_rules = table.index.layout(), without_records(table.index).layout()
     live = {file_slice.partition_path for file_slice in table.slices}
-    for path, held in sorted(recorded_counts(table.table.storage, table.timeline).items()):
+    for path, held in sorted(recorded_counts(table.storage, table.timeline).items()):
         count = used.slot_count(path)
         if path in live and held.count == count != by_rules.slot_count(path):
             yield Finding(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, MARKER_FOLDER
+from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
 from bucketlake.index.ring_layout import RingLayout
@@ -16,7 +17,7 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import data_file, list_objects
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.storage.base import StoredObject
+from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Instant, instant_from_ms
 from bucketlake.timeline.open_table import OpenTable
@@ -28,7 +29,8 @@ class Examination:
 
     Attributes
     ----------
-    table : OpenTable
+    opened : OpenTable
+        The table.
     given : TableIndex or None
         The index that the caller states.
     timeline : Timeline
@@ -41,12 +43,22 @@ class Examination:
         Smallest age of a leftover.
     """
 
-    table: OpenTable
+    opened: OpenTable
     given: TableIndex | None
     timeline: Timeline
     objects: Mapping[str, StoredObject]
     left: Mapping[str, StoredObject]
     min_age_ms: int
+
+    @property
+    def storage(self) -> Storage:
+        """The table's storage."""
+        return self.opened.storage
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's properties."""
+        return self.opened.config
 
     @cached_property
     def files(self) -> list[DataFile]:
@@ -63,7 +75,7 @@ class Examination:
     @cached_property
     def snapshot(self) -> Snapshot:
         """The table, pinned."""
-        return load_snapshot(self.table, self.timeline, lists_storage=True)
+        return load_snapshot(self.opened, self.timeline, lists_storage=True)
 
     @cached_property
     def slices(self) -> list[FileSlice]:
@@ -74,7 +86,7 @@ class Examination:
     def index(self) -> TableIndex | None:
         """The table's index; None if it is unknown, or bucketlake does not support it."""
         try:
-            return resolve_index(self.table.storage, self.timeline, self.given)
+            return resolve_index(self.storage, self.timeline, self.given)
         except UnsupportedFeatureError:  # The rules are not supported.
             return None
 
@@ -99,7 +111,7 @@ class Examination:
     @cached_property
     def committed(self) -> dict[str, tuple[Instant, WriteStat]]:
         """The files that commits of the timeline wrote, by path; the newest commit wins."""
-        commits = self.timeline.read_commits(self.table.storage, self.timeline.completed_commits())
+        commits = self.timeline.read_commits(self.storage, self.timeline.completed_commits())
         return {stat.path: (instant, stat) for instant, commit in commits for stat in commit.stats}
 
     def instants_below(self, folder: str) -> set[InstantTime]:
@@ -113,22 +125,17 @@ class Examination:
 
     def is_old(self, stored: StoredObject) -> bool:
         """Return whether an object is older than the writes of a running writer can be."""
-        return self.table.clock.now_ms() - stored.modified_at_ms >= self.min_age_ms
+        return self.opened.clock.now_ms() - stored.modified_at_ms >= self.min_age_ms
 
     def is_old_instant(self, instant: InstantTime) -> bool:
         """Return whether an instant was requested before the smallest age of a leftover."""
         oldest = instant_from_ms(
-            self.table.clock.now_ms() - self.min_age_ms, self.table.config.timeline_timezone
+            self.opened.clock.now_ms() - self.min_age_ms, self.config.timeline_timezone
         )
         return instant <= oldest
 
 
-def examine(
-    table: OpenTable,
-    given: TableIndex | None,
-    *,
-    min_age_ms: int,
-) -> Examination:
+def examine(table: OpenTable, given: TableIndex | None, *, min_age_ms: int) -> Examination:
     """List a table."""
     objects = {stored.path: stored for stored in list_objects(table.storage)}
     left = {

@@ -56,12 +56,12 @@ def _unmarked_partitions(table: Examination) -> set[str]:
 
 def _is_partition(table: Examination, files: list[DataFile]) -> bool:
     """Return whether the rows of a folder's files name the folder as their partition."""
-    if not table.table.config.populate_meta_fields:
+    if not table.config.populate_meta_fields:
         return False  # Only the folder tells the partition.
     for file in files:
         if isinstance(file.name, BaseFileName):
             try:
-                with BaseFileReader(table.table.storage, file.path) as reader:
+                with BaseFileReader(table.storage, file.path) as reader:
                     for chunk in reader.iter_chunks([PARTITION_PATH], rows_max=1):
                         return bool(chunk[PARTITION_PATH][0].as_py() == file.partition_path)
             except FormatError:
@@ -75,10 +75,10 @@ def _missing(table: Examination) -> Iterator[Finding]:
     The live slices are computed again on a newer timeline, because a clean or a rollback may have
     deleted a file after the first listing.
     """
-    missing = {p for p in _lost(table, table.timeline) if table.table.storage.stat(p) is None}
+    missing = {p for p in _lost(table, table.timeline) if table.storage.stat(p) is None}
     if not missing:
         return
-    newer = load_timeline(table.table)
+    newer = load_timeline(table.opened)
     newer.recall(table.timeline)
     for path, found in sorted(_lost(table, newer).items()):
         if path in missing:
@@ -100,14 +100,14 @@ def _skipped(table: Examination) -> Iterator[Finding]:
     for instant, stat in table.committed.values():
         if BaseFileName.from_file_name(stat.path.rpartition("/")[2]) is not None:
             bases[stat.partition_path, stat.file_id].append((instant, stat))
-    is_merged = table.table.config.table_type is TableType.MERGE_ON_READ
+    is_merged = table.config.table_type is TableType.MERGE_ON_READ
     skipped = [
         (commit.requested_at, lost, skipper.requested_at)
         for held in bases.values()
         for (commit, lost), (skipper, stat) in pairwise(sorted(held, key=_requested_at))
         if stat.previous_commit < commit.requested_at
         and not (is_merged and commit.action is Action.COMMIT)
-        and table.table.storage.stat(lost.path) is None
+        and table.storage.stat(lost.path) is None
     ]
     if not skipped:
         return
@@ -136,7 +136,7 @@ def rows_lost_by(commit: InstantTime) -> str:
 def _lost(table: Examination, timeline: Timeline) -> dict[str, CommittedFile]:
     snapshot = replace(table.snapshot, timeline=timeline)
     return lost_files(
-        table.table,
+        table.opened,
         timeline,
         table.files,
         snapshot.live_slices(table.files),
@@ -168,7 +168,7 @@ def _strays(table: Examination) -> Iterator[Finding]:
             continue
         kind = stray_kind(table, history, file)
         # A rollback may have deleted the file meanwhile.
-        if kind is not None and table.table.storage.stat(file.path) is not None:
+        if kind is not None and table.storage.stat(file.path) is not None:
             yield Finding(
                 kind,
                 f"{_STRAY[kind]} (instant {file.name.instant})",
@@ -219,7 +219,7 @@ class History:
 
     def may_hold(self, instant: InstantTime) -> bool:
         """Return whether an instant older than the timeline may have been a commit."""
-        if self._table.table.config.layout_version == 1:
+        if self._table.config.layout_version == 1:
             return True  # Archives of this layout are not read.
         # Older instants may have been removed from the archive.
         return instant in self._archived or instant < min(self._archived, default="")
@@ -233,9 +233,9 @@ class History:
 
     @cached_property
     def _archived(self) -> dict[InstantTime, str]:
-        if self._table.table.config.layout_version == 1:
+        if self._table.config.layout_version == 1:
             return {}
-        entries = read_archive(self._table.table, with_metadata=False)
+        entries = read_archive(self._table.opened, with_metadata=False)
         return {entry.requested_at: entry.action for entry in entries}
 
 

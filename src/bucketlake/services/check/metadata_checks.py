@@ -62,12 +62,12 @@ def partition_to_rebuild(finding: Finding) -> str:
 
 def _metadata_table(table: Examination) -> Iterator[Finding]:
     """Find what readers of the metadata table would not see, or would look for in vain."""
-    if not table.table.config.metadata_partitions:
+    if not table.config.metadata_partitions:
         return
     try:
         found = _load(table)
         skipped = skipped_commits(found)
-        lists = not skipped and lists_files(table.table.config)
+        lists = not skipped and lists_files(table.config)
         lost = _lost(table, found) if lists else {}
         unlisted = _unlisted(table, found) if lists else []
         deleted = _deleted(table, found) if lists else []
@@ -118,11 +118,11 @@ def _lost(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
     without the list, readers would take an older version of it.
     """
     absent = _live_files(table, found).keys() - table.objects.keys() - table.committed.keys()
-    absent = {path for path in absent if table.table.storage.stat(path) is None}
+    absent = {path for path in absent if table.storage.stat(path) is None}
     if not absent:
         return {}
     # A clean may have deleted files after the timeline was listed.
-    newer = load_timeline(table.table)
+    newer = load_timeline(table.opened)
     newer.recall(table.timeline)
     now = replace(table, timeline=newer)
     live = _live_files(now, _load(now))
@@ -145,8 +145,7 @@ def _unlisted(table: Examination, found: MetadataTable) -> list[str]:
         for file in table.files
         if file.path in unlisted
         and stray_kind(table, history, file) is None
-        and table.table.storage.stat(file.path)
-        is not None  # A clean may have deleted it meanwhile.
+        and table.storage.stat(file.path) is not None  # A clean may have deleted it meanwhile.
     ]
 
 
@@ -155,8 +154,8 @@ def _deleted(table: Examination, found: MetadataTable) -> list[str]:
     listed = {file.path for file in list_files(found)}
     missing = listed - table.objects.keys() - _live_files(table, found).keys()
     for clean in table.timeline.pending_cleans() if missing else ():
-        missing.difference_update(read_clean(table.table.storage, table.timeline, clean).paths)
-    return [path for path in sorted(missing) if table.table.storage.stat(path) is None]
+        missing.difference_update(read_clean(table.storage, table.timeline, clean).paths)
+    return [path for path in sorted(missing) if table.storage.stat(path) is None]
 
 
 def _indexes(table: Examination) -> Iterator[Finding]:
@@ -179,11 +178,11 @@ def _not_built(table: Examination) -> Iterator[Finding]:
     """Find the index that the table's kind needs and nobody builds, and builds that died."""
     kind, missing = table.index, None
     if isinstance(kind, INDEXED_KINDS):
-        missing = why_index_is_missing(table.table, table.timeline, kind)
-    died = {*table.table.config.metadata_partitions_inflight} & _MAINTAINED
+        missing = why_index_is_missing(table.opened, table.timeline, kind)
+    died = {*table.config.metadata_partitions_inflight} & _MAINTAINED
     if (
         not (missing or died)
-        or builder_at_work(table.table.storage, table.table.clock.now_ms) is not None
+        or builder_at_work(table.storage, table.opened.clock.now_ms) is not None
     ):
         return
     if missing is not None:
@@ -282,8 +281,7 @@ class IndexEntries:
         """Return the entries; None without a valid index, or if other checks find it broken."""
         needed = {_FILES, _RECORD_INDEX}
         if not (
-            needed <= {*table.table.config.metadata_partitions}
-            and table.table.config.populate_meta_fields
+            needed <= {*table.config.metadata_partitions} and table.config.populate_meta_fields
         ):
             return None
         try:
@@ -368,7 +366,7 @@ class IndexEntries:
 
     def _is_outdated(self) -> bool:
         """Return whether commits were completed since, which a compaction may have included."""
-        now = load_timeline(self.table.table)
+        now = load_timeline(self.table.opened)
         return now.newest_time() != self.table.timeline.newest_time()
 
 
@@ -376,12 +374,12 @@ _DEAD = -1
 
 
 def _load(table: Examination) -> MetadataTable:
-    return load_metadata_table(table.table, table.timeline)
+    return load_metadata_table(table.opened, table.timeline)
 
 
 def _indexes_of(table: Examination) -> Iterator[tuple[MetadataTable, str]]:
     """Yield the valid partitions that bucketlake builds, except the list of files."""
-    names = [n for n in table.table.config.metadata_partitions if n in _MAINTAINED and n != _FILES]
+    names = [n for n in table.config.metadata_partitions if n in _MAINTAINED and n != _FILES]
     if not names:
         return
     try:

@@ -41,16 +41,16 @@ def _broken(table: Examination) -> Iterator[Finding]:
 
 def _of_no_commit(table: Examination) -> Iterator[Finding]:
     """Find versions of no commit: Hudi may use them nevertheless."""
-    suspects = [v for v in stored_versions(table.table.storage) if _is_stray(table, v)]
+    suspects = [v for v in stored_versions(table.storage) if _is_stray(table, v)]
     if not suspects:
         return
-    newer = load_timeline(table.table)
+    newer = load_timeline(table.opened)
     known = {instant.requested_at for instant in newer.instants}
     for version in suspects:
-        if version.instant in known or counts(table.table.storage, newer, version):
+        if version.instant in known or counts(table.storage, newer, version):
             continue  # Its writer began after the first listing, or it was archived meanwhile.
         path = metadata_path(version.partition_path, version.instant, version.engine)
-        if table.table.storage.stat(path) is not None:  # A rollback may have deleted it meanwhile.
+        if table.storage.stat(path) is not None:  # A rollback may have deleted it meanwhile.
             yield Finding(
                 FindingKind.RING_OF_NO_COMMIT,
                 f"a version of the {version.engine.ring_word} has the instant {version.instant}, "
@@ -69,7 +69,7 @@ def _is_stray(table: Examination, version: StoredVersion) -> bool:
     known = any(instant.requested_at == version.instant for instant in table.timeline.instants)
     if known or not table.is_old(version.stored):
         return False
-    return not counts(table.table.storage, table.timeline, version)
+    return not counts(table.storage, table.timeline, version)
 
 
 def _missing(table: Examination) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def _require_fit(table: Examination, reader: SliceReader, file_slice: FileSlice)
     """Raise InputError if the columns of a base file cannot be cast to the table's schema."""
     if file_slice.base_file is None:
         return
-    with BaseFileReader(table.table.storage, file_slice.base_file.path) as base:
+    with BaseFileReader(table.storage, file_slice.base_file.path) as base:
         held = pa.schema([field for field in base.schema if field.name in reader.schema.names])
         wanted = pa.schema([reader.schema.field(name) for name in held.names])
         try:
@@ -82,12 +82,12 @@ def check_keys(table: Examination) -> Iterator[Finding]:
             for file_slice, held in zip(slices, keys, strict=True):
                 yield from _in_wrong_slot(table.index.layout(), file_slice, reader, held)
         for file_slice in slices:
-            yield from _unlike_columns(table.table.config, reader, file_slice)
+            yield from _unlike_columns(table.config, reader, file_slice)
         if is_global:
             everywhere += zip(slices, keys, strict=True)
         else:
             yield from _twice([*zip(slices, keys, strict=True)])
-        yield from _ambiguous(partition, table.table.config.key_spec.record_key_fields, keys)
+        yield from _ambiguous(partition, table.config.key_spec.record_key_fields, keys)
         if entries is not None:
             yield from entries.compared(partition, slices, keys)
     yield from _twice(everywhere)

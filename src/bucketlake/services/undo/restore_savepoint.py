@@ -61,11 +61,7 @@ class RestoreReport(Shown):
 
 
 def restore(
-    table: OpenTable,
-    instant: InstantTime,
-    *,
-    dry_run: bool = False,
-    engine: Engine = HERE,
+    table: OpenTable, instant: InstantTime, *, dry_run: bool = False, engine: Engine = HERE
 ) -> RestoreReport:
     """Restore a table to a savepoint, or return what that would undo.
 

@@ -145,11 +145,7 @@ def roll_back(
 
 
 def _roll_back(
-    table: OpenTable,
-    index: TableIndex | None,
-    instant: InstantTime,
-    *,
-    cascade: bool,
+    table: OpenTable, index: TableIndex | None, instant: InstantTime, *, cascade: bool
 ) -> RollbackReport:
     with table.lock.held(table.storage) as require_held:
         while True:

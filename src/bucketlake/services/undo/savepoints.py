@@ -69,10 +69,7 @@ def make_savepoint(
     return chosen
 
 
-def delete_savepoint(
-    table: OpenTable,
-    instant: InstantTime,
-) -> None:
+def delete_savepoint(table: OpenTable, instant: InstantTime) -> None:
     """Delete a savepoint, so that a clean may delete its files.
 
     Raises
@@ -105,12 +102,7 @@ def require_savepoint(
     )
 
 
-def _complete(
-    table: OpenTable,
-    instant: InstantTime,
-    comment: str,
-    require_held: Check,
-) -> None:
+def _complete(table: OpenTable, instant: InstantTime, comment: str, require_held: Check) -> None:
     # A restore undoes later commits of the active timeline, so none of them may be archived.
     if not keep_active(table, instant):
         raise TimelineError(instant, "was archived meanwhile; use a later commit")

@@ -166,6 +166,21 @@ def _json_field(field: pa.Field) -> pa.Field | None:
     return field.with_type(pa.string()) if pa.types.is_date(field.type) else field
 
 
+def require_alike(named: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Raise InputError if a file lacks a column of another: nulls would replace stored values.
+
+    ``named`` has each file, as messages show it, and the names of its columns.
+    """
+    for name in dict.fromkeys(name for _, names in named for name in names):
+        for file, names in named:
+            if name not in names:
+                raise InputError(
+                    file,
+                    f"it does not have column {name!r}, which another file has",
+                    "add the column, or write the files one by one",
+                )
+
+
 def require_distinct_columns(table: pa.Table, path: str) -> None:
     """Raise InputError if two columns have one name."""
     names = table.column_names

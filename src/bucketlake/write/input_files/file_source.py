@@ -2,8 +2,8 @@
 
 The driver lists the files, reads the footers of Parquet and the first MiB of texts, and cuts them
 into pieces: row groups of Parquet, and ranges of bytes of CSV and JSON lines. A range has the lines
-that begin in it. A task checks that a file is still the one that was listed, so a task that runs
-twice reads the same rows, or the write fails.
+that begin in it. A task checks after its reads that a file is still the one that was listed, so a
+task that runs twice reads the same rows, or the write fails.
 
 Without Spark the rows are read once and kept. On Spark, rows of Parquet are not kept: one job reads
 the key columns alone and counts, the next reads all columns and sends the rows on. That is cheaper
@@ -34,9 +34,10 @@ from bucketlake.write.input_files.data_files import (
     first_line,
     read_csv,
     read_json_lines,
+    require_alike,
     require_distinct_columns,
 )
-from bucketlake.write.input_files.files import InputFile, InputFiles, alike, listed, uncompressed
+from bucketlake.write.input_files.files import InputFile, InputFiles, listed, open_text
 from bucketlake.write.pack import PackedCounts, PackedRecords, pack_records
 from bucketlake.write.tag import Tagger
 
@@ -74,6 +75,11 @@ class Piece:
     names: tuple[str, ...] = ()
     size_bytes: int = 0
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is a part of a text."""
+        return self.end - self.start < self.file.stored.size_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class _Head:
@@ -105,16 +111,18 @@ class PieceReader:
     def read(self, piece: Piece) -> Iterator[pa.Table]:
         """Yield the rows of a piece in order; raise InputError if they cannot be read."""
         file = piece.file
-        _require_unchanged(file)
         try:
-            tables = self._parquet(piece) if piece.row_groups else self._text(piece)
+            tables = self._parquet(piece) if file.is_parquet else self._text(piece)
             for table in tables:
                 rows = cast_table(table, self.schema, where=file.shown)
                 yield rows if self.paths is None else columns_at(rows, list(self.paths))
         except BucketLakeError:
+            _require_unchanged(file)
             raise
         except (pa.ArrowException, OSError) as error:  # Arrow raises both for damaged bytes.
+            _require_unchanged(file)
             raise _unreadable(file, error) from error
+        _require_unchanged(file)
 
     def _parquet(self, piece: Piece) -> Iterator[pa.Table]:
         stored = piece.file.stored
@@ -132,7 +140,7 @@ class PieceReader:
 
     def _text(self, piece: Piece) -> Iterator[pa.Table]:
         data = _lines_of(piece)
-        if piece.names:
+        if piece.file.file_format is FileFormat.CSV:
             yield _csv_rows(piece, data, self.schema, self.reading)
             return
         rows = read_json_lines(as_json_lines(data), self.schema, piece.file.shown, all_columns=True)
@@ -261,7 +269,7 @@ class FileSource:
         pieces = [replace(piece, number=number) for number, piece in enumerate(pieces)]
         stage = PackFiles(tagger, PieceReader(schema, paths, self._given.reading))
         sizes = [piece.size_bytes for piece in pieces]
-        if self._engine.in_memory or not all(piece.row_groups for piece in pieces):
+        if self._engine.in_memory or not all(file.is_parquet for file in self._files):
             self._kept = self._engine.start(stage, pieces, sizes).kept()
         else:
             own = pa.schema([schema.field(name) for name in roots_of(tagger.columns, schema.names)])
@@ -284,26 +292,27 @@ class FileSource:
 
     @cached_property
     def _heads(self) -> list[_Head]:
-        fields = [*(self._known() or ()), *(self._given.schema or ())]
+        fields: list[pa.Field] = []
+        if not all(file.is_parquet for file in self._files):  # Only texts are read with types.
+            fields = [*(self._known() or ()), *(self._given.schema or ())]
         types = pa.schema(list({field.name: field for field in fields[::-1]}.values()))
-        storage = self._files[0].storage
 
         def read(file: InputFile) -> _Head:
             try:
-                if file.file_format is FileFormat.PARQUET:
+                if file.is_parquet:
                     return _parquet_head(file)
                 return _text_head(file, types, self._given.reading)
             except (pa.ArrowException, OSError) as error:
                 raise _unreadable(file, error) from error
 
-        return at_once(storage, read, self._files)
+        return at_once(self._files[0].storage, read, self._files)
 
     @cached_property
     def _whole(self) -> pa.Schema:
         """The schema of all columns."""
         heads = list(zip(self._files, self._heads, strict=True))
         fixed = [pair for pair in heads if pair[0].file_format is not FileFormat.JSONL]
-        alike((file, head.schema.names) for file, head in fixed)
+        require_alike([(file.shown, head.schema.names) for file, head in fixed])
         try:
             schemas = [head.schema for _, head in heads]
             return pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
@@ -333,8 +342,6 @@ def _parquet_head(file: InputFile) -> _Head:
         if groups and (size_bytes >= _PIECE_BYTES or number == metadata.num_row_groups - 1):
             pieces.append(Piece(file, 0, tuple(groups), size_bytes=size_bytes))
             groups, size_bytes = [], 0
-    if groups:
-        pieces.append(Piece(file, 0, tuple(groups), size_bytes=size_bytes))
     return _Head(empty.schema, tuple(pieces), metadata.num_rows > 0)
 
 
@@ -342,23 +349,21 @@ def _text_head(file: InputFile, types: pa.Schema, reading: Reading) -> _Head:
     """Read the names and types of a text, and cut it into ranges."""
     size = file.stored.size_bytes
     is_csv = file.file_format is FileFormat.CSV
-    if file.is_compressed:
-        head = uncompressed(file, file.storage.read(file.stored.path))
-        cut = head[:_HEAD_BYTES] if len(head) <= _HEAD_BYTES else _whole_lines(head[:_HEAD_BYTES])
-    else:
-        head = file.storage.read_range(file.stored.path, 0, _HEAD_BYTES) if size else b""
-        cut = head if len(head) == size else _whole_lines(head)
-    is_array = not is_csv and head.lstrip()[:1] == b"["
-    if is_array:
-        cut = as_json_lines(file.storage.read(file.stored.path) if len(head) < size else head)
-    table = read_csv(cut, types, reading) if is_csv else read_json_lines(cut, types, file.shown)
+    is_array, lines = False, b""
+    if size:
+        with open_text(file) as source:
+            head = source.read(_HEAD_BYTES)
+            rest = source.read(1)
+            lines = _whole_lines(head) if rest else head
+            is_array = not is_csv and head.lstrip()[:1] == b"["
+            if is_array:  # Its rows are no lines.
+                lines = as_json_lines(head + rest + source.read())
+    table = read_csv(lines, types, reading) if is_csv else read_json_lines(lines, types, file.shown)
     require_distinct_columns(table, file.shown)
     table = cast_to_known(table, types, file.shown, reading)
     names = tuple(table.column_names) if is_csv else ()
-    whole = file.is_compressed or is_array
-    step = size if whole else _PIECE_BYTES
-    starts = range(0, size, max(step, 1))
-    ranges = [(start, min(start + step, size)) for start in starts]
+    step = size if file.is_compressed or is_array else _PIECE_BYTES
+    ranges = [(start, min(start + step, size)) for start in range(0, size, max(step, 1))]
     pieces = [Piece(file, 0, (), *own, names, own[1] - own[0]) for own in ranges]
     return _Head(table.schema, tuple(pieces), len(table) > 0)
 
@@ -372,8 +377,9 @@ def _whole_lines(data: bytes) -> bytes:
 def _lines_of(piece: Piece) -> bytes:
     """Return the lines that begin in the range of a piece."""
     file, stored = piece.file, piece.file.stored
-    if file.is_compressed or (piece.start, piece.end) == (0, stored.size_bytes):
-        return uncompressed(file, file.storage.read(stored.path))
+    if not piece.is_cut:
+        with open_text(file) as source:
+            return bytes(source.read())
     begin = max(piece.start - 1, 0)  # A line begins at `start` if the byte before ends one.
     data = file.storage.read_range(stored.path, begin, piece.end - begin)
     if piece.start:
@@ -393,8 +399,7 @@ def _lines_of(piece: Piece) -> bytes:
 
 
 def _csv_rows(piece: Piece, data: bytes, schema: pa.Schema, reading: Reading) -> pa.Table:
-    is_cut = piece.end - piece.start < piece.file.stored.size_bytes
-    if is_cut and data.count(b'"') % 2:
+    if piece.is_cut and data.count(b'"') % 2:
         raise InputError(
             piece.file.shown,
             "a quoted value has a line break where the file would be cut",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import PurePosixPath
 
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.format.object_file import open_object
 from bucketlake.model.arguments import (
     check_optional_texts,
     check_texts,
@@ -74,6 +75,11 @@ class InputFile:
         return f"{self.storage.root.rstrip('/')}/{self.stored.path}"
 
     @property
+    def is_parquet(self) -> bool:
+        """Whether it is Parquet, and no text."""
+        return self.file_format is FileFormat.PARQUET
+
+    @property
     def is_compressed(self) -> bool:
         """Whether its text is compressed, so that it cannot be read in parts."""
         return PurePosixPath(self.stored.path).suffix.lower() in _COMPRESSIONS
@@ -114,8 +120,8 @@ def files(
         For ``upsert``, ``insert``, ``bulk_insert``, ``delete``, ``insert_overwrite`` and ``save``.
         The files are listed when the write begins, and must not change while it runs. All files of
         Parquet and CSV need the same columns; values in names of folders (``day=1``) are none. Of
-        records with one key and one ordering value, that
-        of the last file by its path, and of the last row in it, wins.
+        records with one key and one ordering value, that of the last file by its path, and of the
+        last row in it, wins.
 
     Raises
     ------
@@ -178,22 +184,20 @@ def listed(given: InputFiles) -> list[InputFile]:
 
 
 def _files_at(path: str, given: InputFiles) -> Iterator[InputFile]:
-    parent, _, name = path.rpartition("/")
-    if not _WILD.search(path):
-        if name and not parent.endswith((":/", ":")):  # It is no root of a store, or a folder.
-            storage = open_storage(
-                parent or ("/" if path.startswith("/") else "."), _options(given)
-            )
-            stored = storage.stat(name)
-            if stored is not None:
-                yield _file(storage, stored, given)
-                return
-        yield from _matching(open_storage(path, _options(given)), "**", given)
+    wild = _WILD.search(path)
+    cut = path.rfind("/", 0, None if wild is None else wild.start()) + 1
+    folder = path[: cut - 1] if cut > 1 else "/" if cut else "."
+    around, rest = partial(open_storage, folder, given.storage_options), path[cut:]
+    if wild is not None:
+        yield from _matching(around(), rest, given)
         return
-    fixed = path[: _WILD.search(path).start()].rpartition("/")[0]  # type: ignore[union-attr]
-    pattern = path[len(fixed) + 1 :] if fixed or path.startswith("/") else path
-    root = fixed or ("/" if path.startswith("/") else ".")
-    yield from _matching(open_storage(root, _options(given)), pattern, given)
+    if rest and not folder.endswith((":/", ":")):  # Else it is a folder, or the root of a store.
+        storage = around()
+        stored = storage.stat(rest)
+        if stored is not None:
+            yield _file(storage, stored, given)
+            return
+    yield from _matching(open_storage(path, given.storage_options), "**", given)
 
 
 def _matching(storage: Storage, pattern: str, given: InputFiles) -> Iterator[InputFile]:
@@ -208,10 +212,6 @@ def _file(storage: Storage, stored: StoredObject, given: InputFiles) -> InputFil
     if path.suffix.lower() in _COMPRESSIONS:
         path = path.with_suffix("")
     return InputFile(storage, stored, FileFormat.of(path, given.reading.file_format))
-
-
-def _options(given: InputFiles) -> Mapping[str, str] | None:
-    return given.storage_options
 
 
 @cache
@@ -236,23 +236,9 @@ def _regex_of(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-def uncompressed(file: InputFile, data: bytes) -> bytes:
-    """Return the text of a file that may be compressed; ArrowException if it is damaged."""
-    codec = _COMPRESSIONS.get(PurePosixPath(file.stored.path).suffix.lower())
-    if codec is None:
-        return data
-    with pa.CompressedInputStream(pa.BufferReader(data), codec) as source:
-        return bytes(source.read())
-
-
-def alike(files_and_names: Iterable[tuple[InputFile, Sequence[str]]]) -> None:
-    """Raise InputError if a file lacks a column of another: nulls would replace stored values."""
-    held = list(files_and_names)
-    for name in dict.fromkeys(name for _, names in held for name in names):
-        for file, names in held:
-            if name not in names:
-                raise InputError(
-                    file.shown,
-                    f"it does not have column {name!r}, which another file has",
-                    "add the column, or write the files one by one",
-                )
+def open_text(file: InputFile) -> pa.NativeFile:
+    """Open the text of a file that may be compressed, from its beginning; it is not empty."""
+    stored = file.stored
+    source = open_object(file.storage, stored.path, stored.size_bytes)
+    codec = _COMPRESSIONS.get(PurePosixPath(stored.path).suffix.lower())
+    return source if codec is None else pa.CompressedInputStream(source, codec)
