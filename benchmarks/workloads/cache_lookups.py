@@ -30,7 +30,7 @@ from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.metadata_table import MetadataTable
-from bucketlake.metadata.record_index.entries_of_write import NewKeys, index_entries
+from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.metadata.slices.log_files import encode_log_file
@@ -175,9 +175,9 @@ class CacheLookups(EngineFree):
         self._commits += 1
         instant = InstantTime(str(int(BASE_INSTANT) + 1000 * self._commits))
         group = FileId(f"{self._commits:08d}-27f7-4628-9878-d51db8cd0617-0")
-        entries = index_entries([NewKeys(keys, "p", group)], [], SHARDS, 1_767_225_600_000)
-        ((shard, own),) = entries.items()
-        data = encode_log_file("record_index", own, instant=instant, created_at_ms=0)
+        entries = entries_of_shard([NewKeys(keys, "p", group)], [], 1_767_225_600_000)
+        (shard,) = SHARDS.shards()
+        data = encode_log_file("record_index", entries, instant=instant, created_at_ms=0)
         self._put(f"record_index/.{shard.file_id}_{instant}.log.1_1-0-1", data)
         self._complete(instant, "deltacommit")
 

@@ -1,41 +1,84 @@
-"""Rows of a task that are divided by a column of numbers: one number for each of its plans."""
+"""Rows on their way to tasks, and divided among the plans of a task by a column of numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.flow.stage import IntArray
+from bucketlake.flow.stage import NO_TASK, IntArray
+from bucketlake.model.number_order import number_order
+
+_RUN_ROWS = 64  # Runs that are shorter on average are sorted.
+
+
+def in_task_order(
+    tasks: IntArray, numbers: npt.NDArray[np.integer[Any]], rows: pa.Table
+) -> tuple[IntArray, pa.Table]:
+    """Order rows by task, and the rows of a task by number; rows of ``NO_TASK`` are dropped.
+
+    This is the only time that the rows of a flow are sorted: later they are cut.
+
+    Parameters
+    ----------
+    tasks : ndarray of int32, shape (n_rows,)
+        The task of each row.
+    numbers : ndarray of integers, shape (n_rows,)
+        The number of the plan, not negative where there is a task.
+    rows : pa.Table
+        The rows.
+    """
+    at = np.flatnonzero(tasks != NO_TASK)
+    own, inner = tasks[at].astype(np.int64), numbers[at].astype(np.int64)
+    order = at[number_order(own * (int(inner.max(initial=0)) + 1) + inner)]
+    is_ordered = len(order) == len(tasks) and bool((np.diff(order) == 1).all())
+    return tasks[order], rows if is_ordered else rows.take(pa.array(order))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberedRows:
-    """Rows in the order of their numbers; rows with one number keep their order.
+    """Rows by number, as they arrived: in runs of one number.
 
     Attributes
     ----------
     rows : pa.Table
         The rows.
-    numbers : ndarray of int32, ascending
-        Their numbers.
+    starts : ndarray of int64, shape (n_runs,)
+        Where the runs begin.
+    numbers : ndarray of int64, shape (n_runs,)
+        The number of each run.
     """
 
     rows: pa.Table
-    numbers: IntArray
+    starts: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, rows: pa.Table, column: str) -> Self:
-        """Order rows by a column; rows that are in order are not copied."""
+        """Divide rows by a column; rows that do not come in runs are sorted."""
         numbers = rows[column].to_numpy()
-        order = np.argsort(numbers, kind="stable")
-        if (np.diff(order) != 1).any():
+        starts = _starts(numbers)
+        if len(starts) * _RUN_ROWS > len(numbers):
+            order = number_order(numbers)
             rows, numbers = rows.take(pa.array(order)), numbers[order]
-        return cls(rows, numbers)
+            starts = _starts(numbers)
+        return cls(rows, starts, numbers[starts].astype(np.int64))
 
     def with_number(self, number: int) -> pa.Table:
-        """Return the rows with a number, without copying them."""
-        start, end = np.searchsorted(self.numbers, [number, number + 1])
-        return self.rows.slice(start, end - start)
+        """Return the rows with a number, in the order in which they arrived, in one chunk."""
+        ends = np.append(self.starts[1:], len(self.rows))
+        runs = np.flatnonzero(self.numbers == number)
+        pairs = zip(self.starts[runs].tolist(), ends[runs].tolist(), strict=True)
+        parts = [self.rows.slice(start, end - start) for start, end in pairs]
+        if not parts:
+            return self.rows.slice(0, 0)
+        return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+
+
+def _starts(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    if not len(numbers):
+        return np.empty(0, np.int64)
+    return np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)

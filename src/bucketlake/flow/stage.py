@@ -52,9 +52,10 @@ class Stage(Protocol):
     """The work of the tasks of a step; a picklable value that they share."""
 
     def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
-        """Return the task of each row, and the rows as the task gets them.
+        """Return the task of each row, ascending, and the rows as the task gets them.
 
-        It runs where the rows are sent from. Rows of ``NO_TASK`` are dropped.
+        It runs where the rows are sent from, and orders them with
+        :func:`~bucketlake.flow.numbered_rows.in_task_order`.
         """
         ...
 

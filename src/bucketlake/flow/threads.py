@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.flow.stage import IntArray, Rows, Stage, TaskPlan
+from bucketlake.flow.stage import NO_TASK, Rows, Stage, TaskPlan
 
 
 def cpu_count() -> int:
@@ -77,9 +77,9 @@ class ThreadFlow:
         self._results = [item for item in items if not isinstance(item, Rows)]
         self._is_kept = False
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> ThreadFlow:
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> ThreadFlow:  # noqa: ARG002 -- a task with rows has a plan.
         """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
-        parcels = _sent(stage, self._rows, task_count)
+        parcels = _sent(self._engine, stage, self._rows)
         of_task: dict[int, list[TaskPlan]] = defaultdict(list)
         for plan in plans:
             of_task[plan.task].append(plan)
@@ -88,7 +88,7 @@ class ThreadFlow:
             self._rows = []  # The tasks hold the rows now.
 
         def work(task: int) -> Iterable[Any]:
-            received = {name: own.open() for name, own in parcels.get(task, {}).items()}
+            received = {n: pa.concat_tables(own) for n, own in parcels.get(task, {}).items()}
             return stage.run(of_task[task], received)
 
         items = self._engine.each(work, sorted(of_task))
@@ -108,35 +108,16 @@ class ThreadFlow:
         self._rows.clear()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Parcel:
-    """Rows of a task among those of all tasks; they are copied when the task begins."""
-
-    table: pa.Table
-    chosen: npt.NDArray[np.int64]
-
-    def open(self) -> pa.Table:
-        first, count = self.chosen[0], len(self.chosen)
-        if (np.diff(self.chosen) == 1).all():
-            return self.table.slice(first, count)
-        return self.table.take(pa.array(self.chosen))
+Parcels: TypeAlias = "Mapping[int, Mapping[str, Sequence[pa.Table]]]"
+"""The rows of each task, by channel: pieces that nobody copied."""
 
 
-def _sent(
-    stage: Stage, rows: Iterable[Rows], task_count: int
-) -> Mapping[int, Mapping[str, _Parcel]]:
-    """Return the rows of each task, by channel."""
-    routed: dict[str, list[tuple[IntArray, pa.Table]]] = defaultdict(list)
-    for sent in rows:
-        routed[sent.channel].append(stage.route(sent))
-    parcels: dict[int, dict[str, _Parcel]] = defaultdict(dict)
-    for channel, parts in routed.items():
-        tasks = np.concatenate([tasks for tasks, _ in parts])
-        table = pa.concat_tables([table for _, table in parts]).unify_dictionaries()
-        table = table.combine_chunks()
-        order = np.argsort(tasks, kind="stable")
-        bounds = np.searchsorted(tasks[order], np.arange(task_count + 1))
-        assert bounds[-1] == len(tasks), "a task of the stage"
-        for task in np.flatnonzero(np.diff(bounds)).tolist():
-            parcels[task][channel] = _Parcel(table, order[bounds[task] : bounds[task + 1]])
+def _sent(engine: Threads, stage: Stage, rows: Sequence[Rows]) -> Parcels:
+    """Return the rows of each task."""
+    parcels: dict[int, dict[str, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
+    routed = engine.each(lambda sent: [(sent.channel, *stage.route(sent))], rows)
+    for channel, tasks, table in routed:
+        bounds = np.flatnonzero(np.diff(tasks, prepend=NO_TASK, append=NO_TASK))
+        for start, end in pairwise(bounds.tolist()):
+            parcels[int(tasks[start])][channel].append(table.slice(start, end - start))
     return parcels

@@ -65,6 +65,7 @@ CALENDAR = {"org.apache.spark.version": "3.5.0"}
 """Tells Spark that dates before 1582 are in the proleptic Gregorian calendar, as Arrow's are."""
 
 _WRITE_BATCH_ROWS = 16_384
+_DICTIONARY_BYTES_MAX = 8 << 20  # Of a chunk; further values are written plain.
 _ZSTD_LEVEL = 1
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _DICTIONARY_COLUMNS = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
@@ -187,16 +188,13 @@ class BaseFileEncoder:
         self._null_elements.update(dict.fromkeys(columns_with_null_elements(cast)))
         self._waiting = pa.concat_tables([self._waiting, cast])
         while self._waiting.num_rows >= SAMPLE_ROWS:
-            self._plan_group()
-            assert self._group_rows is not None
-            if self._waiting.num_rows < self._group_rows:
+            if self._waiting.num_rows < self._rows_of_group():
                 return
             self._write_group()
 
     def finish(self, footer: Callable[[], Mapping[str, str]] = dict) -> EncodedBaseFile:
         """Write the remaining rows and the footer; return the file."""
         while self._waiting.num_rows or self._parquet is None:
-            self._plan_group()
             self._write_group()
         if self._nan_paths & self._bounded_paths:
             return self._encode_again().finish(footer)
@@ -229,19 +227,18 @@ class BaseFileEncoder:
                 again.write(written.read_row_group(group))
         return again
 
-    def _plan_group(self) -> None:
+    def _rows_of_group(self) -> int:
         if self._group_rows is None:
-            sample = self._waiting.slice(0, SAMPLE_ROWS)
-            self._group_rows = row_group_rows(sample)
-            if self._parquet is None:
-                self._parquet = self._open(sample)
+            self._group_rows = row_group_rows(self._waiting.slice(0, SAMPLE_ROWS))
+        return self._group_rows
 
     def _write_group(self) -> None:
-        assert self._parquet is not None
         # One chunk per column, because the ends of chunks would change the pages.
-        group = self._waiting.slice(0, self._group_rows).combine_chunks()
+        group = self._waiting.slice(0, self._rows_of_group()).combine_chunks()
         self._waiting = self._waiting.slice(group.num_rows)
         self._group_rows = None
+        if self._parquet is None:
+            self._parquet = self._open(group)
         if group.num_rows:
             self._parquet.write_table(group, row_group_size=group.num_rows)
             self._group_count += 1
@@ -251,9 +248,9 @@ class BaseFileEncoder:
                 self._hashes.append(key_hashes(keys))
             self._nan_paths.update(paths_with_nan(group.select(self._floating)))
 
-    def _open(self, sample: pa.Table) -> pq.ParquetWriter:
-        layout = choose_layout(sample, self._unbounded_paths)
-        floating = {path for path, _ in floating_leaves(sample)}
+    def _open(self, group: pa.Table) -> pq.ParquetWriter:
+        layout = choose_layout(group, self._unbounded_paths)
+        floating = {path for path, _ in floating_leaves(group.slice(0, 0))}
         self._bounded_paths = floating & {*layout.statistics}
         return pq.ParquetWriter(
             self._sink,
@@ -262,6 +259,7 @@ class BaseFileEncoder:
             compression=self._compression,
             compression_level=_ZSTD_LEVEL if self._compression == "zstd" else None,
             use_dictionary=list(layout.dictionary),
+            dictionary_pagesize_limit=_DICTIONARY_BYTES_MAX,
             column_encoding=layout.encodings,
             write_statistics=list(layout.statistics),
             write_batch_size=_WRITE_BATCH_ROWS,

@@ -1,8 +1,8 @@
 """The Parquet layout of a base file: encodings, statistics, rows per row group.
 
-The layout was chosen by measurement on order-like rows (docs/spec/types.md, "Layout"), among those
-that the vectorised readers of Spark 3.5 and 4, Hudi 1.2.0 and hudi-rs support. It depends only on
-the rows, not on how they are split into batches, so two attempts of a task make the same bytes.
+The layout was chosen by measurement (docs/spec/types.md, "Layout"), among those that the vectorised
+readers of Spark 3.5 and 4, Hudi 1.2.0 and hudi-rs support. It depends only on the rows, not on how
+they are split into batches, so two attempts of a task make the same bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,11 +19,14 @@ from bucketlake.model.map_entries import map_entries
 from bucketlake.model.schema import COMMIT_SEQNO, FILE_NAME, RECORD_KEY
 
 SAMPLE_ROWS = 4096
-"""Number of first rows that determine encodings and the size of row groups."""
+"""Number of rows that determine the encodings, and the size of row groups."""
 
 ROW_GROUP_ROWS_MAX = 262_144
 ROW_GROUP_BYTES_MAX = 128 * 2**20  # Size as Arrow data, estimated from the sample.
 _ROW_GROUP_ROWS_MIN = 1024
+
+_REPEATS_OF_TEXT, _REPEATS_OF_NUMBER = 4, 8
+"""How often each value must occur in a row group, on average, so that a dictionary pays."""
 
 _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
 _NEVER_FILTERED = frozenset({COMMIT_SEQNO, FILE_NAME})
@@ -37,33 +41,41 @@ class ColumnLayout:
     statistics: tuple[str, ...]
 
 
-def choose_layout(sample: pa.Table, unbounded: Collection[str] = ()) -> ColumnLayout:
-    """Choose the layout of a file from its first rows.
+def choose_layout(group: pa.Table, unbounded: Collection[str] = ()) -> ColumnLayout:
+    """Choose the layout of a file from its first row group.
 
     Parameters
     ----------
-    sample : pyarrow.Table
-        The first rows.
+    group : pyarrow.Table
+        The rows of the first row group.
     unbounded : collection of str
         Paths of leaves that must have no statistics.
 
     Notes
     -----
     Integers, dates and timestamps are delta-packed: this is smaller than a dictionary or zstd on
-    plain values, and cheaper to write. Strings and other types get a dictionary if the sample has
-    repeated values; a dictionary of distinct values is expensive to build. Columns by which no
-    reader prunes have no statistics.
+    plain values, and cheaper to write. Strings and other types get a dictionary if their values
+    repeat in the row group, estimated from a sample: a dictionary of distinct values is expensive
+    to build. Columns by which no reader prunes have no statistics.
     """
     dictionary, encodings, statistics = [], {}, []
-    for path, leaf in _sample_leaves(sample):
+    for path, leaf in _sample_leaves(_sample(group)):
         if _is_whole_number(leaf.type):
             encodings[path] = "DELTA_BINARY_PACKED"
-        elif path not in _UNIQUE and _repeats(leaf):
+        elif path not in _UNIQUE and _repeats(leaf, group.num_rows):
             dictionary.append(path)
         is_filtered = path not in _NEVER_FILTERED and path not in unbounded
         if is_filtered and not pa.types.is_binary(leaf.type):
             statistics.append(path)
     return ColumnLayout(tuple(dictionary), encodings, tuple(statistics))
+
+
+def _sample(group: pa.Table) -> pa.Table:
+    """Return rows from everywhere in a row group: neighbours are often alike."""
+    if group.num_rows <= SAMPLE_ROWS:
+        return group
+    rows = np.arange(SAMPLE_ROWS) * group.num_rows // SAMPLE_ROWS
+    return group.take(pa.array(rows))
 
 
 def holds_floating(data_type: pa.DataType) -> bool:
@@ -119,14 +131,19 @@ def _is_whole_number(data_type: pa.DataType) -> bool:
     return any(is_kind(data_type) for is_kind in kinds)
 
 
-def _repeats(leaf: pa.Array) -> bool:
+def _repeats(sample: pa.Array, group_rows: int) -> bool:
     """Return whether a dictionary is worth its cost; strings need fewer repetitions."""
-    if pa.types.is_dictionary(leaf.type):
+    if pa.types.is_dictionary(sample.type):
         return True
-    if pa.types.is_boolean(leaf.type) or len(leaf) == 0:
+    if pa.types.is_boolean(sample.type) or len(sample) == 0:
         return False
-    is_text = pa.types.is_string(leaf.type) or pa.types.is_binary(leaf.type)
-    return int(pc.count_distinct(leaf).as_py()) * (4 if is_text else 16) <= len(leaf)
+    is_text = pa.types.is_string(sample.type) or pa.types.is_binary(sample.type)
+    repeats = _REPEATS_OF_TEXT if is_text else _REPEATS_OF_NUMBER
+    distinct = int(pc.count_distinct(sample).as_py())
+    # As many values as this, each as frequent as the others, would have shown so many on average.
+    values = group_rows / repeats
+    shown = -values * float(np.expm1(-len(sample) / values))
+    return distinct <= shown
 
 
 def _size_bytes(leaf: pa.Array) -> int:

@@ -19,6 +19,7 @@ from bucketlake.merge.incoming import (
     BoolArray,
     IncomingRecords,
     IntArray,
+    is_everything,
     key_order,
 )
 from bucketlake.model.file_name import InstantTime
@@ -155,8 +156,7 @@ class GroupMerge:
 
     def _fresh(self) -> IntArray:
         positions = np.flatnonzero(~self.is_stored & ~self.incoming.deleted)
-        order = key_order(self.incoming.keys.take(pa.array(positions)))
-        return positions[order]
+        return positions[key_order(_taken(self.incoming.keys, positions))]
 
     def _assemble(self, chunk: pa.Table | None, source: IntArray) -> pa.Table:
         """Gather output rows; ``source`` numbers the stored rows, then the incoming records."""
@@ -172,7 +172,10 @@ class GroupMerge:
                 [chunk[name] for name in self.schema.names],
             )
         indices = pa.array(source)
-        if incoming.any():
+        if chunk is None and is_everything(source, len(self.incoming)):
+            keys = self.incoming.keys
+            columns = [self.incoming.columns[name] for name in self.schema.names]
+        elif incoming.any():
             keys = _gather(chunk, RECORD_KEY, self.incoming.keys, indices)
             columns = [
                 _gather(chunk, name, self.incoming.columns[name], indices)
@@ -219,6 +222,10 @@ def _gather(
     if chunk is None:
         return _one_array(incoming).take(indices)
     return pa.concat_arrays([_one_array(chunk[name]), _one_array(incoming)]).take(indices)
+
+
+def _taken(keys: pa.Array, positions: IntArray) -> pa.Array:
+    return keys if is_everything(positions, len(keys)) else keys.take(pa.array(positions))
 
 
 def _constant(value: str, length: int) -> pa.DictionaryArray:

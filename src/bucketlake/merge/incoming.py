@@ -66,7 +66,9 @@ class IncomingRecords:
         return len(self.keys)
 
     def take(self, positions: IntArray) -> Self:
-        """Return the records at ``positions``, in that order."""
+        """Return the records at ``positions``, in that order; all of them are not copied."""
+        if is_everything(positions, len(self)):
+            return self
         indices = pa.array(positions)
         return type(self)(
             self.keys.take(indices),
@@ -108,6 +110,11 @@ class IncomingRecords:
         columns = [column_of(stored, field, ORDERING) for field in ordering_fields]
         old = tuple(comparable(column.take(at_rows)) for column in columns)
         return self.is_reset[positions] | at_least(new, old)
+
+
+def is_everything(positions: IntArray, count: int) -> bool:
+    """Return whether positions are those of all rows, in their order."""
+    return len(positions) == count and bool((positions == np.arange(count)).all())
 
 
 def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> BoolArray:

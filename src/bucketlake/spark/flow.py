@@ -241,7 +241,7 @@ def _keeping(work: Work) -> BatchFunction:
         for item in work(batches):
             if isinstance(item, Rows):
                 nowhere = np.zeros(item.table.num_rows, np.int32)
-                _, pieces = pack(item.table, nowhere, is_ordered=True)
+                _, pieces = pack(item.table, nowhere)
                 yield _piece_messages(item.channel, pieces, np.zeros(len(pieces), np.int32))
             else:
                 yield _told(item)

@@ -21,8 +21,6 @@ CHUNK_BYTES = 64 << 20
 PIECE_BYTES_MAX = 512 << 10
 """Largest size of a piece with several rows: a batch of pieces must stay below 2 GiB."""
 
-_INT16_MAX = np.iinfo(np.int16).max
-
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Combine batches into chunks of about ``CHUNK_ROWS`` rows."""
@@ -40,18 +38,16 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def pack(
-    rows: pa.Table, tasks: npt.NDArray[np.int32], *, is_ordered: bool = False
+    rows: pa.Table, tasks: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], pa.BinaryArray]:
     """Cut rows into pieces by task.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        Rows of any columns.
+        Rows of any columns, in the order of their tasks.
     tasks : ndarray of int32, shape (n_rows,)
-        Tasks of the rows; rows with a negative task are dropped.
-    is_ordered : bool
-        Whether the tasks are ascending and none is negative, so that no row is copied.
+        Tasks of the rows, ascending.
 
     Returns
     -------
@@ -60,16 +56,9 @@ def pack(
     pyarrow.BinaryArray
         The pieces; the rows of a task keep their order.
     """
-    packed, ordered = rows.combine_chunks(), tasks
-    if not is_ordered:
-        # NumPy uses radix sort for two-byte integers, which takes a tenth of the time.
-        narrow = tasks.astype(np.int16) if tasks.max(initial=0) < _INT16_MAX else tasks
-        order = np.argsort(narrow, kind="stable")
-        order = order[np.searchsorted(tasks[order], 0) :]
-        ordered = tasks[order]
-        packed = packed.take(pa.array(order))
-    rows_max = max(1, PIECE_BYTES_MAX * len(ordered) // max(1, packed.nbytes))
-    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, len(ordered))
+    packed = rows.combine_chunks()
+    rows_max = max(1, PIECE_BYTES_MAX * len(tasks) // max(1, packed.nbytes))
+    ends = np.append(np.flatnonzero(tasks[1:] != tasks[:-1]) + 1, len(tasks))
     sink = pa.BufferOutputStream()
     offsets, tasks_of_pieces, start = [0], [], 0
     for end in ends:
@@ -78,7 +67,7 @@ def pack(
             with pa.ipc.new_stream(sink, piece.schema) as stream:
                 stream.write_table(piece)
             offsets.append(sink.tell())
-            tasks_of_pieces.append(ordered[start])
+            tasks_of_pieces.append(tasks[start])
             start += piece.num_rows
     buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), sink.getvalue()]
     pieces = pa.BinaryArray.from_buffers(pa.binary(), len(tasks_of_pieces), buffers)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
-from bucketlake.flow.numbered_rows import NumberedRows
+from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
 from bucketlake.flow.stage import NO_TASK, IntArray, Rows
 from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.incoming import IncomingRecords, collapse_duplicates
@@ -136,7 +136,10 @@ class WriteStage:
     schema: pa.Schema
 
     def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
-        """Return the task of each record; keys to delete in slots that do not exist are dropped."""
+        """Send each record to the task of its slot.
+
+        Keys to delete in slots that do not exist are dropped.
+        """
         numbers = self.placement.positions(self.task.tagger.tags_of(rows.table))
         strayed = numbers == NO_TASK
         if not self.task.deletes_by_key and strayed.any():
@@ -145,7 +148,8 @@ class WriteStage:
                 f"{strayed.sum()} records belong to other slots: {INPUT_CHANGED}",
                 STABLE_INPUT,
             )
-        return self.placement.tasks_of(numbers), with_numbers(rows.table, numbers)
+        tasks = self.placement.tasks_of(numbers)
+        return in_task_order(tasks, numbers, with_numbers(rows.table, numbers))
 
     def run(
         self, plans: Sequence[SlotPlan], received: Mapping[str, pa.Table]

@@ -24,6 +24,7 @@ from bucketlake.metadata.location_cache.part import (
     cells_of,
     narrow_codes,
 )
+from bucketlake.model.number_order import number_order
 
 WideCodes: TypeAlias = npt.NDArray[np.uint32]
 
@@ -37,8 +38,6 @@ before, all parts together take less than eight bytes for each key.
 
 _RUN_KEYS = 2**16
 _RUNS_MAX = 2**8
-_UPPER_BITS = 16
-_RADIX = 2**_UPPER_BITS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +90,7 @@ class PartBuilder:
             batch = _joined(self._runs.pop(run))
             cells = cells_of(batch.hashes, cell_count)
             first, last = int(cells.min(initial=cell_count)), int(cells.max(initial=0))
-            batch = batch.take(_order_of(cells - first))
+            batch = batch.take(number_order(cells - first))
             rows = slice(row, row + len(batch.keys))
             if row < rows.stop:
                 counts[first + 1 : last + 2] += np.bincount(cells - first).astype(np.uint32)
@@ -140,12 +139,3 @@ def _common_length(batches: list[_Batch]) -> int:
     if len(found) > 1:
         return SEVERAL_LENGTHS
     return int(found.pop()) if found else 0
-
-
-def _order_of(cells: Positions) -> Positions:
-    """Return the order that sorts cells; NumPy sorts numbers of 16 bits by their digits."""
-    order = np.argsort(cells.astype(np.uint16), kind="stable")
-    if int(cells.max(initial=0)) >= _RADIX:
-        upper = (cells >> _UPPER_BITS).astype(np.uint16)
-        order = order[np.argsort(upper[order], kind="stable")]
-    return order

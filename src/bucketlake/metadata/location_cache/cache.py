@@ -9,6 +9,9 @@ be deleted at any time.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from bucketlake.errors import BucketLakeError
 from bucketlake.metadata.location_cache.cached_shard import find_codes
 from bucketlake.metadata.location_cache.eviction import Checkpoint, EvictionPolicy, evict
 from bucketlake.metadata.location_cache.key_codes import Group, GroupNumbers
+from bucketlake.metadata.location_cache.noted_log import note_log
 from bucketlake.metadata.location_cache.refreshing import BypassError, refresh_shard
 from bucketlake.metadata.location_cache.root_folder import (
     UnsafeFolderError,
@@ -29,12 +33,14 @@ from bucketlake.metadata.location_cache.root_folder import (
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, shard_folders
 from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
+from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.write_stat import WriteStat
 
 BYTES_MAX = 4 * 2**30
 """Default size of the cache of a user on a host."""
 
-_SCAN_SHARE = 64  # A process looks for shards to drop after it wrote this share of the budget.
+_SCAN_SHARE = 64  # Shards to drop are looked for each time that so much of the budget was written.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,6 +138,31 @@ class LocationCache:
             use += CacheUse(freed_bytes=self._keep_budget(root, folder, checkpoint))
         return CachedLookup(codes, shard.groups, use)
 
+    def note(
+        self,
+        table_root: str,
+        log: WriteStat,
+        entries: GroupEntries,
+        groups: Sequence[Group],
+    ) -> None:
+        """Note what a task wrote into the log file of a shard, for the next lookup on this host.
+
+        Parameters
+        ----------
+        table_root : str
+            Address of the data table.
+        log : WriteStat
+            The log file.
+        entries, groups
+            See :func:`~bucketlake.metadata.location_cache.noted_log.note_log`.
+        """
+        name = log.path.rpartition("/")[2]
+        with suppress(UnsafeFolderError, OSError):
+            root = make_root(self.root)
+            folder = ShardFolder.of(root, table_root, log.file_id)
+            note_log(folder, name, log.file_size_bytes, entries, groups)
+            self._keep_budget(root, folder, None)
+
     def evict(
         self,
         checkpoint: Checkpoint | None = None,
@@ -150,17 +181,15 @@ class LocationCache:
         return evict(in_use.of_table(), self.bytes_max, rule, checkpoint.before, in_use)
 
     def _keep_budget(self, root: Path, in_use: ShardFolder, checkpoint: Checkpoint | None) -> int:
-        """Drop shards if this process wrote much since it last looked; return the freed bytes."""
-        written = _written.get(root)
-        size = in_use.size_bytes()
-        if written is not None and (written + size) * _SCAN_SHARE < self.bytes_max:
-            _written[root] = written + size
+        """Sometimes look for shards to drop: once in a share of the budget; return freed bytes.
+
+        Chance decides, because the processes of a host do not know what the others wrote.
+        """
+        if random.random() * self.bytes_max > in_use.size_bytes() * _SCAN_SHARE:
             return 0
-        _written[root] = 0
         return evict(shard_folders(root), self.bytes_max, EvictionPolicy.LRU, checkpoint, in_use)
 
 
-_written: dict[Path, int] = {}  # Bytes that this process wrote since it looked for shards to drop.
 _begun: dict[Path, Checkpoint] = {}  # The newest batch that this process looked keys up for.
 
 

@@ -6,7 +6,7 @@ entry a log file removed. Base files are read some blocks at a time; log files a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -52,7 +52,10 @@ class GroupNumbers:
 
     def of_locations(self, locations: Sequence[IndexedLocation]) -> npt.NDArray[np.int32]:
         """Return the numbers of the file groups of some locations."""
-        groups = ((each.partition_path, each.file_id) for each in locations)
+        return self.of_groups((each.partition_path, each.file_id) for each in locations)
+
+    def of_groups(self, groups: Iterable[Group]) -> npt.NDArray[np.int32]:
+        """Return the numbers of file groups."""
         own = [self.numbers.setdefault(group, len(self.numbers)) for group in groups]
         return np.array(own, np.int32)
 

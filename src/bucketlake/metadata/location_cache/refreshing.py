@@ -23,9 +23,11 @@ from bucketlake.metadata.location_cache.coverage import Coverage
 from bucketlake.metadata.location_cache.key_codes import (
     Group,
     GroupNumbers,
+    ShardChanges,
     read_base,
     read_changes,
 )
+from bucketlake.metadata.location_cache.noted_log import forget_logs, noted_changes
 from bucketlake.metadata.location_cache.part import Part
 from bucketlake.metadata.location_cache.part_file import DamagedFileError
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, ShardState
@@ -149,18 +151,19 @@ class _Refresh:
                 self.folder.publish(replace(state, coverage=coverage))
             return RefreshedShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
         numbers = GroupNumbers({group: code for code, group in enumerate(state.groups)})
-        changes = read_changes(self.table, self.held, lacking, numbers)
+        changes, read_count = self._changes(lacking, numbers)
         if changes.reaches_back:
             return None
-        use = CacheUse(extended=1, read_count=changes.count)
+        use = CacheUse(extended=1, read_count=read_count)
         changed = changed_parts(parts, changes)
         kept = ShardState(coverage, numbers.groups, state.parts[: changed.kept])
         refreshed = self._saved(kept, parts[: changed.kept], changed.added, use)
         self.folder.delete_parts(state.parts[changed.kept :])
+        forget_logs(self.folder, lacking)
         return refreshed
 
     def built(self) -> RefreshedShard:
-        """Read the whole slice."""
+        """Read the whole slice; if its only log file is noted, nothing is read."""
         coverage = Coverage.of(self.table, self.held)
         numbers = GroupNumbers()
         parts: list[Part] = []
@@ -172,12 +175,22 @@ class _Refresh:
                 add_entries(builder, batch)
             parts.append(builder.finish(DENSE))
         if self.held.log_files:
-            changes = read_changes(self.table, self.held, self.held.log_files, numbers)
-            read_count += changes.count
+            changes, log_count = self._changes(self.held.log_files, numbers)
+            read_count += log_count
             changed = changed_parts(parts, changes)
             parts = [*parts[: changed.kept], *changed.added]
-        use = CacheUse(built=1, read_count=read_count)
-        return self._saved(ShardState(coverage, numbers.groups, ()), [], parts, use)
+        use = CacheUse(built=1, read_count=read_count) if read_count else CacheUse(extended=1)
+        refreshed = self._saved(ShardState(coverage, numbers.groups, ()), [], parts, use)
+        forget_logs(self.folder, self.held.log_files)
+        return refreshed
+
+    def _changes(self, logs: Sequence[DataFile], numbers: GroupNumbers) -> tuple[ShardChanges, int]:
+        """Return what log files change, and how many entries were read for it."""
+        noted = noted_changes(self.folder, logs, numbers)
+        if noted is not None:
+            return noted, 0
+        changes = read_changes(self.table, self.held, logs, numbers)
+        return changes, changes.count
 
     def _saved(
         self, kept: ShardState, kept_parts: Sequence[Part], added: Sequence[Part], use: CacheUse

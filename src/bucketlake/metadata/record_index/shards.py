@@ -20,6 +20,7 @@ from bucketlake.errors import ConfigError, IndexStateError
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.model.file_name import FileId
+from bucketlake.model.number_order import number_order
 
 REBUILD = "rebuild the record-level index"
 """The next step after an error."""
@@ -182,9 +183,7 @@ def rows_by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.ND
     >>> [(n, rows.tolist()) for n, rows in rows_by_number(np.array([4, 1, 4], np.int32))]
     [(1, [1]), (4, [0, 2])]
     """
-    # NumPy uses radix sort for two-byte integers, which takes a tenth of the time.
-    is_small = numbers.max(initial=0) <= np.iinfo(np.int16).max
-    order = np.argsort(numbers.astype(np.int16) if is_small else numbers, kind="stable")
+    order = number_order(numbers)
     ordered = numbers[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     for rows in np.split(order, cuts):

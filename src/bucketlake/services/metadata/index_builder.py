@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from bucketlake.actions.progress import telling_progress
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import InputError, KeyTwiceError
-from bucketlake.flow.numbered_rows import NumberedRows
+from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
 from bucketlake.flow.spread import spread
 from bucketlake.flow.stage import Engine, IntArray, JobStage, Rows
 from bucketlake.format.hfile.writer import FILE_BYTES_MAX, encode_hfile
@@ -205,14 +205,15 @@ class _BuildShards:
 
     def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
         """Send keys to the tasks of their shards."""
-        return self.tasks[rows.table["shard"].to_numpy()], rows.table
+        numbers = rows.table["shard"].to_numpy()
+        return in_task_order(self.tasks[numbers], numbers, rows.table)
 
     def run(
         self, plans: Sequence[_ShardBuild], received: Mapping[str, pa.Table]
     ) -> Iterator[WriteStat]:
         """Build the shards of a task."""
         keys = received.get(_KEYS, _KEY_BATCHES.empty_table())
-        numbered = NumberedRows.of(keys.unify_dictionaries().combine_chunks(), "shard")
+        numbered = NumberedRows.of(keys, "shard")
         for plan in sorted(plans, key=lambda plan: plan.number):
             own = numbered.with_number(plan.number)
             stat = self.builder.build_shard(plan.shard, _batches_of(own)) if len(own) else None
@@ -232,7 +233,7 @@ def _key_batch(batch: KeyBatch, shard: int) -> pa.Table:
 
 def _batches_of(keys: pa.Table) -> list[KeyBatch]:
     """Divide the keys of a shard by their value, and by whether they are deleted."""
-    own = keys.combine_chunks()
+    own = keys
     values = own["value"].combine_chunks()
     deleted = own["deleted"].to_numpy()
     codes = values.indices.to_numpy() * 2 + deleted

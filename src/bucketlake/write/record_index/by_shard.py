@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,8 @@ from bucketlake.write.record_index.locate import KeyFinder
 from bucketlake.write.record_index.located import Group
 from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.write_plan import SlotPlan, SlotResult
+
+RowArray: TypeAlias = npt.NDArray[np.int64]
 
 RECORDS_MAX = 1 << 19
 """Greatest number of records of a shard in one write; more records take the general way, which
@@ -159,20 +162,24 @@ class ShardStage:
             kept = np.flatnonzero(~unknown)
             incoming, places = incoming.take(kept), places[kept]
         is_new = places == NOT_FOUND
-        buckets, owners = self._fill(task, plan, incoming.keys, places)
+        new: RowArray = np.flatnonzero(is_new)
+        new = new[key_order(_taken(incoming.keys, new))]
+        buckets, owners = self._fill(task, plan, places, new)
+        ordered = np.concatenate([np.flatnonzero(~is_new), new])
         choices: list[GroupChoice] = []
         entries: list[NewKeys] = []
-        for number, rows in rows_by_number(owners):
+        for number, at in rows_by_number(owners[ordered]):
             file_id, held = buckets[number]
-            choices.append(GroupChoice(file_id, held, None if len(rows) == len(owners) else rows))
-            added = _taken(incoming.keys, rows[is_new[rows]])
+            rows = ordered[at]
+            choices.append(GroupChoice(file_id, held, rows))
+            added = _taken(incoming.keys, rows[is_new[rows]])  # In order, as the entries are.
             if len(added):
                 entries.append(NewKeys(added, slot.partition_path, file_id))
         done = task.writer.write_choices(slot, choices, incoming)
         gone = self._gone(task, incoming) if self.removes_entries else _NO_ROWS
         yield SlotResult(slot.number, records, done.stats, done.ignored)
         yield self.index_writer.write_known(plan.shard, entries, _taken(incoming.keys, gone))
-        counts = int(is_new.sum()), len(gone), int(unknown.sum())
+        counts = len(new), len(gone), int(unknown.sum())
         yield ShardFound(slot.number, False, *counts, looked_up, from_cache)
 
     def _places(self, slot: SlotPlan, groups: Sequence[Group]) -> Iterator[int]:
@@ -187,9 +194,18 @@ class ShardStage:
             yield live.get((path, file_id), NOT_FOUND if is_own else _SHARED)
 
     def _fill(
-        self, task: WriteTask, plan: ShardWrite, keys: pa.Array, places: npt.NDArray[np.int32]
+        self, task: WriteTask, plan: ShardWrite, places: npt.NDArray[np.int32], new: RowArray
     ) -> tuple[list[tuple[FileId, FileSlice | None]], npt.NDArray[np.int32]]:
         """Choose the bucket of each record: new keys fill buckets with room, and then new ones.
+
+        Parameters
+        ----------
+        task, plan
+            The write, and its shard.
+        places : ndarray of int32, shape (n_records,)
+            For each record, the position of the live bucket that has its key, or ``NOT_FOUND``.
+        new : ndarray of int64, shape (n_new,)
+            The records with new keys, in the order of keys.
 
         Returns
         -------
@@ -201,8 +217,7 @@ class ShardStage:
         slot, slices, owners = plan.slot, plan.slot.slices, places.copy()
         buckets: list[tuple[FileId, FileSlice | None]] = [(s.file_id, s) for s in slices]
         numbers = {file_id: number for number, (file_id, _) in enumerate(buckets)}
-        new = np.flatnonzero(places == NOT_FOUND)
-        left = new[key_order(_taken(keys, new))]
+        left = new
         written = {slices[n].file_id for n in np.unique(places[places != NOT_FOUND]).tolist()}
         rows_of = partial(rows_of_group, task.writer.storage)
         for held in self.filling.candidates(slot.slot, self.shard_count, slices, written):
@@ -219,7 +234,7 @@ class ShardStage:
             buckets.append((self.filling.new_group_id(instant, path, next(free)), None))
         return buckets, owners
 
-    def _gone(self, task: WriteTask, incoming: IncomingRecords) -> npt.NDArray[np.int64]:
+    def _gone(self, task: WriteTask, incoming: IncomingRecords) -> RowArray:
         """Return the rows whose keys are certain to be gone after the write."""
         if task.deletes_by_key or not task.writer.rule.compares:
             return np.flatnonzero(incoming.deleted)
@@ -250,5 +265,5 @@ def rows_in(storage: Storage, base: DataFile) -> int:
         return reader.row_count
 
 
-def _taken(keys: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+def _taken(keys: pa.Array, rows: RowArray) -> pa.Array:
     return keys.take(pa.array(rows))

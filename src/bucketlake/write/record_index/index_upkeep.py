@@ -78,7 +78,6 @@ class IndexUpkeep:
             instant,
             instant_to_ms(instant, self.table.config.timeline_timezone),
             instant_path(self.table.config, self.pending),
-            self.index.shards,
         )
         return IndexWriter(RecordIndexReader(table), logs)
 

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, IndexStateError
-from bucketlake.flow.numbered_rows import NumberedRows
+from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
 from bucketlake.flow.stage import Flow, IntArray, Rows
-from bucketlake.metadata.record_index.entries_of_write import GoneKeys, NewKeys
+from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
 from bucketlake.metadata.record_index.shards import Shard, rows_by_number
 from bucketlake.model.file_name import FileId
@@ -52,8 +52,6 @@ GONE = -1
 
 PLACED_ENTRIES = pa.schema([(KEY, pa.string()), (SLOT, pa.int32()), (SHARD, pa.int32())])
 """Keys whose entries change, on the way to the tasks of their shards."""
-
-_TASK = 1  # Part of the write token; 0 is that of files that the driver writes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +170,7 @@ class IndexWriter:
         changes : pa.Table
             Their keys, in any order, in columns ``KEY_CHANGES``.
         """
-        numbered = NumberedRows.of(changes.unify_dictionaries().combine_chunks(), SHARD)
+        numbered = NumberedRows.of(changes, SHARD)
         for plan in sorted(plans, key=lambda plan: plan.number):
             yield self._write_changes(plan, numbered.with_number(plan.number))
 
@@ -267,11 +265,7 @@ class IndexWriter:
         return ShardResult(plan.number, self._log(plan, new, gone))
 
     def _log(self, plan: ShardPlan, new: Sequence[NewKeys], gone: pa.Array) -> WriteStat | None:
-        partition = plan.shard.data_partition or ""
-        removed = [GoneKeys(gone, partition), GoneKeys(self._replaced(plan), partition)]
-        stats = self.logs.write(_TASK, new, removed)
-        assert len(stats) <= 1, "keys of another shard"
-        return stats[0] if stats else None
+        return self.logs.write(plan.shard, new, [gone, self._replaced(plan)])
 
     def _replaced(self, plan: ShardPlan) -> pa.Array:
         """Return the keys whose entries go with their rows, unless the write puts them."""
@@ -311,7 +305,8 @@ class IndexTask:
 
     def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
         """Send changed keys to the tasks of their shards."""
-        return self.placement.tasks[rows.table[SHARD].to_numpy()], rows.table
+        shards = rows.table[SHARD].to_numpy()
+        return in_task_order(self.placement.tasks[shards], shards, rows.table)
 
     def run(
         self, plans: Sequence[ShardPlan], received: Mapping[str, pa.Table]

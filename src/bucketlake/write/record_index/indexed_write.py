@@ -53,7 +53,7 @@ from bucketlake.write.record_index.group_plan import (
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of, key_of
-from bucketlake.write.record_index.index_writer import ShardResult
+from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
 from bucketlake.write.record_index.indexed_result import IndexedResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingKeys
 from bucketlake.write.record_index.located import Group, LookupResult
@@ -104,6 +104,11 @@ class IndexedWrite:
     @property
     def _index(self) -> PinnedIndex:
         return self.upkeep.index
+
+    @property
+    def _index_writer(self) -> IndexWriter:
+        writer = self.upkeep.writer
+        return replace(writer, logs=replace(writer.logs, cache=self.layout.cache))
 
     def run(
         self,
@@ -198,7 +203,7 @@ class IndexedWrite:
         stage = ShardStage(
             WriteStage(self._task(plan), plan.placement(), packed.schema),
             self._finder(batch),
-            self.upkeep.writer,
+            self._index_writer,
             self.layout.filling,
             self.layout.shard_count,
             self._row_bytes(live, packed),
@@ -314,7 +319,7 @@ class IndexedWrite:
         slots = plan.write.slots
         if not slots:
             return [*self.upkeep.write_shards(plan.shards)]
-        stage = PlaceStage.of(plan, self._task(plan.write), self.upkeep.writer, schema)
+        stage = PlaceStage.of(plan, self._task(plan.write), self._index_writer, schema)
         with self._telling_progress(plan.write):
             flow = located.then(stage, [*slots, *plan.shards], plan.write.task_count)
             return flow.results()

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import IndexStateError
-from bucketlake.flow.numbered_rows import NumberedRows
+from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
 from bucketlake.flow.stage import NO_TASK, Rows
 from bucketlake.flow.stage import IntArray as TaskArray
 from bucketlake.merge.incoming import (
@@ -222,7 +222,7 @@ class LocateStage:
         table = rows.table.drop_columns([PARTITION, SLOT])
         table = table.append_column(LOOKUP, pa.array(numbers))
         table = table.append_column(_PARTITION, pa.array(self.placement.partition_codes(tagged)))
-        return self.placement.place(numbers), table
+        return in_task_order(self.placement.place(numbers), numbers, table)
 
     def run(
         self, plans: Sequence[Lookup], received: Mapping[str, pa.Table]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.flow.numbered_rows import in_task_order
 from bucketlake.flow.stage import IntArray, Rows
 from bucketlake.write.record_index.group_plan import GroupPlan
 from bucketlake.write.record_index.index_writer import (
@@ -77,9 +78,10 @@ class PlaceStage:
         if rows.channel == LOCATED:
             slots = self.routes.slots(rows.table)
             table = rows.table.drop_columns([LOOKUP, PLACE, RANK])
-            return self.slot_tasks[slots], with_numbers(table, slots)
+            return in_task_order(self.slot_tasks[slots], slots, with_numbers(table, slots))
         shards = self.shard_of_lookup[rows.table[LOOKUP].to_numpy()]
-        return self.shard_tasks[shards], placed_entries(rows.table, self.routes, shards)
+        entries = placed_entries(rows.table, self.routes, shards)
+        return in_task_order(self.shard_tasks[shards], shards, entries)
 
     def run(
         self, plans: Sequence[SlotPlan | ShardPlan], received: Mapping[str, pa.Table]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pytest
@@ -16,9 +16,9 @@ from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.metadata.metadata_table import open_metadata_table
-from bucketlake.metadata.record_index.entries_of_write import GoneKeys, NewKeys, index_entries
+from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
-from bucketlake.metadata.record_index.shards import IndexShards, Shard
+from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
 from bucketlake.metadata.slices.log_files import GroupEntries, encode_log_file
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.timeline.open_table import opened_table
@@ -82,12 +82,23 @@ class MadeIndex:
             self.model.pop((held, key), None)
 
     def _entries(self, new: Entries, gone: Mapping[str, list[str]]) -> dict[Shard, GroupEntries]:
-        return index_entries(
-            [NewKeys(pa.array(k, pa.string()), p, FileId(f)) for (p, f), k in new.items()],
-            [GoneKeys(pa.array(k, pa.string()), p) for p, k in gone.items()],
-            self.shards,
-            self._number,
-        )
+        put: dict[Shard, list[NewKeys]] = defaultdict(list)
+        for (path, file_id), names in new.items():
+            for shard, keys in self._by_shard(path, names):
+                put[shard].append(NewKeys(keys, path, FileId(file_id)))
+        removed: dict[Shard, list[pa.Array]] = defaultdict(list)
+        for path, names in gone.items():
+            for shard, keys in self._by_shard(path, names):
+                removed[shard].append(keys)
+        return {
+            shard: entries_of_shard(put[shard], removed[shard], self._number)
+            for shard in {*put, *removed}
+        }
+
+    def _by_shard(self, path: str, names: list[str]) -> Iterator[tuple[Shard, pa.Array]]:
+        keys = texts(names)
+        for number, rows in rows_by_number(self.shards.numbers_of(keys, path)):
+            yield self.shards.shard(number, path), keys.take(pa.array(rows))
 
     def _log(self, shard: Shard, instant: InstantTime, data: bytes, token: str) -> None:
         self.made.log(instant, data, file_id=shard.file_id, folder="record_index", token=token)
