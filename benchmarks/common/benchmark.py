@@ -153,5 +153,18 @@ def counts(text: str) -> list[int]:
     return [count(part) for part in text.split(",")]
 
 
+SHAPES = ("orders", "lines")
+
+
+def shape(text: str) -> str:
+    """Parse the shape of rows."""
+    if text not in SHAPES:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(SHAPES)}")
+    return text
+
+
+SHAPE = Option("--shape", shape, SHAPES[0], "shape of rows: orders, or repetitive lines of orders")
+"""An option of benchmarks that compare formats: one shape alone flatters."""
+
 REPEATS = Option("--repeats", count, 5, "measurements of each rate")
 """An option of benchmarks that measure rates in one process."""

@@ -1,9 +1,13 @@
 """Order-like rows: a first load, and a batch of updates and inserts.
 
-Everything follows from (rows, partitions, seed): the same Parquet files on every machine with the
-same pyarrow. An order's region, customer and creation date are functions of its number, so an
-update meets the row that it replaces; what an order goes through (status, quantity, amount, note,
-time of change) is drawn anew for each version. The files are kept in the data folder and used
+There are two shapes. *Orders* arrive in any order, and their values vary. *Lines* of orders arrive
+as they are numbered, with few and short texts: files of such rows compress well, and are cheap to
+write for any format.
+
+Everything follows from (shape, rows, partitions, seed): the same Parquet files on every machine
+with the same pyarrow. An order's region, customer and creation date are functions of its number, so
+an update meets the row that it replaces; what an order goes through (status, quantity, amount,
+note, time of change) is drawn anew for each version. The files are kept in the data folder and used
 again. While it draws rows the generator adds up the checksums that each system's table must show
 after the load and after the upsert: an oracle that shares no code with any of the systems.
 """
@@ -28,6 +32,9 @@ FORMAT = 1  # Part of the folder's name: raise it whenever the rows change.
 ROWS_PER_FILE_MAX = 250_000
 UPDATE_SHARE, INSERT_SHARE = 0.20, 0.02
 STATUSES = ("placed", "paid", "picked", "shipped", "delivered", "returned", "cancelled")
+LINE_STATUSES = STATUSES[:4]
+LINES_OF_ORDER = 4
+LINE_MS = 10
 NOTE_COUNT = 20_000  # Medium cardinality: dictionary pages help, but do not carry the column.
 CUSTOMERS_PER_ORDER = 0.1
 YEAR_MS = 365 * 86_400_000
@@ -55,11 +62,12 @@ class Recipe:
     rows: int
     partitions: int = 8
     seed: int = SEED
+    shape: str = "orders"
 
     @property
     def folder_name(self) -> str:
         """The folder that these rows, and no others, live in."""
-        return f"orders-v{FORMAT}-{self.rows}r-{self.partitions}p-s{self.seed}"
+        return f"{self.shape}-v{FORMAT}-{self.rows}r-{self.partitions}p-s{self.seed}"
 
 
 def prepare(root: Path, recipe: Recipe) -> DataSet:
@@ -75,18 +83,20 @@ def prepare(root: Path, recipe: Recipe) -> DataSet:
 
 def _generate(data: DataSet, recipe: Recipe) -> None:
     rng = np.random.default_rng([recipe.seed, 0])
-    arrival = rng.permutation(recipe.rows)
+    is_lines = recipe.shape == "lines"
+    arrival = np.arange(recipe.rows) if is_lines else rng.permutation(recipe.rows)
     updated = rng.permutation(recipe.rows)[: int(recipe.rows * UPDATE_SHARE)]
     inserted = np.arange(recipe.rows, recipe.rows + int(recipe.rows * INSERT_SHARE))
-    changes = rng.permutation(np.concatenate([updated, inserted]))
+    changes = np.concatenate([np.sort(updated), inserted])
+    changes = changes if is_lines else rng.permutation(np.concatenate([updated, inserted]))
     is_updated = np.zeros(recipe.rows, dtype=bool)
     is_updated[updated] = True
 
     loaded, kept = Checksum(), Checksum()
-    for table in _write_files(data.load, arrival, recipe, version=0):
+    for numbers, table in _write_files(data.load, arrival, recipe, version=0):
         loaded.add(table)
-        kept.add(table.filter(~is_updated[_order_numbers(table)]))
-    for table in _write_files(data.changes, changes, recipe, version=1):
+        kept.add(table.filter(~is_updated[numbers]))
+    for _, table in _write_files(data.changes, changes, recipe, version=1):
         kept.add(table)
     facts = {
         "format": FORMAT,
@@ -104,16 +114,16 @@ def _generate(data: DataSet, recipe: Recipe) -> None:
 
 def _write_files(
     folder: Path, numbers: np.ndarray, recipe: Recipe, *, version: int
-) -> Iterator[pa.Table]:
-    """Write the orders of these numbers, and yield each file's rows."""
+) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """Write the rows of these numbers; yield the numbers and rows of each file."""
     folder.mkdir(parents=True, exist_ok=True)
     # At least two files each, so that two cores read from the start.
     file_count = max(2, -(-len(numbers) // ROWS_PER_FILE_MAX))
     for index, part in enumerate(np.array_split(numbers, file_count)):
         rng = np.random.default_rng([recipe.seed, 1 + version, index])
-        table = _orders(part, rng, recipe, version)
+        table = (_lines if recipe.shape == "lines" else _orders)(part, rng, recipe, version)
         pq.write_table(table, folder / f"part-{index:05d}.parquet", compression="zstd")
-        yield table
+        yield part, table
 
 
 def _orders(
@@ -143,9 +153,29 @@ def _orders(
     return pa.table(columns, schema=SCHEMA)
 
 
-def _order_ids(numbers: np.ndarray) -> pa.Array:
-    """``ord-`` and sixteen digits for each number, built as one block of bytes."""
-    prefix, width = KEY_PREFIX.encode(), len(KEY_PREFIX) + 16
+def _lines(numbers: np.ndarray, rng: np.random.Generator, recipe: Recipe, version: int) -> pa.Table:
+    """Rows of the lines with these numbers: a key is an order and a line of it."""
+    count, order = len(numbers), numbers // LINES_OF_ORDER
+    region = (_mix(order.astype(np.uint64)) % np.uint64(recipe.partitions)).astype(np.int32)
+    line = (numbers % LINES_OF_ORDER + 1).astype("U1")
+    ids = pc.binary_join_element_wise(_order_ids(order, 10), pa.array(line), "-")
+    columns = [
+        ids,
+        _pick(REGIONS[: recipe.partitions], region),
+        pa.array(order // 10),
+        _pick(LINE_STATUSES, rng.integers(0, len(LINE_STATUSES), count).astype(np.int32)),
+        pa.array(rng.integers(1, 6, count).astype(np.int32)),
+        pa.array(rng.integers(100, 10_000, count) / 100.0),
+        _pick(_notes(recipe.seed)[: NOTE_COUNT // 2], rng.integers(0, NOTE_COUNT // 2, count)),
+        pa.array((FIRST_DAY + numbers // 4_000).astype(np.int32)).cast(pa.date32()),
+        pa.array(EPOCH_MS + version * YEAR_MS + numbers * LINE_MS),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _order_ids(numbers: np.ndarray, digits: int = 16) -> pa.Array:
+    """``ord-`` and some digits for each number, built as one block of bytes."""
+    prefix, width = KEY_PREFIX.encode(), len(KEY_PREFIX) + digits
     text = np.empty((len(numbers), width), dtype=np.uint8)
     text[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
     rest = numbers.astype(np.int64)
@@ -167,8 +197,9 @@ def random_digits(count: int, rng: np.random.Generator) -> pa.Array:
     return texts(rng.integers(ord("0"), ord("9") + 1, (count, 20), dtype=np.uint8))
 
 
-def _order_numbers(table: pa.Table) -> np.ndarray:
+def _key_numbers(table: pa.Table) -> np.ndarray:
     digits = pc.utf8_slice_codeunits(table["order_id"], len(KEY_PREFIX))
+    digits = pc.replace_substring(digits, "-", "")
     numbers: np.ndarray = digits.cast(pa.int64()).to_numpy()
     return numbers
 
@@ -211,7 +242,7 @@ class Checksum:
         self.sums: dict[str, int] = {}
 
     def add(self, table: pa.Table) -> None:
-        number = _order_numbers(table)
+        number = _key_numbers(table)
         quantity = table["quantity"].to_numpy().astype(np.int64)
         cents = np.rint(table["amount"].to_numpy() * 100).astype(np.int64)
         found = {

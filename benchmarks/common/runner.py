@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.common import data as generator
 from benchmarks.common import usage
-from benchmarks.common.benchmark import Benchmark, Contender
+from benchmarks.common.benchmark import SHAPES, Benchmark, Contender
 from benchmarks.common.process import REPOSITORY, ContenderError, ContenderProcess, run_alone
 from benchmarks.common.rows import DataSet
 from benchmarks.common.turn import Measured, Turn
@@ -31,7 +31,9 @@ class Runner:
 
     def __init__(self, benchmark: Benchmark, options: argparse.Namespace) -> None:
         self.benchmark, self._options = benchmark, options
-        self.path: Path = options.out / f"{benchmark.name}-{options.rows}.json"
+        self._shape = getattr(options, "shape", SHAPES[0])
+        suffix = "" if self._shape == SHAPES[0] else f".{self._shape}"
+        self.path: Path = options.out / f"{benchmark.name}-{options.rows}{suffix}.json"
         self.failed: list[str] = []
         own = {option.setting: getattr(options, option.setting) for option in benchmark.options}
         shared = {name: getattr(options, name) for name in ("cores", "driver_memory", "buckets")}
@@ -91,7 +93,7 @@ class Runner:
         if not self.benchmark.orders:
             return DataSet(self._options.work)
         rows = self._options.rows if number is not None else min(WARMUP_ROWS, self._options.rows)
-        recipe = generator.Recipe(rows, self._options.partitions)
+        recipe = generator.Recipe(rows, self._options.partitions, shape=self._shape)
         data = generator.prepare(self._options.work / "data", recipe)
         if number is not None:
             self._result["data"] = data.facts

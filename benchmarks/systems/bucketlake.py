@@ -128,7 +128,7 @@ class BucketLake(SparkSystem):
 
     # ---- what the steps share -------------------------------------------------------------------
 
-    def create(self, schema: StructType, table: Path) -> bl.Table:
+    def create(self, schema: StructType | pa.Schema, table: Path) -> bl.Table:
         """Create the table of the orders."""
         has_metadata = self._metadata_table
         return create(table, schema, self.index, self._table_type, metadata_table=has_metadata)
@@ -160,6 +160,19 @@ class BucketLake(SparkSystem):
         return seen | {
             "stages": [placement_of(n, each) for n, each in enumerate(rows) if sum(each)]
         }
+
+
+class BucketLakeFiles(BucketLake):
+    """A table whose tasks read the files of a write themselves, with `bl.files`."""
+
+    def load(self, data: DataSet, table: Path) -> None:
+        """Write the first rows into a new table."""
+        schema = pq.read_schema(next(data.load.glob("*.parquet")))
+        self.create(schema, table).upsert(bl.files(f"{data.load}/*.parquet"))
+
+    def upsert(self, data: DataSet, table: Path) -> None:
+        """Write the changes."""
+        bl.open_table(str(table)).upsert(bl.files(f"{data.changes}/*.parquet"))
 
 
 def largest_file(table: Path) -> dict[str, int]:

@@ -71,7 +71,8 @@ class PolarsLimit(EngineFree):
         """Sum everything up, as `rows.CHECKSUM_SQL` does."""
         import polars as pl
 
-        number = pl.col(KEY).str.slice(len(KEY_PREFIX), 16).cast(pl.Int64)
+        digits = pl.col(KEY).str.slice(len(KEY_PREFIX)).str.replace("-", "", literal=True)
+        number = digits.cast(pl.Int64)
         sums = {
             "rows": pl.len(),
             "order_id": number.sum(),

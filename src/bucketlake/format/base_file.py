@@ -12,6 +12,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -404,10 +405,12 @@ class BaseFileReader:
             batches = self._file.iter_batches(
                 rows_max, row_groups=[group], columns=held, use_threads=False
             )
-            while (batch := self._next(batches)) is not None:
-                yield cast_table(
-                    pa.Table.from_batches([batch]), selected, where=f"base file {self._path}"
-                )
+            # No name here keeps a batch while its rows are used.
+            yield from map(partial(self._cast, selected), iter(partial(self._next, batches), None))
+
+    def _cast(self, selected: pa.Schema, batch: pa.RecordBatch) -> pa.Table:
+        rows = pa.Table.from_batches([batch])
+        return cast_table(rows, selected, where=f"base file {self._path}")
 
     def _selected(self, columns: Sequence[str] | None) -> pa.Schema:
         names = self._stored.names if columns is None else columns

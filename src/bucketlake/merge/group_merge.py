@@ -125,8 +125,7 @@ class GroupMerge:
         stored : iterator of pa.Table
             Rows of the newest base file: ``STORED_META`` and the data columns in ``schema``.
         """
-        for chunk in stored:
-            merged = self._merge_chunk(chunk)
+        for merged in map(self._merge_chunk, stored):  # No name keeps a chunk that is merged.
             if merged.num_rows:
                 yield merged
         fresh = self._fresh()

@@ -281,11 +281,14 @@ class GroupWriter:
         ):
             rows = max(CHUNK_ROWS, incoming_rows)  # Each chunk builds a lookup table of records.
             foreign = STATS_KEY not in reader.key_values
-            for chunk in reader.iter_chunks(columns, rows_max=rows):
+
+            def checked(chunk: pa.Table) -> pa.Table:
                 if foreign:  # Its writer may have used another bucket count.
                     keys, file_id = chunk[RECORD_KEY], base.name.file_id
                     require_own_keys(keys, base.partition_path, file_id, self.layout, base.path)
-                yield cast_table(chunk, target)
+                return cast_table(chunk, target)
+
+            yield from map(checked, reader.iter_chunks(columns, rows_max=rows))
 
     def _put(self, partition: str, path: str, data: memoryview, kind: MarkerType) -> None:
         marker = Marker(partition, path.rpartition("/")[2], kind)
