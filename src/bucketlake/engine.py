@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from bucketlake.where.predicate import Predicate
+    from bucketlake.write.by_condition import Assignments
     from bucketlake.write.input_files.files import InputFiles
 
     Records: TypeAlias = (
@@ -178,15 +180,64 @@ def read_frame(
     session: SparkSession, root: str, pinned: PinnedRead, index: TableIndex | None
 ) -> DataFrame:
     """Plan a read for a session, and return its rows."""
-    from bucketlake.spark.read import has_usual_settings, read_files
+    from bucketlake.spark.read import read_files
 
-    plan = plan_read(
+    return read_files(session, root, _plan_for(session, pinned, index))
+
+
+def matching_rows(
+    session: SparkSession | None,
+    root: str,
+    pinned: PinnedRead,
+    index: TableIndex | None,
+    assignments: Assignments | None = None,
+) -> tuple[RecordSource, Predicate | None]:
+    """Return the rows of a read as the records of a write, with new values, and the condition.
+
+    Parameters
+    ----------
+    session : SparkSession or None
+        Reads the rows; this process without one.
+    root : str
+        The table's path, as the user passed it.
+    pinned : PinnedRead
+        The read.
+    index : TableIndex or None
+        The table's index, to prune buckets.
+    assignments : Assignments, optional
+        New values of columns.
+
+    Raises
+    ------
+    InputError
+        If the condition or an expression is wrong.
+    UnsupportedFeatureError
+        If only Spark can evaluate them.
+    """
+    storage = pinned.snapshot.storage
+    if session is None:
+        plan = plan_read(pinned, index)
+        rows = read_arrow(storage, plan)
+        rows = rows if assignments is None else assignments.to_rows(rows)
+        return ArrowSource(rows), plan.predicate
+    from bucketlake.spark.read import read_files, with_values
+
+    plan = _plan_for(session, pinned, index)
+    frame = read_files(session, root, plan)
+    if assignments is not None:
+        frame = with_values(frame, assignments.texts)
+    return source_of(frame, storage, root), plan.predicate
+
+
+def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:
+    from bucketlake.spark.read import has_usual_settings
+
+    return plan_read(
         pinned,
         index,
         time_zone=session.conf.get("spark.sql.session.timeZone"),
         usual_settings=pinned.condition is None or has_usual_settings(session),
     )
-    return read_files(session, root, plan)
 
 
 def engine_of(session: SparkSession | None) -> Engine:

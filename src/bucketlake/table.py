@@ -23,6 +23,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.engine import (
     active_session,
     engine_of,
+    matching_rows,
     read_frame,
     require_session,
     session_of,
@@ -55,6 +56,7 @@ from bucketlake.model.arguments import (
     options_of,
     path_of,
 )
+from bucketlake.model.field_path import roots_of
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import Names
 from bucketlake.model.result import WriteResult
@@ -360,14 +362,82 @@ class Table:
         operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
         return self._write(operation, data, merge_schema)
 
-    def delete(self, keys: Records) -> WriteResult:
-        """Delete records by key.
+    def update(
+        self,
+        set: Mapping[str, str],  # noqa: A002 -- the word of SQL, and of other table formats.
+        *,
+        where: str | None = None,
+        spark: SparkSession | None = None,
+    ) -> WriteResult:
+        """Change columns of the rows that match a condition.
 
         Parameters
         ----------
-        keys : DataFrame, pa.Table or ArrowData
+        set : dict of str to str
+            For each column, its new value: an SQL expression of the columns of the row, such as
+            ``"n + 1"``; a text needs quotes, ``"'gone'"``. All expressions see the old values.
+            Columns of the record key, partition and ordering cannot be updated.
+        where : str, optional
+            SQL condition, as in :meth:`read`; None for all rows. Files without a matching row are
+            not written.
+        spark : SparkSession, optional
+            The session that reads and writes; by default the active session, or this process
+            without one. Without Spark, literals, columns, ``+``, ``-``, ``*``, ``||``, ``concat``,
+            ``coalesce``, ``upper`` and ``lower`` can be evaluated.
+
+        Returns
+        -------
+        WriteResult
+            Without an instant if no row matched.
+
+        Raises
+        ------
+        InputError
+            If a column does not exist or cannot be updated, or the condition or an expression is
+            wrong, or a value does not fit its column.
+        UnsupportedFeatureError
+            If only Spark can evaluate the condition or an expression.
+        CommitConflictError
+            If in each attempt another writer changed a partition in which rows can match. The
+            other errors are those of :meth:`upsert`.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> stock = bl.create_table(
+        ...     "memory://docs/stock", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> stock.upsert(pa.table({"id": ["a", "b"], "n": [1, 5]})).inserted
+        2
+        >>> stock.update({"n": "n + 1"}, where="n < 3").updated
+        1
+        >>> stock.to_arrow(where="id = 'a'").to_pylist()
+        [{'id': 'a', 'n': 2}]
+        """
+        check_optional_texts(where=where)
+        check_session(spark)
+        return self._write_matching(Operation.UPSERT, where, spark, set)
+
+    def delete(
+        self,
+        keys: Records | None = None,
+        *,
+        where: str | None = None,
+        spark: SparkSession | None = None,
+    ) -> WriteResult:
+        """Delete records by key, or those that match a condition.
+
+        Parameters
+        ----------
+        keys : DataFrame, pa.Table or ArrowData, optional
             Record key and partition columns; other columns are ignored. Keys that are not in the
             table are ignored. Ordering values are not compared: a key is always deleted.
+        where : str, optional
+            SQL condition, as in :meth:`read`, in place of keys. Files without a matching row are
+            not written.
+        spark : SparkSession, optional
+            The session that looks for matching rows; by default the active session, or this process
+            without one.
 
         Returns
         -------
@@ -378,7 +448,14 @@ class Table:
         Raises
         ------
         InputError
-            If a key or partition column is missing. The other errors are those of :meth:`upsert`.
+            If a key or partition column is missing, or the condition is wrong.
+        ConfigError
+            If neither keys nor a condition is given, or both are.
+        UnsupportedFeatureError
+            If only Spark can evaluate the condition.
+        CommitConflictError
+            If in each attempt another writer changed a partition in which rows can match. The
+            other errors are those of :meth:`upsert`.
 
         Examples
         --------
@@ -390,8 +467,17 @@ class Table:
         2
         >>> names.delete(pa.table({"id": ["b", "c"]})).deleted
         1
+        >>> names.delete(where="id = 'a'").deleted
+        1
         """
-        return self._write(Operation.DELETE, keys)
+        check_optional_texts(where=where)
+        check_session(spark)
+        if (keys is None) == (where is None):
+            found = "neither" if keys is None else "both"
+            raise ConfigError("keys and where", found, "give keys, or a condition")
+        if keys is not None:
+            return self._write(Operation.DELETE, keys)
+        return self._write_matching(Operation.DELETE, where, spark)
 
     def delete_partitions(self, partitions: Names) -> WriteResult:
         """Delete whole partitions.
@@ -1380,11 +1466,14 @@ class Table:
         return stored_rows(plan, snapshot.storage, self.path, session)
 
     def _target(self, table: OpenTable, data: object = None) -> Target:
+        return self._target_of(table, session_of(data))
+
+    def _target_of(self, table: OpenTable, session: SparkSession | None) -> Target:
         return open_target(
             table,
             self._given_index,
             log_format=self.log_format,
-            engine=engine_of(session_of(data)),
+            engine=engine_of(session),
             job_marker=self._job_marker,
         )
 
@@ -1402,6 +1491,42 @@ class Table:
             return resolve_index(storage, timeline, self._given_index)
         except UnsupportedFeatureError:  # Without the rules, no bucket can be pruned.
             return None
+
+    def _write_matching(
+        self,
+        operation: Operation,
+        where: str | None,
+        spark: SparkSession | None,
+        changes: Mapping[str, str] | None = None,
+    ) -> WriteResult:
+        """Read the rows that match a condition, and write them with changes, or their deletes."""
+        # Here, because the SQL parser is slow to import.
+        from bucketlake.write.by_condition import Assignments, require_same_matches
+
+        session = spark or active_session()
+
+        def write_once() -> WriteResult:
+            table = self._open()
+            snapshot = load_snapshot(table)
+            assignments, columns = None, None
+            if changes is not None:
+                assignments = Assignments.of(changes, snapshot.schema, table.config)
+            else:
+                spec = table.config.key_spec
+                fields = (*spec.record_key_fields, *spec.partition_fields)
+                columns = tuple(roots_of(fields, snapshot.schema.names))
+            pinned = PinnedRead(snapshot, ReadRequest(where, columns))
+            index = self._index_of(snapshot)
+            source, predicate = matching_rows(session, self.path, pinned, index, assignments)
+            try:
+                target = self._target_of(table, session)
+                check = partial(require_same_matches, snapshot, predicate)
+                return write_records(target, operation, source, still_match=check)
+            finally:
+                source.close()
+
+        storage = open_storage(self.path, self.storage_options)
+        return with_needed_index(storage, write_once, engine=engine_of(session), lock=self.lock)
 
     def _write(
         self,

@@ -912,3 +912,21 @@ def test_a_resize_needs_hash_rings_and_limits_that_fit(flights: Run, ring: Run) 
     assert "bucketlake rescale" in flights("resize", "flights", exit_code=1).stderr
     refused = ring("resize", "ring", "--merge-threshold", "1.5", exit_code=1)
     assert "at most half of split_threshold" in refused.stderr
+
+
+def test_rows_are_updated_and_deleted_by_condition(flights: Run) -> None:
+    flights("update", "flights", "--set", "delay = delay + 10", "--where", "status = 'arrived'")
+    found = bl.open_table("flights").to_arrow(where="delay > 0")
+    assert sorted(found["delay"].to_pylist()) == [9, 12]
+    told = flights("--output", "json", "delete", "flights", "--where", "delay = 9", exit_code=2)
+    assert "--output" in told.output
+    told = flights("delete", "flights", "--where", "delay = 9", "--output", "json")
+    assert json.loads(told.output)["deleted"] == 1
+    assert (
+        "did you mean 'delay'"
+        in flights("update", "flights", "--set", "dela=1", exit_code=1).output
+    )
+    usage = flights("update", "flights", "--set", "delay", exit_code=2).output
+    assert "COLUMN=EXPRESSION" in usage
+    both = flights("delete", "flights", "flights.csv", "--where", "delay = 9", exit_code=2)
+    assert "either files with keys, or --where" in both.output

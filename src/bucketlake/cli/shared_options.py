@@ -154,11 +154,12 @@ def table_path(command: Command) -> Command:
     return cast(Command, _apply(naming_it, decorators))
 
 
-def data_files(command: Command) -> Command:
-    """Add one or more data files, and options for reading them."""
+def data_files(command: Command, *, required: bool = True) -> Command:
+    """Add data files, one or more of them if they are required, and options for reading them."""
+    metavar = "FILE..." if required else "[FILE...]"
     decorators: list[Decorator[Command]] = [
         click.argument(
-            "files", nargs=-1, required=True, metavar="FILE...", type=DataFile(or_address=True)
+            "files", nargs=-1, required=required, metavar=metavar, type=DataFile(or_address=True)
         ),
         format_option(
             "Format of the files, if their endings do not name it; for - (standard input): of CSV."

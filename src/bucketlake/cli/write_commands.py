@@ -1,8 +1,9 @@
-"""Commands that create a table and change its rows: create, upsert, delete."""
+"""Commands that create a table and change its rows: create, upsert, update, delete."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
@@ -188,11 +189,55 @@ def upsert(
 @click.command(
     cls=CommandWithExample,
     example="""
-    bucketlake delete orders withdrawn.csv
+    bucketlake update orders --set "status='late'" --set "n=n + 1" --where "status = 'open'"
     """,
 )
 @table_path
-@data_files
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    required=True,
+    metavar="COLUMN=EXPRESSION",
+    help="New value of a column, an SQL expression of the columns of a row; repeatable.",
+)
+@click.option("--where", metavar="CONDITION", help="SQL condition; if not set: all rows.")
+@index_options(of_new_table=False)
+def update(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    assignments: tuple[str, ...],
+    where: str | None,
+    index: GivenIndex | None,
+) -> None:
+    """Change columns of the rows that match a condition.
+
+    Literals, columns, +, -, *, ||, concat, coalesce, upper and lower can be used. Files without a
+    matching row are not written.
+    """
+    table = bl.open_table(path, index=index, storage_options=storage_options)
+    changes: dict[str, str] = {}
+    for text in assignments:
+        column, equals, expression = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {text!r} is not COLUMN=EXPRESSION")
+        changes[column.strip()] = expression.strip()
+    with output.progress("updating the matching rows"):
+        result = table.update(changes, where=where)
+    output.facts(_facts(result, output))
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake delete orders withdrawn.csv
+    bucketlake delete orders --where "status = 'test'"
+    """,
+)
+@table_path
+@partial(data_files, required=False)
+@click.option("--where", metavar="CONDITION", help="SQL condition, in place of FILEs.")
 @index_options(of_new_table=False)
 @metadata_table_option
 def delete(
@@ -202,15 +247,25 @@ def delete(
     files: tuple[Path | str, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
+    where: str | None,
     index: GivenIndex | None,
     without_metadata_table: bool,
 ) -> None:
-    """Delete records by key.
+    """Delete records by key, or those that match a condition.
 
     One commit deletes the keys of all FILEs. A file needs the key columns and the partition
     columns; other columns are ignored, and so are keys that the table does not have.
     """
+    if bool(files) == (where is not None):
+        raise click.UsageError("give either files with keys, or --where")
     table = bl.open_table(path, index=index, storage_options=storage_options)
+    if where is not None:
+        if without_metadata_table:
+            table.drop_metadata_table()
+        with output.progress("deleting the matching rows"):
+            result = table.delete(where=where)
+        output.facts(_facts(result, output))
+        return
     keys, told = _read(files, table, reading_of(file_format, null_values), output)
     if without_metadata_table:
         table.drop_metadata_table()

@@ -6,6 +6,8 @@ several slices per task.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +85,24 @@ def _filtered(frame: DataFrame, where: str) -> DataFrame:
     except AnalysisException as error:
         problem = str(error).partition("\n")[0].rstrip(";")  # The plan follows.
         raise InputError(f"where {where!r}", problem, "correct the condition") from error
+
+
+def with_values(frame: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
+    """Return rows with new values of columns: SQL expressions of the old values.
+
+    Raises
+    ------
+    InputError
+        If Spark cannot evaluate an expression.
+    """
+    try:
+        changed = frame.withColumns({name: F.expr(text) for name, text in expressions.items()})
+        _ = changed.schema  # Spark Connect checks expressions only when it is asked.
+    except AnalysisException as error:
+        problem = str(error).partition("\n")[0].rstrip(";")
+        where = f"update {', '.join(f'{name} = {text!r}' for name, text in expressions.items())}"
+        raise InputError(where, problem, "correct the expression") from error
+    return changed
 
 
 def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:

@@ -100,6 +100,7 @@ def write_records(
     batch: Batch | None = None,
     merge: SchemaMerge = NO_CHANGE,
     counted: CountedRecords | None = None,
+    still_match: CommitStep | None = None,
 ) -> WriteResult:
     """Write the records of a source, and commit.
 
@@ -117,6 +118,9 @@ def write_records(
         Changes of the schema that the write may make.
     counted : CountedRecords, optional
         The counts, if the caller has counted the records for a table without commits.
+    still_match : CommitStep, optional
+        For records that are rows of the table: the check right before the commit that they still
+        are. So the result counts exactly, even if no stored row was looked at.
 
     Returns
     -------
@@ -139,12 +143,22 @@ def write_records(
     adopt_index(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
+    checks = () if still_match is None else (still_match,)
     if target.layout.locates:  # The groups of the records are not known yet.
-        return _written_by_index(target, operation, packed, tagger, listed, batch)
-    wait_for_writers(target.storage, timeline, target.table.clock, _keys_of(target.layout, counts))
-    with begun_write(target, operation) as write:
-        listed.require_whole(write.begun)
-        return write_into_slots(write, target, packed, tagger, listed.slices, batch=batch)
+        result = _written_by_index(target, operation, packed, tagger, listed, batch, checks)
+    else:
+        keys = _keys_of(target.layout, counts)
+        wait_for_writers(target.storage, timeline, target.table.clock, keys)
+        with begun_write(target, operation) as write:
+            listed.require_whole(write.begun)
+            result = write_into_slots(
+                write, target, packed, tagger, listed.slices, batch=batch, checks=checks
+            )
+    if still_match is None:
+        return result
+    count = sum(counts.values())
+    deleted = count if operation is Operation.DELETE else 0
+    return replace(result, inserted=0, updated=count - deleted, deleted=deleted, ignored=0)
 
 
 def _written_by_index(
@@ -154,17 +168,18 @@ def _written_by_index(
     tagger: Tagger,
     listed: ListedSlices,
     batch: Batch | None,
+    checks: Sequence[CommitStep],
 ) -> WriteResult:
     """Write under a record-level index; again in two stages if buckets are found to be shared."""
     try:
         with begun_write(target, operation) as write:
             listed.require_whole(write.begun)
-            return write_located(write, target, packed, tagger, listed.slices, batch)
+            return write_located(write, target, packed, tagger, listed.slices, batch, checks)
     except SharedGroupsError as found:
         note_shared_groups(target.storage, found.partitions)
     with begun_write(target, operation) as write:
         listed.require_whole(write.begun)
-        return write_located(write, target, packed, tagger, listed.slices, batch)
+        return write_located(write, target, packed, tagger, listed.slices, batch, checks)
 
 
 def _fitting(
@@ -191,6 +206,7 @@ def write_into_slots(
     slices: Sequence[FileSlice],
     check: CommitStep | None = None,
     batch: Batch | None = None,
+    checks: Sequence[CommitStep] = (),
 ) -> WriteResult:
     """Plan, let tasks write the file groups, and commit."""
     operation, counts = write.operation, packed.counts
@@ -222,7 +238,7 @@ def write_into_slots(
         stats,
         looked_at=_keys_of(layout, counts),
         served=layout.served_resizes(slots) if target.appends else {},
-        checks=(check or partial(require_same_settings, target, layout, slots),),
+        checks=(check or partial(require_same_settings, target, layout, slots), *checks),
         saves=(partial(save_written, target.index, layout, written),),
         batch=batch,
         group_key=layout.conflict_key_of_group,
@@ -252,6 +268,7 @@ def write_located(
     tagger: Tagger,
     slices: Sequence[FileSlice],
     batch: Batch | None = None,
+    checks: Sequence[CommitStep] = (),
 ) -> WriteResult:
     """Locate the records, let tasks write file groups and the index, and commit."""
     slots = _slots_by_partition(packed.counts)
@@ -269,6 +286,7 @@ def write_located(
             partial(require_same_settings, target, layout, slots),
             partial(require_same_index, upkeep),
             partial(done.require_alone, frozenset(slots) if layout.partitioned else None),
+            *checks,
         ),
         batch=batch,
         extra=done.changed.to_metadata(),

@@ -1,0 +1,141 @@
+"""Updates and deletes by condition: the rows that match become the records of a write.
+
+The rows are read from a pinned state of the table and written as an upsert or a delete by key. A
+commit that another writer makes meanwhile may bring rows that match, or change rows that matched.
+So the write is in conflict with every such commit to a partition in which rows can match, and is
+planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+
+from bucketlake.actions.commit import CommitView
+from bucketlake.actions.conflict import commits_since, require_kept
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import CommitConflictError, ConfigError, InputError
+from bucketlake.model.field_path import roots_of, spelled, why_missing
+from bucketlake.model.schema import META_NAMES
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.read.pruning.by_partition import partitions_that_may_match
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.where.expression import Expression
+from bucketlake.where.predicate import Predicate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignments:
+    """New values of columns.
+
+    Attributes
+    ----------
+    expressions : mapping of str to Expression
+        By column.
+    """
+
+    expressions: Mapping[str, Expression]
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], schema: pa.Schema, config: TableConfig) -> Self:
+        """Check assignments to the columns of a table.
+
+        Raises
+        ------
+        ConfigError
+            If they are no mapping of texts.
+        InputError
+            If there is no such column, a column may not be updated, or a text is no expression.
+        """
+        if not isinstance(given, Mapping) or not given:
+            raise ConfigError("set", given, "give a dict of columns and SQL expressions")
+        found: dict[str, Expression] = {}
+        for name, text in given.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                allowed = "give SQL text; a text value has quotes: {'status': \"'gone'\"}"
+                raise ConfigError("set", {name: text}, allowed)
+            column = spelled(schema, name)
+            if column is None:
+                raise InputError(
+                    f"update of {name!r}",
+                    f"the table {why_missing(schema, name)}",
+                    "name a column of the table",
+                )
+            _require_free(column, schema, config)
+            if column in found:
+                raise InputError(f"update of {name!r}", "it is named twice", "name it once")
+            found[column] = Expression(text, schema, f"update {column} = {text!r}")
+        return cls(found)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of each expression, by column."""
+        return {name: expression.text for name, expression in self.expressions.items()}
+
+    def to_rows(self, rows: pa.Table) -> pa.Table:
+        """Return rows with their new values."""
+        changed = rows
+        for name, expression in self.expressions.items():
+            at = rows.schema.get_field_index(name)
+            changed = changed.set_column(at, name, expression.values(rows))
+        return changed
+
+
+def _require_free(column: str, schema: pa.Schema, config: TableConfig) -> None:
+    spec = config.key_spec
+    roles = {
+        "a record key": (spec.record_key_fields, "a row with another key is another row"),
+        "a partition": (spec.partition_fields, "the row would move to another partition"),
+        "an ordering": (config.ordering_fields, "it decides which of two rows is newer"),
+    }
+    where = f"update of {column!r}"
+    for role, (fields, why) in roles.items():
+        if column in roots_of(fields, schema.names):
+            raise InputError(where, f"it is {role} column: {why}", "upsert the rows instead")
+    if column in META_NAMES:
+        raise InputError(where, "it is a meta column of Hudi", "name a column of the table")
+    if column not in schema.names:
+        raise InputError(
+            where,
+            "it is a field inside a column",
+            f"update the whole column {column.partition('.')[0]!r}",
+        )
+
+
+def require_same_matches(read: Snapshot, predicate: Predicate | None, view: CommitView) -> None:
+    """Raise CommitConflictError if a commit may have changed which rows match, or their values.
+
+    Parameters
+    ----------
+    read : Snapshot
+        The state of the table whose rows matched.
+    predicate : Predicate or None
+        The condition; None for all rows, or if it cannot be evaluated here.
+    view : CommitView
+        The table right before the write commits.
+    """
+    table, instant = view.write.table, view.write.instant
+    require_kept(table, instant, read.timeline, view.timeline)
+    for other, commit in commits_since(table, read.timeline, view.timeline):
+        if other == instant or _moves_only(commit):
+            continue
+        paths = sorted(commit.partitions)
+        may_match = [True] * len(paths)
+        if predicate is not None:
+            spec, schema = read.config.key_spec, read.schema
+            may_match = list(partitions_that_may_match(predicate, paths, spec, schema))
+        changed = [path for path, may in zip(paths, may_match, strict=True) if may]
+        if changed:
+            raise CommitConflictError(
+                instant,
+                f"instant {other} changed partition {changed[0]!r} after the matching rows were "
+                "read; retry it",
+            )
+
+
+def _moves_only(commit: CommitMetadata) -> bool:
+    """Return whether a commit changed no row: a compaction, or a resize."""
+    return commit.compacted or commit.resizes
