@@ -7,7 +7,7 @@ result has no figures for it. `Table` (`tables.py`) and `Aims` are blocks that a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,14 +78,19 @@ def _section(page: Page, result: Result) -> list[str]:
 # ---- aims and ratios ----------------------------------------------------------------------------
 
 
-def ratios_table(titles: dict[str, str], by: str) -> Block:
+def ratios_table(titles: dict[str, str], by: str, names: Collection[str] = ()) -> Block:
     """Return the table of every peer's time over ours, ranked by a step.
 
-    So nobody has to trust a choice of peers.
+    So nobody has to trust a choice of peers. ``names`` are those of ours; all if empty.
     """
 
     def block(result: Result) -> str:
-        ours = [(name, step) for name in result.names if is_ours(name) for step in titles]
+        ours = [
+            (name, step)
+            for name in result.names
+            if is_ours(name) and (not names or name in names)
+            for step in titles
+        ]
         peers = [name for name in result.ranked(by) if not is_ours(name)]
         short = [f"{titles[step]}, {name.removeprefix('bucketlake-')}" for name, step in ours]
         rows = [
@@ -112,8 +117,8 @@ class Aim:
         if self.factor == 1:
             return f"no slower than {self.peer}"
         if self.factor < 1:
-            return f"at most {1 / self.factor:g}x the time of {self.peer}"
-        return f"at least {self.factor:g}x faster than {self.peer}"
+            return f"at most {1 / self.factor:.3g}x the time of {self.peer}"
+        return f"at least {self.factor:.3g}x faster than {self.peer}"
 
     def found(self, result: Result, ours: str, field: str = "seconds") -> list[float]:
         """Return the ratios that the aim is about: turned round if it limits our time."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from bucketlake.errors import ConfigError, InputError
+from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.index.setting import TableIndex
@@ -238,6 +239,22 @@ def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | Non
         time_zone=session.conf.get("spark.sql.session.timeZone"),
         usual_settings=pinned.condition is None or has_usual_settings(session),
     )
+
+
+def require_package(name: str, root: str) -> Any:
+    """Import a package that a call of the user needs.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UnsupportedFeatureError(
+            f"a data frame of {name}, which is not installed,", root, f"pip install {name}"
+        ) from error
 
 
 def engine_of(session: SparkSession | None) -> Engine:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,7 @@ from bucketlake.engine import (
     engine_of,
     matching_rows,
     read_frame,
+    require_package,
     require_session,
     session_of,
     source_of,
@@ -63,7 +64,8 @@ from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import Retention
 from bucketlake.model.schema_merge import MergeSchema, SchemaMerge
 from bucketlake.model.table_type import LogFormat, Operation
-from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.model.text_table import render_table
+from bucketlake.read.arrow_reader import count_rows, first_rows, read_arrow
 from bucketlake.read.buckets import (
     Bucket,
     RecordLocation,
@@ -125,6 +127,8 @@ from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.target import Target, open_target
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     from pyspark.sql import DataFrame, SparkSession
 
     from bucketlake.engine import Records
@@ -641,6 +645,122 @@ class Table:
         pinned = self._pin(_request(where, columns, as_of, since, until, read_optimized))
         plan = plan_read(pinned, self._index_of(pinned.snapshot))
         return read_arrow(pinned.snapshot.storage, plan)
+
+    def to_pandas(
+        self,
+        *,
+        where: str | None = None,
+        columns: Names | None = None,
+        as_of: ReadTime | None = None,
+    ) -> pandas.DataFrame:
+        """Return the table as a data frame of pandas; see :meth:`to_arrow`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If pandas is not installed. The other errors are those of :meth:`to_arrow`.
+        """
+        require_package("pandas", self.path)
+        return self.to_arrow(where=where, columns=columns, as_of=as_of).to_pandas()
+
+    def to_polars(
+        self,
+        *,
+        where: str | None = None,
+        columns: Names | None = None,
+        as_of: ReadTime | None = None,
+    ) -> polars.DataFrame:
+        """Return the table as a data frame of polars; see :meth:`to_arrow`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If polars is not installed. The other errors are those of :meth:`to_arrow`.
+        """
+        frames = require_package("polars", self.path)
+        found: polars.DataFrame = frames.from_arrow(
+            self.to_arrow(where=where, columns=columns, as_of=as_of)
+        )
+        return found
+
+    def count(self, *, where: str | None = None, as_of: ReadTime | None = None) -> int:
+        """Return the number of rows, without Spark.
+
+        Rows of base files are counted by their footers; only slices with log files, and files that
+        may have matching rows, are read.
+
+        Parameters
+        ----------
+        where : str, optional
+            SQL condition, as in :meth:`to_arrow`.
+        as_of : str, datetime, date or WriteResult, optional
+            Time travel, as in :meth:`read`.
+
+        Raises
+        ------
+        InputError, UnsupportedFeatureError
+            As :meth:`to_arrow`.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> lines = bl.create_table(
+        ...     "memory://docs/lines", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> lines.upsert(pa.table({"id": ["a", "b"], "n": [1, 5]})).inserted
+        2
+        >>> lines.count(), lines.count(where="n > 3")
+        (2, 1)
+        """
+        pinned = self._pin(_request(where, None, as_of, None, None, False))
+        columns = roots_of(
+            pinned.snapshot.config.key_spec.record_key_fields, pinned.snapshot.schema.names
+        )
+        pinned = replace(pinned, request=replace(pinned.request, columns=tuple(columns)))
+        plan = plan_read(pinned, self._index_of(pinned.snapshot))
+        return count_rows(pinned.snapshot.storage, plan)
+
+    def show(
+        self,
+        n: int = 20,
+        *,
+        where: str | None = None,
+        columns: Names | None = None,
+        as_of: ReadTime | None = None,
+    ) -> None:
+        """Print some rows, without Spark; only the files that have them are read.
+
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        where, columns, as_of
+            As in :meth:`to_arrow`.
+
+        Raises
+        ------
+        InputError, UnsupportedFeatureError
+            As :meth:`to_arrow`.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> towns = bl.create_table(
+        ...     "memory://docs/towns", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(1))
+        >>> towns.upsert(pa.table({"id": ["Bonn", "Kyiv"], "n": [1, 25]})).inserted
+        2
+        >>> towns.show()
+        id     n
+        ----  --
+        Bonn   1
+        Kyiv  25
+        """
+        check_integers(1, n=n)
+        pinned = self._pin(_request(where, columns, as_of, None, None, False))
+        plan = plan_read(pinned, self._index_of(pinned.snapshot))
+        rows = first_rows(pinned.snapshot.storage, plan, n)
+        print("\n".join(render_table(rows.to_pylist(), rows.column_names)[0]))
 
     def explain(self, where: str | None = None) -> PruningReport:
         """Return which partitions and buckets a read with this condition would use, and why.

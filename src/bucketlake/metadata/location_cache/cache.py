@@ -40,7 +40,7 @@ from bucketlake.model.write_stat import WriteStat
 BYTES_MAX = 4 * 2**30
 """Default size of the cache of a user on a host."""
 
-_SCAN_SHARE = 64  # Shards to drop are looked for each time that so much of the budget was written.
+_SCAN_SHARE = 16  # Shards to drop are looked for each time that so much of the budget was written.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

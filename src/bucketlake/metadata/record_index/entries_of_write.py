@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
-from bucketlake.merge.incoming import key_order
+from bucketlake.merge.incoming import is_everything, key_order
 from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_name import FileId
 
@@ -62,11 +62,13 @@ def entries_of_shard(
     keys = pa.concat_arrays([_NO_KEYS, *(group.keys for group in new)])
     numbers = np.repeat(np.arange(len(new), dtype=np.int32), [len(group.keys) for group in new])
     order = key_order(keys)
-    keys, numbers = keys.take(pa.array(order)), numbers[order]
+    if not is_everything(order, len(keys)):  # Those of one group may be in order already.
+        keys, numbers = keys.take(pa.array(order)), numbers[order]
     values = encode_locations(
         [IndexedLocation(group.partition_path, group.file_id, instant_ms) for group in new]
     )
     removed = pc.unique(pa.concat_arrays([_NO_KEYS, *gone]))
-    removed = removed.filter(pc.invert(pc.is_in(removed, value_set=keys)))
-    removed = removed.take(pa.array(key_order(removed)))
+    if len(removed):
+        removed = removed.filter(pc.invert(pc.is_in(removed, value_set=keys)))
+        removed = removed.take(pa.array(key_order(removed)))
     return GroupEntries(keys, pa.DictionaryArray.from_arrays(pa.array(numbers), values), removed)
