@@ -653,7 +653,20 @@ class Table:
         columns: Names | None = None,
         as_of: ReadTime | None = None,
     ) -> pandas.DataFrame:
-        """Return the table as a data frame of pandas; see :meth:`to_arrow`.
+        """Return the table as a data frame of pandas.
+
+        Parameters
+        ----------
+        where : str, optional
+            SQL condition, as in :meth:`to_arrow`.
+        columns : str or sequence of str, optional
+            Columns to return, as in :meth:`to_arrow`.
+        as_of : str, datetime, date or WriteResult, optional
+            Time travel, as in :meth:`read`.
+
+        Returns
+        -------
+        pandas.DataFrame
 
         Raises
         ------
@@ -670,7 +683,20 @@ class Table:
         columns: Names | None = None,
         as_of: ReadTime | None = None,
     ) -> polars.DataFrame:
-        """Return the table as a data frame of polars; see :meth:`to_arrow`.
+        """Return the table as a data frame of polars.
+
+        Parameters
+        ----------
+        where : str, optional
+            SQL condition, as in :meth:`to_arrow`.
+        columns : str or sequence of str, optional
+            Columns to return, as in :meth:`to_arrow`.
+        as_of : str, datetime, date or WriteResult, optional
+            Time travel, as in :meth:`read`.
+
+        Returns
+        -------
+        polars.DataFrame
 
         Raises
         ------
@@ -695,6 +721,10 @@ class Table:
             SQL condition, as in :meth:`to_arrow`.
         as_of : str, datetime, date or WriteResult, optional
             Time travel, as in :meth:`read`.
+
+        Returns
+        -------
+        int
 
         Raises
         ------
@@ -734,8 +764,12 @@ class Table:
         ----------
         n : int
             Number of rows.
-        where, columns, as_of
-            As in :meth:`to_arrow`.
+        where : str, optional
+            SQL condition, as in :meth:`to_arrow`.
+        columns : str or sequence of str, optional
+            Columns to show, as in :meth:`to_arrow`.
+        as_of : str, datetime, date or WriteResult, optional
+            Time travel, as in :meth:`read`.
 
         Raises
         ------

@@ -175,6 +175,7 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "Table.bulk_insert.data": lambda _: ROWS,
     "Table.insert_overwrite.data": lambda _: ROWS,
     "Table.delete.keys": lambda _: ROWS,
+    "Table.update.set": lambda _: {"v": "1"},
     "Table.delete_partitions.partitions": lambda _: "x",
     "Table.upsert_batch.query_name": lambda _: "q",
     "Table.upsert_batch().data": lambda _: ROWS,

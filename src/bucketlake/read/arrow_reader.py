@@ -35,7 +35,7 @@ def first_rows(storage: Storage, plan: ReadPlan, count: int) -> pa.Table:
     """Return some rows of a plan; only the files that have them are read."""
     parts, tables, left = _Parts(storage, plan), [], count
     for chunk in chain.from_iterable(map(parts.of, parts.jobs)):
-        tables.append(chunk.slice(0, left))
+        tables.append(chunk.slice(0, min(left, len(chunk))))
         left -= tables[-1].num_rows
         if left <= 0:
             break

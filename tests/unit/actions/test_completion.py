@@ -144,6 +144,8 @@ PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] 
     "upsert_batch": [(COW, lambda t: t.upsert_batch("q")(rows(2), 0), [COMMIT])],
     "delete": [(COW, lambda t: t.delete(KEYS), [COMMIT]),
                (MOR, lambda t: t.delete(KEYS), [DELTA])],
+    "update": [(COW, lambda t: t.update({"v": "9"}), [COMMIT]),
+               (MOR, lambda t: t.update({"v": "9"}), [DELTA])],
     "insert_overwrite": [(COW, lambda t: t.insert_overwrite(rows(2)), [REPLACE]),
                          (MOR, lambda t: t.insert_overwrite(rows(2)), [REPLACE])],
     "delete_partitions": [(COW, lambda t: t.delete_partitions(["a"]), [REPLACE])],
@@ -162,9 +164,9 @@ PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] 
 """What completes an instant: methods of a table, each with the actions that it completes."""
 
 COMPLETES_NOTHING = set(
-    "archive buckets config delete_savepoint doctor drop_metadata_table explain index locate lock "
-    "log_format metadata_table path read rebuild_metadata_table record_locations recorded_counts "
-    "rule_versions schema storage_options timeline to_arrow".split()
+    "archive buckets config count delete_savepoint doctor drop_metadata_table explain index locate "
+    "lock log_format metadata_table path read rebuild_metadata_table record_locations recorded_counts "
+    "rule_versions schema show storage_options timeline to_arrow to_pandas to_polars".split()
 )
 
 

@@ -32,7 +32,7 @@ def test_a_contender_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[
     assert "unknown ['nobody']; there are bucketlake-spark4, " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in PAGES.glob("*.md")))
+@pytest.mark.parametrize("name", [name for name in NAMES if (PAGES / f"{name}.md").exists()])
 def test_a_page_is_what_the_stored_results_make(name: str) -> None:
     paths = sorted(RESULTS.glob(f"{name}-*.json"))
     found = [Result(json.loads(path.read_text())) for path in paths]

@@ -11,9 +11,7 @@ from benchmarks.upsert import BENCHMARK, evenness
 from tests.unit.benchmarks.pages import contender, content, page_of
 
 
-def _result(
-    times: dict[str, list[float]], shape: str = "orders", **upsert: Any
-) -> dict[str, Any]:
+def _result(times: dict[str, list[float]], shape: str = "orders", **upsert: Any) -> dict[str, Any]:
     """A result in which every step of a contender took the same time in a round."""
     step = {"cpu_seconds": 1.0, "data_bytes": 1, "other_cpu_share": 0.0, "stages": []}
 
