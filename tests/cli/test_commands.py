@@ -146,6 +146,7 @@ def test_upsert_shows_how_many_keys_the_location_cache_answered(
     Path("a.csv").write_text("id,n\n1,1\n2,2\n")
     run("create", "t", "--schema", "id:string,n:int", "--key", "id", "--index", "dynamic")
     run("upsert", "t", "a.csv")
+    shutil.rmtree("cache")
     cold = answer(run("upsert", "t", "a.csv", "--output", "json"))
     assert [cold[name] for name in ("looked_up", "from_cache", "from_table")] == [2, 0, 2]
     shown = dict(line.split() for line in run("upsert", "t", "a.csv").stdout.splitlines())

@@ -11,6 +11,13 @@ from tests.conformance.cases import Checked, Row, arrow, rows
 from tests.meanwhile import meanwhile
 
 
+def expect_values(table: Checked, value: int) -> None:
+    """Give the matching rows another value."""
+    for key, row in [*table.rows.items()]:
+        if row in matching(table):
+            table.rows[key] = {**row, "v": value}
+
+
 def matching(table: Checked) -> list[Row]:
     return [row for row in table.rows.values() if row["day"] == "a" and row["at"] == 1]
 
@@ -50,8 +57,7 @@ def test_rows_that_another_writer_adds_meanwhile_match_too(
     result = table.table.update({"v": "-7"}, where="day = 'a' AND at = 1")
     assert result.updated == len(matching(table)) + len(added)
     table.rows |= {table.key_held(row): row for row in added}
-    for row in matching(table):
-        row["v"] = -7
+    expect_values(table, -7)
     table.check()
 
 
@@ -62,8 +68,7 @@ def test_a_row_that_another_writer_deletes_meanwhile_does_not_come_back(
     meanwhile(monkeypatch, lambda: table.table.delete(arrow([gone])))
     table.table.update({"v": "-7"}, where="day = 'a' AND at = 1")
     del table.rows[table.key_held(gone)]
-    for row in matching(table):
-        row["v"] = -7
+    expect_values(table, -7)
     table.check()
 
 
@@ -82,6 +87,5 @@ def test_commits_to_partitions_without_a_match_are_no_conflict(
     table.table.update({"v": "-7"}, where="day = 'a' AND at = 1")
     assert len(checks) == 1
     table.rows |= {table.key_held(row): row for row in added}
-    for row in matching(table):
-        row["v"] = -7
+    expect_values(table, -7)
     table.check()

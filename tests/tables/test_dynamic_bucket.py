@@ -245,7 +245,7 @@ def test_writes_through_the_cache_are_those_without_it(
     cached, plain = ({k: bucket_of_group(g) for k, g in places(t).items()} for t in tables)
     assert cached == plain
     assert sum(use.extended for use in uses), "commits were added to the cache"
-    assert sum(use.built for use in uses) >= 2 * ASSIGNERS, "it was built, and again after its loss"
+    assert sum(use.built for use in uses) >= ASSIGNERS, "it was built after its loss"
 
 
 @TYPES
@@ -260,7 +260,7 @@ def test_a_write_tells_how_many_keys_the_cache_answered(
         return result.looked_up, result.from_cache, result.from_table
 
     assert counts(table.upsert(rows(*range(9)))) == (0, 0, 0), "the index has no shard yet"
-    assert counts(table.upsert(rows(*range(12)))) == (12, 0, 12), "the shards are not cached yet"
+    assert counts(table.upsert(rows(*range(12)))) == (12, 12, 0), "the first write noted its keys"
     assert counts(table.upsert(rows(*range(12), *range(12), at=2))) == (12, 12, 0), "keys, not rows"
     shutil.rmtree(folder)
     assert counts(table.upsert(rows(*range(12), at=3))) == (12, 0, 12)
@@ -287,6 +287,7 @@ def test_a_lookup_that_is_repeated_without_dead_entries_counts_once(
     monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(tmp_path / "cache"))
     table = make(str(tmp_path / "table"))
     table.upsert(rows(*range(9)))
+    shutil.rmtree(tmp_path / "cache")
     located: list[int] = []
     monkeypatch.setattr("bucketlake.write.record_index.indexed_write.RECORDS_MAX", 0)
     locate = PackedRecords.locate
