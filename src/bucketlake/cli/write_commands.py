@@ -259,18 +259,14 @@ def delete(
     if bool(files) == (where is not None):
         raise click.UsageError("give either files with keys, or --where")
     table = bl.open_table(path, index=index, storage_options=storage_options)
-    if where is not None:
-        if without_metadata_table:
-            table.drop_metadata_table()
-        with output.progress("deleting the matching rows"):
-            result = table.delete(where=where)
-        output.facts(_facts(result, output))
-        return
-    keys, told = _read(files, table, reading_of(file_format, null_values), output)
+    keys, doing = None, "deleting the matching rows"
+    if where is None:
+        keys, told = _read(files, table, reading_of(file_format, null_values), output)
+        doing = f"deleting {told} keys"
     if without_metadata_table:
         table.drop_metadata_table()
-    with output.progress(f"deleting {told} keys"):
-        result = table.delete(keys)
+    with output.progress(doing):
+        result = table.delete(keys, where=where)
     output.facts(_facts(result, output))
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.flow.stage import NO_TASK, IntArray
-from bucketlake.model.number_order import number_order
+from bucketlake.model.number_order import is_everything, number_order
 
 _RUN_ROWS = 64  # Runs that are shorter on average are sorted.
 
@@ -34,7 +34,7 @@ def in_task_order(
     at = np.flatnonzero(tasks != NO_TASK)
     own, inner = tasks[at].astype(np.int64), numbers[at].astype(np.int64)
     order = at[number_order(own * (int(inner.max(initial=0)) + 1) + inner)]
-    is_ordered = len(order) == len(tasks) and bool((np.diff(order) == 1).all())
+    is_ordered = is_everything(order, len(tasks))
     return tasks[order], rows if is_ordered else rows.take(pa.array(order))
 
 

@@ -19,10 +19,10 @@ from bucketlake.merge.incoming import (
     BoolArray,
     IncomingRecords,
     IntArray,
-    is_everything,
     key_order,
 )
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.number_order import is_everything
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.table_type import MergeMode
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.field_path import column_of, field_at
+from bucketlake.model.number_order import is_everything
 
 DELETED_FIELD = "_hoodie_is_deleted"
 ORDERING = "ordering"  # The role of ordering fields, for errors.
@@ -110,11 +111,6 @@ class IncomingRecords:
         columns = [column_of(stored, field, ORDERING) for field in ordering_fields]
         old = tuple(comparable(column.take(at_rows)) for column in columns)
         return self.is_reset[positions] | at_least(new, old)
-
-
-def is_everything(positions: IntArray, count: int) -> bool:
-    """Return whether positions are those of all rows, in their order."""
-    return len(positions) == count and bool((positions == np.arange(count)).all())
 
 
 def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> BoolArray:

@@ -1,4 +1,4 @@
-"""The order that sorts small numbers: of slots, tasks, shards, cells."""
+"""The order that sorts small numbers (of slots, tasks, shards, cells), and whether it is needed."""
 
 from __future__ import annotations
 
@@ -32,3 +32,14 @@ def number_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]
         upper = (numbers >> _DIGIT_BITS).astype(np.uint16)
         order = order[np.argsort(upper[order], kind="stable")]
     return order
+
+
+def is_everything(positions: npt.NDArray[np.int64], count: int) -> bool:
+    """Return whether positions are those of all rows, in their order.
+
+    Examples
+    --------
+    >>> is_everything(np.array([0, 1]), 2), is_everything(np.array([1, 0]), 2)
+    (True, False)
+    """
+    return len(positions) == count and bool((positions == np.arange(count)).all())

@@ -83,8 +83,12 @@ def _filtered(frame: DataFrame, where: str) -> DataFrame:
     try:
         return frame.where(where)
     except AnalysisException as error:
-        problem = str(error).partition("\n")[0].rstrip(";")  # The plan follows.
-        raise InputError(f"where {where!r}", problem, "correct the condition") from error
+        raise _refused(f"where {where!r}", error, "correct the condition") from error
+
+
+def _refused(where: str, error: AnalysisException, next_step: str) -> InputError:
+    problem = str(error).partition("\n")[0].rstrip(";")  # The plan follows.
+    return InputError(where, problem, next_step)
 
 
 def with_values(frame: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
@@ -99,9 +103,8 @@ def with_values(frame: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
         changed = frame.withColumns({name: F.expr(text) for name, text in expressions.items()})
         _ = changed.schema  # Spark Connect checks expressions only when it is asked.
     except AnalysisException as error:
-        problem = str(error).partition("\n")[0].rstrip(";")
         where = f"update {', '.join(f'{name} = {text!r}' for name, text in expressions.items())}"
-        raise InputError(where, problem, "correct the expression") from error
+        raise _refused(where, error, "correct the expression") from error
     return changed
 
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
-from bucketlake.merge.incoming import is_everything, key_order
+from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_name import FileId
+from bucketlake.model.number_order import is_everything
 
 _NO_KEYS = pa.nulls(0, pa.string())
 

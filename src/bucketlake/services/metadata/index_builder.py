@@ -233,11 +233,10 @@ def _key_batch(batch: KeyBatch, shard: int) -> pa.Table:
 
 def _batches_of(keys: pa.Table) -> list[KeyBatch]:
     """Divide the keys of a shard by their value, and by whether they are deleted."""
-    own = keys
-    values = own["value"].combine_chunks()
-    deleted = own["deleted"].to_numpy()
+    values = keys["value"].combine_chunks()
+    deleted = keys["deleted"].to_numpy()
     codes = values.indices.to_numpy() * 2 + deleted
-    texts = own["key"].combine_chunks()
+    texts = keys["key"].combine_chunks()
     return [
         KeyBatch(texts.take(pa.array(rows)), values.dictionary[code // 2].as_py(), bool(code % 2))
         for code, rows in rows_by_number(codes)

@@ -95,7 +95,8 @@ class IndexLogWriter:
             _PARTITION, entries, instant=self.instant, created_at_ms=self.instant_ms
         )
         size_bytes = len(data)
-        if not self._publish(name, data):  # A resize that died may have seen other dead entries.
+        is_written = self._publish(name, data)
+        if not is_written:  # A resize that died may have seen other dead entries.
             stored = self.metadata.stat(file_path(_PARTITION, name))
             size_bytes = size_bytes if stored is None else stored.size_bytes
         stat = log_file_stat(
@@ -105,7 +106,7 @@ class IndexLogWriter:
             delete_count=len(entries.removed),
             size_bytes=size_bytes,
         )
-        if self.cache is not None:
+        if self.cache is not None and is_written:  # A note has what the stored file has.
             groups = [(group.partition_path, group.file_id) for group in new]
             self.cache.note(self.storage.root, stat, entries, groups)
         return stat

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.log_data import open_hfile_block
 from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
+from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.model.file_name import FileId, InstantTime
@@ -81,6 +84,16 @@ def test_shard_whose_entries_do_not_change_gets_no_file() -> None:
     metadata = MemoryStorage.fresh()
     assert writer(metadata).write(Shard(0), [new()], [keys()]) is None
     assert not objects_of(metadata)
+
+
+def test_only_the_attempt_that_writes_the_log_file_notes_its_keys(tmp_path: Path) -> None:
+    cached = replace(writer(MemoryStorage.fresh()), cache=LocationCache(str(tmp_path)))
+    for notes in (1, 0):
+        cached.write(Shard(0), [new("k")], [])
+        found = [*tmp_path.glob("*/*/*.note")]
+        assert len(found) == notes
+        for note in found:
+            note.unlink()
 
 
 def test_log_file_has_entries_and_then_removals() -> None:
