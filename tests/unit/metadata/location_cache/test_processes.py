@@ -44,9 +44,10 @@ def disturb_for_a_while(folder: str, seed: int) -> int:
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         time.sleep(rng.random() * 0.02)
-        files = [path for path in Path(folder).rglob("*") if path.is_file()]
         count += 1
         try:
+            # The listing fails, too, where a reader deletes a folder meanwhile.
+            files = [path for path in Path(folder).rglob("*") if path.is_file()]
             if rng.random() < 0.3:
                 LocationCache(folder, 0).evict()
             elif files and rng.random() < 0.5:
