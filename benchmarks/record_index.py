@@ -22,8 +22,8 @@ from typing import Any
 import bucketlake as bl
 from benchmarks.common import plot
 from benchmarks.common.benchmark import Benchmark, Contender, Option, Settings, count, counts
-from benchmarks.common.figures import Result, factor, met
-from benchmarks.common.report import Aim, Page
+from benchmarks.common.figures import Result, met
+from benchmarks.common.report import Aim, Aims, Page
 from benchmarks.common.tables import Column, Row, Table, Tell, columns, figure, listing, median
 from benchmarks.common.turn import Measured, Turn, load_and_change, plain_work
 from benchmarks.systems.bucketlake import BucketLake
@@ -117,17 +117,10 @@ CONTENDERS = (
 # ---- page ---------------------------------------------------------------------------------------
 
 
-def aims(result: Result) -> str:
-    """Judge build and upsert of each of ours beside its peer."""
-    rows = []
-    for ours, peer in PEERS.items():
-        for step, wanted in FACTORS.items():
-            row = Aim(step, peer, wanted).row(result, ours, f"{ours}, {TITLES[step]}")
-            if row:
-                cpu = factor(result.ratios(step, peer, ours, "cpu_seconds"))
-                rows.append([row[0], row[1], cpu, row[2]])
-    found = "found, median (min to max) of the rounds"
-    return listing("Aims", "", ["<aim", found, "by processor time", "<"], rows)
+AIMS = {
+    ours: [Aim(step, peer, wanted) for step, wanted in FACTORS.items()]
+    for ours, peer in PEERS.items()
+}
 
 
 def bytes_per_key(result: Result) -> Iterator[tuple[str, int, float, float]]:
@@ -305,7 +298,7 @@ BENCHMARK = Benchmark(
         image="Upsert, build, bytes of a key, and growth",
         head="{rows:,} rows, {partitions} partitions, {rounds}",
         busy=(ON_SPARK, tuple(TITLES)),
-        blocks=[TIMES, aims, sizes, GROWTH, plans],
+        blocks=[TIMES, Aims(lambda _result: AIMS, TITLES), sizes, GROWTH, plans],
         chart=plot.Chart(
             "{millions} M rows in {partitions} partitions",
             [

@@ -6,14 +6,13 @@ shapes of rows (`common/data.py`), since one shape flatters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import bucketlake as bl
 from benchmarks.common.benchmark import SHAPE, SHAPES, Benchmark, Contender, Settings
-from benchmarks.common.figures import Result, factors, met
+from benchmarks.common.figures import Result, met
 from benchmarks.common.plot import BY_PROCESSOR, Chart, step_bars
-from benchmarks.common.report import Aim, Page, ratios_table, worker_memory
+from benchmarks.common.report import Aim, Aims, Page, ratios_table, worker_memory
 from benchmarks.common.tables import (
     Column,
     Row,
@@ -21,11 +20,10 @@ from benchmarks.common.tables import (
     Tell,
     columns,
     figure,
-    listing,
     median,
     ranked,
 )
-from benchmarks.systems.bucketlake import BucketLake, BucketLakeFiles
+from benchmarks.systems.bucketlake import BucketLakeFiles, contender, dynamic, simple
 from benchmarks.systems.bucketlake_arrow import BucketLakeArrow
 from benchmarks.systems.delta import DeltaMerge
 from benchmarks.systems.hudi import BLOOM, RECORD_LEVEL, Hudi, HudiRecordIndex, simple_bucket
@@ -79,24 +77,6 @@ LIMITS = {POLARS}
 # ---- contenders ---------------------------------------------------------------------------------
 
 
-def dynamic(settings: Settings) -> bl.DynamicBucket:
-    """As many buckets as simple ones in a new partition, so that as many tasks write."""
-    return bl.DynamicBucket(assigners=settings["buckets"])
-
-
-def simple(settings: Settings) -> bl.SimpleBucket:
-    return bl.SimpleBucket(settings["buckets"])
-
-
-def _ours(
-    name: str, index: Callable[[Settings], Any], table_type: str = "copy_on_write"
-) -> Contender:
-    def make(settings: Settings) -> BucketLake:
-        return BucketLake(settings, index(settings), table_type, metadata_table=True)
-
-    return Contender(name, make, "bucketlake", name.endswith("35"))
-
-
 def _hudi(name: str, load: str, table_type: str, *, metadata_table: bool) -> Contender:
     def make(settings: Settings) -> Hudi:
         index = simple_bucket(settings["buckets"])
@@ -109,21 +89,13 @@ def _record_index(settings: Settings) -> HudiRecordIndex:
     return HudiRecordIndex(settings, "copy_on_write", index=RECORD_LEVEL, is_built=True)
 
 
-def _files(settings: Settings) -> BucketLakeFiles:
-    return BucketLakeFiles(settings, dynamic(settings))
-
-
-def _without_metadata(settings: Settings) -> BucketLake:
-    return BucketLake(settings, simple(settings))
-
-
 CONTENDERS = (
-    _ours(DEFAULT, dynamic),
-    Contender(FILES, _files, "bucketlake"),
-    _ours(MERGE_ON_READ, dynamic, "merge_on_read"),
-    _ours(SIMPLE, simple),
-    Contender("bucketlake-simple-nomdt-spark4", _without_metadata, "bucketlake"),
-    _ours("bucketlake-spark35", dynamic),
+    contender(DEFAULT),
+    contender(FILES, system=BucketLakeFiles),
+    contender(MERGE_ON_READ, table_type="merge_on_read"),
+    contender(SIMPLE, simple),
+    contender("bucketlake-simple-nomdt-spark4", simple, metadata_table=False),
+    contender("bucketlake-spark35"),
     Contender(ARROW, lambda settings: BucketLakeArrow(settings, dynamic(settings))),
     Contender(ARROW_SIMPLE, lambda settings: BucketLakeArrow(settings, simple(settings))),
     Contender(POLARS, PolarsLimit),
@@ -139,30 +111,23 @@ CONTENDERS = (
 # ---- page ---------------------------------------------------------------------------------------
 
 
-def aims(result: Result) -> str:
-    """Judge ours by seconds and by processor time, and tasks and workers of the default."""
-    rows = []
-    for ours, own in AIMS[result.settings.get("shape", ORDERS)].items():
-        for aim in own:
-            wall, cpu = (aim.found(result, ours, field) for field in ("seconds", "cpu_seconds"))
-            if wall:
-                verdicts = [aim.verdict(found) for found in (wall, cpu)]
-                title = f"{ours}, {aim.step}: {aim.text()}"
-                rows.append([title, factors(wall), verdicts[0], factors(cpu), verdicts[1]])
+def _aims(result: Result) -> Mapping[str, tuple[Aim, ...]]:
+    return AIMS[result.settings.get("shape", ORDERS)]
+
+
+def _more_aims(result: Result) -> Iterator[list[str]]:
+    """Judge the tasks and the workers of the default."""
     uneven = evenness(result, DEFAULT)
     if uneven is not None:
         title = f"most rows of a task over the mean of all tasks: at most {ROWS_MAX_OVER_MEAN}"
-        rows.append([title, f"{uneven:.3f}", met(uneven <= ROWS_MAX_OVER_MEAN), "–", "–"])
+        yield [title, f"{uneven:.3f}", met(uneven <= ROWS_MAX_OVER_MEAN), "–", "–"]
     memory = worker_memory(result, DEFAULT, "upsert")
     if memory is not None:
         title = (
             "memory that a Python worker takes for its work, over its largest file group in "
             f"Arrow: at most {WORKER_OVER_GROUP:g}"
         )
-        verdict = met(memory.ratio <= WORKER_OVER_GROUP)
-        rows.append([title, memory.text(), verdict, "–", "–"])
-    heads = ["<aim", "seconds, median (min to max) of the rounds", "<", "processor time", "<"]
-    return listing("Aims", "", heads, rows)
+        yield [title, memory.text(), met(memory.ratio <= WORKER_OVER_GROUP), "–", "–"]
 
 
 def evenness(result: Result, name: str) -> float | None:
@@ -243,7 +208,12 @@ BENCHMARK = Benchmark(
         "predicts.",
         image="Median seconds of load and upsert",
         head="{rows:,} {shape}, {partitions} partitions x {buckets} buckets, {rounds}",
-        blocks=[TIMES, aims, ratios_table(TITLES, "upsert", COMPARED), PLACEMENT],
+        blocks=[
+            TIMES,
+            Aims(_aims, TITLES, _more_aims),
+            ratios_table(TITLES, "upsert", COMPARED),
+            PLACEMENT,
+        ],
         chart=Chart(
             "{millions} M rows, then {updates_k} k updates and {inserts_k} k inserts: {cores} "
             "cores, median of {round_count}",

@@ -7,7 +7,7 @@ result has no figures for it. `Table` (`tables.py`) and `Aims` are blocks that a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -132,29 +132,37 @@ class Aim:
 
     def row(self, result: Result, ours: str, title: str) -> list[str]:
         """Return the row of a table of aims; an empty one if the peer did not run."""
-        found = self.found(result, ours)
-        if not found:
+        wall, cpu = (self.found(result, ours, field) for field in ("seconds", "cpu_seconds"))
+        if not wall:
             return []
-        return [f"{title}: {self.text()}", factors(found), self.verdict(found)]
+        verdicts = [self.verdict(found) for found in (wall, cpu)]
+        title = f"{ours}, {title}: {self.text()}"
+        return [title, factors(wall), verdicts[0], factors(cpu), verdicts[1]]
 
 
 @dataclass(frozen=True, slots=True)
 class Aims:
-    """A table of aims for each of ours. `more` tells further rows of one of ours."""
+    """The table of aims. `more` tells further rows.
 
-    aims: Sequence[Aim]
-    titles: dict[str, str]
-    more: Callable[[Result, str], Iterable[list[str]]] = lambda _result, _ours: ()
+    Attributes
+    ----------
+    aims : callable
+        From a result to the aims, by contender of ours.
+    """
+
+    aims: Callable[[Result], Mapping[str, Sequence[Aim]]]
+    titles: Mapping[str, str]
+    more: Callable[[Result], Iterable[list[str]]] = lambda _result: ()
 
     def __call__(self, result: Result) -> str:
-        """Return the tables of a result."""
-        heads = ["<aim", "found, median (min to max) of the rounds", "<"]
-        tables = []
-        for ours in filter(is_ours, result.names):
-            rows = [aim.row(result, ours, self.titles[aim.step]) for aim in self.aims]
-            rows += self.more(result, ours)
-            tables.append(listing(f"Aims, {ours}", "", heads, filter(None, rows)))
-        return "\n\n".join(filter(None, tables))
+        """Return the table of a result."""
+        rows = [
+            aim.row(result, ours, self.titles[aim.step])
+            for ours, own in self.aims(result).items()
+            for aim in own
+        ]
+        heads = ["<aim", "seconds, median (min to max) of the rounds", "<", "processor time", "<"]
+        return listing("Aims", "", heads, [*filter(None, rows), *self.more(result)])
 
 
 # ---- machine, settings, failures ----------------------------------------------------------------

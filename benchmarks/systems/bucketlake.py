@@ -11,7 +11,7 @@ here by a disk that refuses them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 import bucketlake as bl
+from benchmarks.common.benchmark import Contender, Settings
 from benchmarks.common.rows import CHOSEN_PATTERN, DataSet
 from benchmarks.systems.order_tables import create, index_files, live_files
 from benchmarks.systems.spark import SparkSystem, one_row, placement_of
@@ -173,6 +174,34 @@ class BucketLakeFiles(BucketLake):
     def upsert(self, data: DataSet, table: Path) -> None:
         """Write the changes."""
         bl.open_table(str(table)).upsert(bl.files(f"{data.changes}/*.parquet"))
+
+
+def dynamic(settings: Settings) -> bl.DynamicBucket:
+    """As many buckets as simple ones in a new partition, so that as many tasks write."""
+    return bl.DynamicBucket(assigners=settings["buckets"])
+
+
+def simple(settings: Settings) -> bl.SimpleBucket:
+    return bl.SimpleBucket(settings["buckets"])
+
+
+def contender(
+    name: str,
+    index: Callable[[Settings], Any] = dynamic,
+    table_type: str = "copy_on_write",
+    *,
+    system: type[BucketLake] = BucketLake,
+    metadata_table: bool = True,
+) -> Contender:
+    """Return a contender whose settings are the default's, but for what is told.
+
+    Its process has PySpark 3.5 if its name ends with ``35``.
+    """
+
+    def make(settings: Settings) -> BucketLake:
+        return system(settings, index(settings), table_type, metadata_table=metadata_table)
+
+    return Contender(name, make, "bucketlake", name.endswith("35"))
 
 
 def largest_file(table: Path) -> dict[str, int]:
