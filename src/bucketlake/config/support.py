@@ -100,7 +100,7 @@ def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
     if config.merge_mode is MergeMode.CUSTOM:
         merger = config.payload_class or config.merge_strategy_id or "a custom merger"
         yield f"custom merging ({merger})", "read it with Hudi, which has that Java class"
-    if config.partial_update_mode is not None:
+    if config.partial_update_mode not in (None, "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"):
         yield f"partial update mode {config.partial_update_mode}", _READ_WITH_HUDI
     if (config.delete_field is None) is not (config.delete_marker is None):
         yield (
