@@ -260,4 +260,3 @@ def _taken(keys: pa.Array, positions: IntArray) -> pa.Array:
 
 def _constant(value: str, length: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(np.zeros(length, np.int32), pa.array([value]))
-

@@ -25,6 +25,7 @@ from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.index.setting import TableIndex
 from bucketlake.index.shared_groups import note_shared_groups
 from bucketlake.index.state import record_written
+from bucketlake.merge.combining import Combining
 from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
@@ -32,7 +33,6 @@ from bucketlake.model.result import WriteResult
 from bucketlake.model.row_merge import WHOLE_ROWS, RowMerge
 from bucketlake.model.schema import with_meta
 from bucketlake.model.schema_merge import NO_CHANGE, SchemaMerge
-from bucketlake.merge.combining import Combining
 from bucketlake.model.table_type import Operation
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import ListedSlices

@@ -48,12 +48,14 @@ def combining_of(
     roles = _fixed_columns(target, schema)
     rules = {}
     for name, rule in rows.rules.items():
-        column = _column_of_rule(name, schema, given, where)
+        column, at = _column_of_rule(name, schema, given, where), f"{where}, merge rule of {name!r}"
         if column in roles and rule is not ColumnRule.REPLACE:
             problem = f"it is {roles[column]} column, which has no rule"
-            raise InputError(f"{where}, merge rule of {name!r}", problem, "leave the column out")
+            raise InputError(at, problem, "leave the column out")
         if column in rules:
-            raise InputError(f"{where}, merge rule of {name!r}", "it is named twice", "name it once")
+            raise InputError(
+                f"{where}, merge rule of {name!r}", "it is named twice", "name it once"
+            )
         require_rule_fits(rule, schema.field(column), where)
         rules[column] = rule
     missing = frozenset({*schema.names} - {*given, IS_DELETED}) if rows.keeps_missing else ()

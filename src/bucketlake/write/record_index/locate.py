@@ -133,7 +133,9 @@ class MovingKeys:
                 wins[positions] = won
                 if combining is not None:
                     what = group_in_words(*group)
-                    mixed = combining.mixed(incoming, positions[won], chunk, at[won], won[won], what)
+                    mixed = combining.mixed(
+                        incoming, positions[won], chunk, at[won], won[won], what
+                    )
                     count = sum(part.num_rows for part in parts)
                     source[positions[won][mixed.pairs]] = count + np.arange(len(mixed.pairs))
                     parts.append(mixed.rows)
