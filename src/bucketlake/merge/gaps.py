@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.config.merge_entries import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from bucketlake.config.table_config import TableConfig
 from bucketlake.merge.incoming import BoolArray
 
@@ -45,9 +46,9 @@ class Gaps:
         ``PartialUpdateHandler`` of Hudi 1.2.0. Its mode IGNORE_DEFAULTS compares a value with the
         column's default by identity, so that no value but null is a gap.
         """
-        if config.partial_update_mode == "IGNORE_DEFAULTS":
+        if config.partial_update_mode == IGNORE_DEFAULTS:
             return cls(nulls=True)
-        if config.partial_update_mode == "FILL_UNAVAILABLE":
+        if config.partial_update_mode == FILL_UNAVAILABLE:
             return cls(marker=config.unavailable_value)
         return None
 

@@ -25,7 +25,6 @@ from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.index.setting import TableIndex
 from bucketlake.index.shared_groups import note_shared_groups
 from bucketlake.index.state import record_written
-from bucketlake.merge.combining import Combining
 from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
@@ -49,28 +48,12 @@ from bucketlake.write.pack import Packed, PackedRecords, RecordSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.record_index.indexed_result import SharedGroupsError
 from bucketlake.write.record_index.indexed_write import IndexedWrite
-from bucketlake.write.row_merging import combining_of
+from bucketlake.write.row_merging import ONE_ROW, RowWriting, row_writing
 from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import begun_write, commit_planned
 from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
-
-
-@dataclass(frozen=True, slots=True)
-class RowWriting:
-    """How the columns of a record and of the stored row are combined.
-
-    Attributes
-    ----------
-    combining : Combining or None
-        None if a record replaces the row.
-    reads_stored : bool
-        Whether records in log files are whole rows, so that stored rows are read for them.
-    """
-
-    combining: Combining | None = None
-    reads_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +138,7 @@ def write_records(
     if batch is not None and is_committed(target.table, timeline, batch):
         return WriteResult(None, skipped=True)
     source, schema = _fitting(target, operation, source, merge, rows)
-    combining = combining_of(target, operation, schema, source.names, rows)
-    # Readers of the table combine rows by its own rule.
-    reads_stored = combining is not None and bool(rows)
-    how = RowWriting(combining, reads_stored)
+    how = row_writing(target, operation, schema, source.names, rows)
     tagger = target.tagger(schema)
     if counted is not None and counted.hold_for(target, schema):
         packed = counted.packed
@@ -241,7 +221,7 @@ def write_into_slots(
     check: CommitStep | None = None,
     batch: Batch | None = None,
     checks: Sequence[CommitStep] = (),
-    how: RowWriting = RowWriting(),
+    how: RowWriting = ONE_ROW,
 ) -> WriteResult:
     """Plan, let tasks write the file groups, and commit."""
     operation, counts = write.operation, packed.counts
@@ -304,7 +284,7 @@ def write_located(
     slices: Sequence[FileSlice],
     batch: Batch | None = None,
     checks: Sequence[CommitStep] = (),
-    how: RowWriting = RowWriting(),
+    how: RowWriting = ONE_ROW,
 ) -> WriteResult:
     """Locate the records, let tasks write file groups and the index, and commit."""
     slots = _slots_by_partition(packed.counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -18,10 +19,30 @@ from bucketlake.model.table_type import Operation
 from bucketlake.write.target import Target
 
 
-def combining_of(
+@dataclass(frozen=True, slots=True)
+class RowWriting:
+    """How the columns of a record and of the stored row are combined.
+
+    Attributes
+    ----------
+    combining : Combining or None
+        None if a record replaces the row.
+    reads_stored : bool
+        Whether records in log files are whole rows, so that stored rows are read for them.
+    """
+
+    combining: Combining | None = None
+    reads_stored: bool = False
+
+
+ONE_ROW = RowWriting()
+"""Records replace whole rows."""
+
+
+def row_writing(
     target: Target, operation: Operation, schema: pa.Schema, given: Sequence[str], rows: RowMerge
-) -> Combining | None:
-    """Return how a write combines the columns of rows; None if records replace whole rows.
+) -> RowWriting:
+    """Return how a write combines the columns of rows.
 
     Parameters
     ----------
@@ -43,7 +64,7 @@ def combining_of(
     """
     own = Gaps.of_table(target.config)
     if operation is Operation.DELETE or not (rows or own):
-        return None
+        return ONE_ROW
     where = f"write to {target.storage.root}"
     roles = _fixed_columns(target, schema)
     rules = {}
@@ -63,14 +84,18 @@ def combining_of(
     function = None
     if rows.function is not None:
         function = RowFunction(rows.function, target.storage.root, tuple(roles))
-    return Combining(
+    combining = Combining(
         target.storage.root,
         Gaps(missing, nulls, None if own is None else own.marker),
         rules,
         function,
         tuple(f.name for f in schema if not f.nullable and f.name not in roles),
-        fills_late=bool(own),
+        fills_late=own is not None,
     )
+    has_rules = bool(rules) or function is not None
+    # Readers of the table take stored values for nulls by its own rule.
+    read_by_rule = own is not None and (own.nulls or not (missing or nulls))
+    return RowWriting(combining, has_rules or not read_by_rule)
 
 
 def _fixed_columns(target: Target, schema: pa.Schema) -> dict[str, str]:
