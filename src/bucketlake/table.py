@@ -122,6 +122,7 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_rows import require_same_names
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.partition_writes import delete_partitions
@@ -1739,6 +1740,8 @@ class Table:
         rows: RowMerge = WHOLE_ROWS,
     ) -> WriteResult:
         merge = SchemaMerge.of(merge_schema)
+        if rows.keeps_missing and not rows.keeps_nulls:
+            require_same_names(data, f"write to {self.path}")
         storage = open_storage(self.path, self.storage_options)
         source = source_of(data, storage, self.path, lambda: self._snapshot().schema_or_none)
         try:

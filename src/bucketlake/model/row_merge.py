@@ -74,7 +74,7 @@ class RowMerge:
         {'n': <ColumnRule.SUM: 'sum'>}
         """
         for name, value in (("missing", missing), ("nulls", nulls)):
-            if value is not None and value != "keep":
+            if value is not None and not (isinstance(value, str) and value == "keep"):
                 raise ConfigError(name, value, "give 'keep' or None")
         keeps = missing is not None, nulls is not None
         if merge is None:
@@ -104,7 +104,7 @@ def _name(name: object) -> str:
 
 def _rule(name: str, rule: object) -> ColumnRule:
     known = [rule.value for rule in ColumnRule]
-    if rule not in known:
+    if not isinstance(rule, str) or rule not in known:
         hint = did_you_mean(rule, known) if isinstance(rule, str) else ""
         allowed = f"give one of the rules {', '.join(known)}{hint}"
         raise ConfigError("merge", {name: rule}, allowed)
