@@ -110,7 +110,8 @@ def test_columns_that_a_batch_lacks_and_its_nulls_keep_stored_values(wide: Wide)
     few = [{key: row[key] for key in ("id", "day", "at", "n")} for row in wide_rows(range(9), 7)]
     late = [{**few[0], "id": "k9", "day": "b", "at": 2, "n": 99}]
     new = [{**few[0], "id": "k20", "n": 20}, {**few[0], "id": "k21", "day": "c", "n": 21}]
-    wide.upsert([*few[:7], *late, *new], missing="keep")
+    result = wide.upsert([*few[:7], *late, *new], missing="keep")
+    assert (result.inserted, result.updated, result.ignored, result.deleted) == (2, 7, 1, 0)
     wide.check()
     # Several rows of a key: in the order of their ordering values, then of the batch.
     several = [

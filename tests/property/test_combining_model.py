@@ -131,13 +131,14 @@ def test_any_batch_is_combined_as_the_row_by_row_model_says(
     assert {row["_hoodie_record_key"] for row in written} == {row["id"] for row in written}
 
     # A log file has whole rows: without combining, they give the same table.
-    whole, late = completed(distinct, stored_chunks(stored, size), ordering, combining, "here")
-    again = GroupMerge(replace(whole, is_whole=None), rule, STAMP, SCHEMA)
+    whole = completed(distinct, stored_chunks(stored, size), ordering, combining, "here")
+    again = GroupMerge(replace(whole.records, is_whole=None), rule, STAMP, SCHEMA)
     read = [
         row for part in again.run(iter(stored_chunks(stored, size))) for row in part.to_pylist()
     ]
     assert {row["id"]: {n: row[n] for n in SCHEMA.names} for row in read} == expected
-    assert late == merge.counts.ignored - again.counts.ignored
+    assert whole.inserted == merge.counts.inserted == again.counts.inserted
+    assert whole.ignored == merge.counts.ignored - again.counts.ignored
 
 
 @given(batch=BATCHES, seed=st.integers(0, 10), rules=RULES)

@@ -43,6 +43,25 @@ class MixedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeRecords:
+    """Records with the values that their rows have after a write.
+
+    Attributes
+    ----------
+    records : IncomingRecords
+        The records that change rows; deletes as they are.
+    inserted : int
+        Number of records whose key is not stored.
+    ignored : int
+        Number of records that lost to a stored row by their ordering value.
+    """
+
+    records: IncomingRecords
+    inserted: int
+    ignored: int
+
+
+@dataclass(frozen=True, slots=True)
 class Combining:
     """How the columns of two rows become one row; a small picklable value.
 
@@ -174,7 +193,7 @@ def completed(
     ordering_fields: Sequence[str],
     combining: Combining,
     what: str,
-) -> tuple[IncomingRecords, int]:
+) -> WholeRecords:
     """Make whole rows of records, for a log file, by the stored rows of their keys.
 
     Parameters
@@ -189,13 +208,6 @@ def completed(
         How columns are combined.
     what : str
         The file group, for messages.
-
-    Returns
-    -------
-    IncomingRecords
-        The records whose rows change; deletes as they are.
-    int
-        Number of records that lost to a stored row by their ordering value.
     """
     kept = np.ones(len(incoming), np.bool_)
     fresh = ~incoming.deleted
@@ -216,7 +228,8 @@ def completed(
     new = pa.array(np.flatnonzero(fresh))
     combining.require_values(incoming.keys.take(new), incoming.columns.take(new))
     columns = joined(*parts).take(pa.array(source))
-    return incoming.with_columns(columns).take(np.flatnonzero(kept)), int((~kept).sum())
+    records = incoming.with_columns(columns).take(np.flatnonzero(kept))
+    return WholeRecords(records, int(fresh.sum()), int((~kept).sum()))
 
 
 def joined(*parts: pa.Table) -> pa.Table:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.layout import GroupChoice, Layout
-from bucketlake.merge.combining import Combining, completed
+from bucketlake.merge.combining import Combining, WholeRecords, completed
 from bucketlake.merge.group_merge import (
     STORED_META,
     GroupMerge,
@@ -207,14 +207,15 @@ class GroupWriter:
         """
         begins_group = choice.file_slice is None and choice.log_copy is None
         if self.appends and not begins_group:
-            incoming, ignored = self._completed(partition, choice, incoming)
+            whole = self._completed(partition, choice, incoming)
+            incoming = whole.records
             if not len(incoming):
-                return None, ignored
+                return None, whole.ignored
             if changed is not None:
                 opens_group = choice.file_slice is None
                 found = changes_of_append(incoming, opens_group=opens_group)
                 changed.add(partition, choice.file_id, *found)
-            return self._append(partition, choice, incoming, number), ignored
+            return self._append(partition, choice, whole, number), whole.ignored
         base = None
         if choice.file_slice is not None:
             base = choice.file_slice.base_file
@@ -252,24 +253,27 @@ class GroupWriter:
 
     def _completed(
         self, partition: str, choice: GroupChoice, incoming: IncomingRecords
-    ) -> tuple[IncomingRecords, int]:
-        """Return the records as they go into a log file, and how many of them change nothing.
+    ) -> WholeRecords:
+        """Return the records as they go into a log file.
 
         The file group is read at the pinned state of the table. A commit to it meanwhile is a
         conflict, as for a new base file.
         """
         if self.combining is None or self.slices is None:
-            return incoming, 0
+            opens_group = choice.file_slice is None
+            inserts = len(incoming) - int(incoming.deleted.sum()) if opens_group else 0
+            return WholeRecords(incoming, inserts, 0)
         stored: Iterator[pa.Table] = iter(())
-        if choice.file_slice is not None:
+        if choice.file_slice is not None and not incoming.deleted.all():
             stored = self.slices.read(choice.file_slice, [RECORD_KEY, *self.schema.names])
         fields = self.rule.ordering_fields if self.rule.compares else ()
         what = group_in_words(partition, choice.file_id)
         return completed(incoming, stored, fields, self.combining, what)
 
     def _append(
-        self, partition: str, choice: GroupChoice, incoming: IncomingRecords, number: int
+        self, partition: str, choice: GroupChoice, whole: WholeRecords, number: int
     ) -> WriteStat:
+        incoming = whole.records
         name = LogFileName(choice.file_id, self.instant, choice.log_version, WRITE_TOKEN)
         path = file_path(partition, name.to_file_name())
         stored = self.storage.stat(path)
@@ -298,8 +302,8 @@ class GroupWriter:
             partition_path=partition,
             previous_commit=NO_PREVIOUS_COMMIT if opens_group else self.instant,
             record_count=len(incoming) - deletes,
-            insert_count=len(incoming) - deletes if opens_group else 0,
-            update_count=0 if opens_group else len(incoming) - deletes,
+            insert_count=whole.inserted,
+            update_count=len(incoming) - deletes - whole.inserted,
             delete_count=deletes,
             file_size_bytes=size_bytes,
             opens_group=opens_group,

@@ -266,7 +266,10 @@ def write_into_slots(
             index_files=upkeep.files(plan, shard_results, stats, target.snapshot),
         )
     ignored = sum(result.ignored for result in slot_results)
-    return commit_planned(write, target, plan, tagger.schema, own, ignored)
+    reads_stored = how.reads_stored
+    return commit_planned(
+        write, target, plan, tagger.schema, own, ignored, reads_stored=reads_stored
+    )
 
 
 def _written(packed: Packed, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
@@ -315,7 +318,8 @@ def write_located(
     if target.appends:  # A merge counts by itself; of log files, the lookups know more.
         updated = result.written - done.inserted
         deleted = sum(stat.delete_count for stat in own.stats)
-        may_lose = (updated or deleted) and target.merge_rule(write.operation).compares
+        compares = target.merge_rule(write.operation).compares
+        may_lose = (deleted or (updated and not how.reads_stored)) and compares
         result = replace(
             result,
             inserted=done.inserted,
