@@ -263,6 +263,8 @@ class _Concatenated:
 
     def _by_rank(self, counting: IntArray) -> list[IntArray]:
         """Return the entries of each rank, in their order."""
+        if len(counting) == 0:
+            return []
         codes = self.codes[counting]
         order = np.argsort(codes, kind="stable")
         sorted_codes = codes[order]

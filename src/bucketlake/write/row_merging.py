@@ -111,15 +111,14 @@ def _fixed_columns(target: Target, schema: pa.Schema) -> dict[str, str]:
 
 def _column_of_rule(name: str, schema: pa.Schema, given: Sequence[str], where: str) -> str:
     column = spelled(schema, name)
-    if column is None or column not in schema.names:
-        raise InputError(
-            f"{where}, merge rule of {name!r}",
-            f"the table {why_missing(schema, name)}",
-            "name a column of the table",
-        )
+    at = f"{where}, merge rule of {name!r}"
+    if column is None:
+        raise InputError(at, f"the table {why_missing(schema, name)}", "name a column of the table")
+    if column not in schema.names:
+        raise InputError(at, "it is a field inside a column", "a rule needs a whole column")
     if column not in given:
         raise InputError(
-            f"{where}, merge rule of {name!r}",
+            at,
             f"the batch lacks the column; it has {[*given]}",
             "add the column to the batch, or leave the rule out",
         )
