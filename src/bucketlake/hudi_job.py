@@ -416,6 +416,10 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
         of["name"]: (job.table_name, held.name),
         of["ordering"]: (job.merging.ordering_fields or None, held.ordering_fields),
         mode_from: (job.merging.stated_mode, held.merge_mode),
+        keys.PARTIAL_UPDATE_MODE: (
+            None if payload is None else job.merging.partial_update_mode or "NONE",
+            held.partial_update_mode or "NONE",
+        ),
         DELETE_MARKER: (job.merging.marker, held.custom_marker or job.merging.marker),
         keys.KEY_GENERATOR_TYPE: (job.generator, found.generator),
         of["hive_style"]: (job.hive_style, found.hive_style),

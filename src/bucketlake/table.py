@@ -62,6 +62,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import Names
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import Retention
+from bucketlake.model.row_merge import WHOLE_ROWS, Keep, MergeRules, RowMerge
 from bucketlake.model.schema_merge import MergeSchema, SchemaMerge
 from bucketlake.model.table_type import LogFormat, Operation
 from bucketlake.model.text_table import render_table
@@ -121,6 +122,7 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_rows import require_same_names
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.partition_writes import delete_partitions
@@ -217,7 +219,15 @@ class Table:
 
     # Writes.
 
-    def upsert(self, data: Records, *, merge_schema: MergeSchema = False) -> WriteResult:
+    def upsert(
+        self,
+        data: Records,
+        *,
+        merge_schema: MergeSchema = False,
+        missing: Keep = None,
+        nulls: Keep = None,
+        merge: MergeRules = None,
+    ) -> WriteResult:
         """Insert new records and update existing records.
 
         Parameters
@@ -242,6 +252,21 @@ class Table:
             decimal to a decimal with more digits) and ``"fill_missing"`` (nullable columns that
             the batch lacks become null, also in stored records that it updates). No change loses a
             digit. Narrower types and values that fit need no change.
+        missing : {"keep"}, optional
+            What happens to columns that the batch lacks. ``"keep"``: a stored record keeps its
+            values there, and a new one has nulls. None: an error, or what ``merge_schema`` says.
+        nulls : {"keep"}, optional
+            What a null of the batch means. ``"keep"``: no value is given, so that a stored record
+            keeps its value. None: the value becomes null.
+        merge : dict of str to str, or callable, optional
+            How a column gets its value from the stored and the new one, for columns that are not
+            replaced: ``"sum"``, ``"min"``, ``"max"``, ``"union"`` (of arrays: each element once),
+            ``"keep"`` (the stored value, unless it is null) or ``"replace"``. A null never
+            replaces a value in a column with a rule. Or a function of two Arrow tables, the stored
+            rows and the new rows of the same keys in the same order, that returns the rows to
+            store. It is called for the rows of a file group, perhaps in several parts and again,
+            so each row that it returns must depend on the two rows alone. New keys are inserted as
+            they are.
 
         Returns
         -------
@@ -253,10 +278,12 @@ class Table:
         ------
         InputError
             If ``data`` is a stream or has no Arrow form, a key is missing, a type or a value does
-            not fit, or the batch needs a change of the schema that ``merge_schema`` does not allow.
+            not fit, or the batch needs a change of the schema that ``merge_schema`` does not allow;
+            if a new key gets no value in a column that requires one, a column cannot have its rule,
+            or the function of ``merge`` fails or returns other rows, columns or keys.
         ConfigError
             If the table stores no bucket setting and was opened without ``index``, or
-            ``merge_schema`` is none of its values.
+            ``merge_schema`` or another argument is none of its values.
         UnsupportedFeatureError
             If the table has a feature that bucketlake cannot write.
         IndexStateError
@@ -265,6 +292,14 @@ class Table:
             If another writer changed the same buckets meanwhile; retry.
         CommitOutcomeUnknownError
             If storage failed during the commit; look at the timeline before a retry.
+
+        Notes
+        -----
+        With ``missing``, ``nulls`` or ``merge``, several records of one key in a batch are combined
+        in the same way first, in the order of their ordering values, then of the batch; a record
+        after a delete begins a new row. The result has the greatest ordering value, and changes
+        nothing if that is less than the stored one. Whole rows are stored, so every reader sees
+        them. Examples: ``docs/how-to/partial-rows.md``.
 
         Examples
         --------
@@ -277,9 +312,18 @@ class Table:
         >>> orders.upsert(pa.table({"id": ["a", "b"], "at": [7, 3]})).updated
         1
         """
-        return self._write(Operation.UPSERT, data, merge_schema)
+        rows = RowMerge.of(missing, nulls, merge)
+        return self._write(Operation.UPSERT, data, merge_schema, rows=rows)
 
-    def upsert_batch(self, query_name: str, *, merge_schema: MergeSchema = False) -> BatchUpsert:
+    def upsert_batch(
+        self,
+        query_name: str,
+        *,
+        merge_schema: MergeSchema = False,
+        missing: Keep = None,
+        nulls: Keep = None,
+        merge: MergeRules = None,
+    ) -> BatchUpsert:
         """Return a function for ``foreachBatch`` that upserts each batch of a stream once.
 
         Parameters
@@ -288,6 +332,10 @@ class Table:
             Name of the stream. Keep it when the stream restarts from its checkpoint.
         merge_schema : bool, str or sequence of str
             Changes that the batches may make to the table's schema, as for :meth:`upsert`.
+        missing, nulls : {"keep"}, optional
+            Whether stored values stay where a batch has none, as for :meth:`upsert`.
+        merge : dict of str to str, or callable, optional
+            How columns get their values, as for :meth:`upsert`.
 
         Returns
         -------
@@ -302,7 +350,8 @@ class Table:
         """
         check_texts(query_name=query_name)
         SchemaMerge.of(merge_schema)  # Raises ConfigError before the stream starts.
-        return BatchUpsert(self, query_name, merge_schema)
+        rows = RowMerge.of(missing, nulls, merge)
+        return BatchUpsert(self, query_name, merge_schema, rows)
 
     def insert(self, data: Records, *, merge_schema: MergeSchema = False) -> WriteResult:
         """Write records like :meth:`upsert`, because a bucket index keeps keys unique (RFC-29).
@@ -1688,8 +1737,11 @@ class Table:
         data: Records,
         merge_schema: MergeSchema = False,
         batch: Batch | None = None,
+        rows: RowMerge = WHOLE_ROWS,
     ) -> WriteResult:
         merge = SchemaMerge.of(merge_schema)
+        if rows.keeps_missing and not rows.keeps_nulls:
+            require_same_names(data, f"write to {self.path}")
         storage = open_storage(self.path, self.storage_options)
         source = source_of(data, storage, self.path, lambda: self._snapshot().schema_or_none)
         try:
@@ -1701,6 +1753,7 @@ class Table:
                     source,
                     batch=batch,
                     merge=merge,
+                    rows=rows,
                 ),
                 engine=engine_of(session_of(data)),
                 lock=self.lock,
@@ -1716,6 +1769,7 @@ class BatchUpsert:
     table: Table
     query_name: str
     merge_schema: MergeSchema = False
+    rows: RowMerge = WHOLE_ROWS
 
     def __call__(self, data: Records, batch_id: int) -> WriteResult:
         """Upsert a batch, unless it was committed before.
@@ -1727,7 +1781,8 @@ class BatchUpsert:
             with naming_table(shown_address(self.table.path)):
                 check_integers(0, batch_id=batch_id)
                 batch = Batch(self.query_name, batch_id)
-                return self.table._write(Operation.UPSERT, data, self.merge_schema, batch)
+                merge = self.merge_schema
+                return self.table._write(Operation.UPSERT, data, merge, batch, self.rows)
         except (ConfigError, InputError, UnsupportedFeatureError) as error:
             raise error.with_traceback(None) from None
 

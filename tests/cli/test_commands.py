@@ -915,6 +915,29 @@ def test_a_resize_needs_hash_rings_and_limits_that_fit(flights: Run, ring: Run) 
     assert "at most half of split_threshold" in refused.stderr
 
 
+def test_some_columns_and_sums_are_upserted(flights: Run) -> None:
+    before = next(row for row in rows(flights) if row["delay"] is not None)
+    key = f"{before['day']},{before['carrier']},{before['flight']}"
+    Path("few.csv").write_text(
+        f"day,carrier,flight,delay,status,updated_at\n{key},30,,2013-01-09T00:00:00Z\n"
+    )
+    said = flights("upsert", "flights", "few.csv", exit_code=1).stderr
+    assert "an upsert with --missing keep keeps stored values" in said
+    keeping = ("--missing", "keep", "--nulls", "keep", "--merge", "delay=sum")
+    counts = answer(flights("upsert", "flights", "few.csv", *keeping, "--output", "json"))
+    assert (counts["inserted"], counts["updated"]) == (0, 1)
+    row = {row["flight"]: row for row in rows(flights)}[before["flight"]]
+    assert row["updated_at"] > before["updated_at"]
+    assert row == before | {"delay": before["delay"] + 30, "updated_at": row["updated_at"]}
+    for given, problem in [
+        (("--merge", "delay"), "COLUMN=RULE"),
+        (("--missing", "null"), "keep"),
+    ]:
+        assert problem in flights("upsert", "flights", "few.csv", *given, exit_code=2).output
+    said = flights("upsert", "flights", "few.csv", "--merge", "delay=add", exit_code=1).output
+    assert "give one of the rules" in said
+
+
 def test_rows_are_updated_and_deleted_by_condition(flights: Run) -> None:
     flights("update", "flights", "--set", "delay = delay + 10", "--where", "status = 'arrived'")
     found = bl.open_table("flights").to_arrow(where="delay > 0")

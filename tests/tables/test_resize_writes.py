@@ -135,6 +135,31 @@ def test_writes_during_a_resize_are_read_before_and_after_it_completes(table: bl
     require_sound(table)
 
 
+def test_rows_that_are_combined_during_a_resize_are_whole_before_and_after_it(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {row["id"]: row["text"] for row in table.to_arrow(columns=["id", "text"]).to_pylist()}
+    add, batch = {"v": "sum"}, rows(range(30, 45), 2).drop_columns(["text"])
+    resize = planned(table)
+    expected = FIRST | keyed(range(30, 40), 4) | keyed(range(40, 45), 4)
+    table.upsert(batch, missing="keep", merge=add)
+    table.upsert(batch, missing="keep", merge=add)
+    assert values(table) == expected
+    # The resize completes between the tasks of a write and its commit, and another write follows.
+    meanwhile(
+        monkeypatch,
+        lambda: (completed(table, resize), table.upsert(batch, missing="keep", merge=add)),
+    )
+    table.upsert(batch, missing="keep", merge=add)
+    expected |= keyed(range(30, 45), 8)
+    assert values(table) == expected
+    table.compact()
+    assert values(table) == expected
+    found = {row["id"]: row["text"] for row in table.to_arrow(columns=["id", "text"]).to_pylist()}
+    assert found == texts | dict.fromkeys(keyed(range(40, 45)))
+    require_sound(table)
+
+
 def test_the_newest_of_several_writes_in_one_resize_wins_after_it(table: bl.Table) -> None:
     resize = planned(table)
     for v in range(1, 8):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import click
 import pyarrow as pa
@@ -31,6 +32,7 @@ from bucketlake.index.partition_rules import split_expressions
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.setting import INDEXED_KINDS, TableIndex
 from bucketlake.model.field_path import field_at
+from bucketlake.model.row_merge import ColumnRule
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.shown import facts_of
 from bucketlake.model.table_type import TableType
@@ -153,12 +155,30 @@ def create(
     cls=CommandWithExample,
     example="""
     bucketlake upsert orders monday.parquet tuesday.csv --null-value NA
+    bucketlake upsert orders changed_columns.csv --missing keep
+    bucketlake upsert totals new_counts.csv --merge n=sum --merge last_seen=max
     """,
 )
 @table_path
 @data_files
 @index_options(of_new_table=False)
 @schema_options
+@click.option(
+    "--missing",
+    type=Word(["keep"]),
+    help="keep: stored records keep their values in columns that the files lack.",
+)
+@click.option(
+    "--nulls", type=Word(["keep"]), help="keep: a null in the files keeps the stored value."
+)
+@click.option(
+    "--merge",
+    "merge_rules",
+    multiple=True,
+    metavar="COLUMN=RULE",
+    help="How a column gets its value from the stored and the new one: "
+    f"{', '.join(rule.value for rule in ColumnRule)}; repeatable.",
+)
 @metadata_table_option
 def upsert(
     path: str,
@@ -169,6 +189,9 @@ def upsert(
     null_values: tuple[str, ...],
     index: GivenIndex | None,
     merge: SchemaMerge,
+    missing: Literal["keep"] | None,
+    nulls: Literal["keep"] | None,
+    merge_rules: tuple[str, ...],
     without_metadata_table: bool,
 ) -> None:
     """Insert or update records.
@@ -176,13 +199,16 @@ def upsert(
     One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated. A
     FILE may be an address such as 's3://landing/*.parquet', with the -o options of the table.
     """
+    rules = _by_column("--merge", merge_rules, "RULE") or None
     table = bl.open_table(path, index=index, storage_options=storage_options)
     reading = reading_of(file_format, null_values, widens=merge.widen_types)
     rows, told = _read(files, table, reading, output, alike=True)
     if without_metadata_table:
         table.drop_metadata_table()
     with output.progress(f"upserting {told} rows"):
-        result = table.upsert(rows, merge_schema=merge.words)
+        result = table.upsert(
+            rows, merge_schema=merge.words, missing=missing, nulls=nulls, merge=rules
+        )
     output.facts(_facts(result, output))
 
 
@@ -217,12 +243,7 @@ def update(
     matching row are not written.
     """
     table = bl.open_table(path, index=index, storage_options=storage_options)
-    changes: dict[str, str] = {}
-    for text in assignments:
-        column, equals, expression = text.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {text!r} is not COLUMN=EXPRESSION")
-        changes[column.strip()] = expression.strip()
+    changes = _by_column("--set", assignments, "EXPRESSION")
     with output.progress("updating the matching rows"):
         result = table.update(changes, where=where)
     output.facts(_facts(result, output))
@@ -268,6 +289,17 @@ def delete(
     with output.progress(doing):
         result = table.delete(keys, where=where)
     output.facts(_facts(result, output))
+
+
+def _by_column(option: str, texts: tuple[str, ...], what: str) -> dict[str, str]:
+    """Return the values of an option COLUMN=VALUE, by column."""
+    found: dict[str, str] = {}
+    for text in texts:
+        column, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"{option} {text!r} is not COLUMN={what}")
+        found[column.strip()] = value.strip()
+    return found
 
 
 def _whole_index(

@@ -29,6 +29,12 @@ WRITE_PAYLOAD = "hoodie.datasource.write.payload.class"
 DELETE_FIELD = "hoodie.payload.delete.field"
 DELETE_MARKER = "hoodie.payload.delete.marker"
 
+IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+"""A partial update mode: a null takes the value of the other record."""
+
+FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+"""A partial update mode: a certain text takes the value of the other record."""
+
 _BY_STRATEGY = {
     "ce9acb64-bde0-424c-9b91-f6ebba25356d": MergeMode.COMMIT_TIME,
     "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": MergeMode.EVENT_TIME,
@@ -50,12 +56,18 @@ class MergeSettings:
         The custom delete marker.
     payload_class : str or None
         The payload class that a job names.
+    partial_update_mode : str or None
+        How the columns of two records are combined; None if the whole record is used.
+    unavailable_value : str or None
+        The text in place of a value that was not read, for mode FILL_UNAVAILABLE.
     """
 
     ordering_fields: tuple[str, ...] = ()
     stated_mode: MergeMode | None = None
     marker: Marker | None = None
     payload_class: str | None = None
+    partial_update_mode: str | None = None
+    unavailable_value: str | None = None
 
     @property
     def mode(self) -> MergeMode:
@@ -77,15 +89,25 @@ _PAYLOADS = {
         ordering_fields=("_event_bin_file", "_event_pos"),
         marker=("_change_operation_type", "d"),
     ),
+    f"{_MODEL}PartialUpdateAvroPayload": replace(_EVENT_TIME, partial_update_mode=IGNORE_DEFAULTS),
+    f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload": replace(
+        _COMMIT_TIME, partial_update_mode=IGNORE_DEFAULTS
+    ),
+    f"{_MODEL}debezium.PostgresDebeziumAvroPayload": replace(
+        _EVENT_TIME,
+        ordering_fields=("_event_lsn",),
+        marker=("_change_operation_type", "d"),
+        partial_update_mode=FILL_UNAVAILABLE,
+        unavailable_value="__debezium_unavailable_value",
+    ),
 }
 """What a payload class stands for, as real Hudi 1.2.0 stores it."""
 
-_OF_OLD_TABLES = [name for name, settings in _PAYLOADS.items() if settings.marker is None]
-_PARTIAL_PAYLOADS = (
-    f"{_MODEL}PartialUpdateAvroPayload",
-    f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload",
-    f"{_MODEL}debezium.PostgresDebeziumAvroPayload",
-)
+_OF_OLD_TABLES = [
+    name
+    for name, settings in _PAYLOADS.items()
+    if settings.marker is None and settings.partial_update_mode is None
+]
 _STORED_PAYLOADS = (keys.PAYLOAD_CLASS, keys.LEGACY_PAYLOAD_CLASS)
 
 
@@ -132,6 +154,8 @@ def merge_settings_of_job(entries: Entries) -> MergeSettings:
         _mode_of_job(entries, implied.stated_mode),
         _marker_of_job(entries, implied.marker),
         implied.payload_class,
+        implied.partial_update_mode,
+        implied.unavailable_value,
     )
     _require_agreement(entries, settings)
     return settings
@@ -143,10 +167,8 @@ def _settings_of(payload: str, key: str) -> MergeSettings:
         if payload in (name, name.rpartition(".")[2]):
             return replace(settings, payload_class=name)
     known = ", ".join(name.rpartition(".")[2] for name in _PAYLOADS)
-    is_partial = any(payload in (name, name.rpartition(".")[2]) for name in _PARTIAL_PAYLOADS)
-    what = "partial updates by payload class" if is_partial else "payload class"
-    step = f"bucketlake writes whole rows, by one of {known}; else write this table with Hudi"
-    raise UnsupportedFeatureError(f"{what} {payload}", key, step)
+    step = f"give one of {known}, or write this table with Hudi"
+    raise UnsupportedFeatureError(f"payload class {payload}", key, step)
 
 
 def _mode_of_job(entries: Entries, implied: MergeMode | None) -> MergeMode | None:
@@ -200,8 +222,15 @@ def _require_agreement(entries: Entries, settings: MergeSettings) -> None:
     _require_same(entries, keys.MERGE_MODE, (mode.value,), WRITE_MERGE_MODE)
     strategies = [strategy for strategy, meant in _BY_STRATEGY.items() if meant is mode]
     _require_same(entries, keys.MERGE_STRATEGY, strategies, WRITE_MERGE_MODE)
-    same = (settings.marker, mode)
-    payloads = [name for name, held in _PAYLOADS.items() if (held.marker, held.stated_mode) == same]
+    partial = settings.partial_update_mode
+    _require_same(entries, keys.PARTIAL_UPDATE_MODE, (partial or "NONE",), WRITE_PAYLOAD)
+    _require_same(entries, keys.UNAVAILABLE_VALUE, (settings.unavailable_value,), WRITE_PAYLOAD)
+    same = (settings.marker, mode, partial)
+    payloads = [
+        name
+        for name, held in _PAYLOADS.items()
+        if (held.marker, held.stated_mode, held.partial_update_mode) == same
+    ]
     for key in _STORED_PAYLOADS:
         _require_same(entries, key, payloads, WRITE_PAYLOAD)
 

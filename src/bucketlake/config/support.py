@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bucketlake.config.merge_entries import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from bucketlake.config.table_config import NEWEST_VERSION, TableConfig
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import UnsupportedFeatureError
@@ -100,7 +101,7 @@ def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
     if config.merge_mode is MergeMode.CUSTOM:
         merger = config.payload_class or config.merge_strategy_id or "a custom merger"
         yield f"custom merging ({merger})", "read it with Hudi, which has that Java class"
-    if config.partial_update_mode is not None:
+    if config.partial_update_mode not in (None, IGNORE_DEFAULTS, FILL_UNAVAILABLE):
         yield f"partial update mode {config.partial_update_mode}", _READ_WITH_HUDI
     if (config.delete_field is None) is not (config.delete_marker is None):
         yield (

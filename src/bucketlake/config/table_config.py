@@ -59,6 +59,8 @@ class TableConfig:
         Payload class for which the merge mode and the delete marker stand.
     partial_update_mode : str or None
         How the columns of two records are combined; None if the whole record is used.
+    unavailable_value : str or None
+        The text in place of a value that was not read, for such a mode.
     delete_field, delete_marker : str or None
         A record whose field has the marker's text deletes its key; see ``custom_marker``.
     bootstrap_base_path : str or None
@@ -95,6 +97,7 @@ class TableConfig:
     legacy_payload_class: str | None = None
     merge_strategy_id: str | None = None
     partial_update_mode: str | None = None
+    unavailable_value: str | None = None
     delete_field: str | None = None
     delete_marker: str | None = None
     bootstrap_base_path: str | None = None
@@ -193,6 +196,7 @@ class TableConfig:
             legacy_payload_class=entries.text(keys.LEGACY_PAYLOAD_CLASS),
             merge_strategy_id=entries.text(keys.MERGE_STRATEGY, keys.MERGE_STRATEGY_OLD),
             partial_update_mode=None if partial_update_mode == "NONE" else partial_update_mode,
+            unavailable_value=entries.text(keys.UNAVAILABLE_VALUE),
             delete_field=entries.text(keys.DELETE_FIELD),
             delete_marker=entries.text(keys.DELETE_MARKER),
             bootstrap_base_path=entries.text(keys.BOOTSTRAP_BASE_PATH),
@@ -260,6 +264,7 @@ class TableConfig:
             keys.LEGACY_PAYLOAD_CLASS: self.legacy_payload_class,
             keys.MERGE_STRATEGY: self.merge_strategy_id,
             keys.PARTIAL_UPDATE_MODE: self.partial_update_mode,
+            keys.UNAVAILABLE_VALUE: self.unavailable_value,
             keys.DELETE_FIELD: self.delete_field,
             keys.DELETE_MARKER: self.delete_marker,
             keys.BOOTSTRAP_BASE_PATH: self.bootstrap_base_path,

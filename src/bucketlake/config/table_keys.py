@@ -41,6 +41,9 @@ LEGACY_PAYLOAD_CLASS: Final = "hoodie.table.legacy.payload.class"  # Since table
 ORDERING_FIELDS: Final = "hoodie.table.ordering.fields"
 ORDERING_FIELDS_OLD: Final = "hoodie.table.precombine.field"
 PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
+UNAVAILABLE_VALUE: Final = (
+    "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
+)
 DELETE_FIELD: Final = "hoodie.record.merge.property.hoodie.payload.delete.field"
 DELETE_MARKER: Final = "hoodie.record.merge.property.hoodie.payload.delete.marker"
 

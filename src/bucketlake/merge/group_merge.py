@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.merge.combining import Combining, MixedRows
 from bucketlake.merge.incoming import (
     BoolArray,
     IncomingRecords,
     IntArray,
     key_order,
+    one_array,
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.number_order import is_everything
@@ -94,6 +96,9 @@ class GroupMerge:
         Meta columns of the new file.
     schema : pa.Schema
         Data schema of the new file, without meta columns.
+    combining : Combining, optional
+        How the columns of a record and of a stored row are combined; None if a record replaces the
+        row.
 
     Attributes
     ----------
@@ -109,6 +114,7 @@ class GroupMerge:
     rule: MergeRule
     stamp: Stamp
     schema: pa.Schema
+    combining: Combining | None = None
     counts: MergeCounts = field(default_factory=MergeCounts)
     is_stored: BoolArray = field(init=False)
     is_gone: BoolArray = field(init=False)
@@ -134,31 +140,49 @@ class GroupMerge:
             yield self._assemble(None, fresh)
 
     def _merge_chunk(self, chunk: pa.Table) -> pa.Table:
-        keys = _one_array(chunk[RECORD_KEY])
-        found = pc.index_in(keys, value_set=self.incoming.keys)
-        rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
-        positions = found.drop_null().to_numpy().astype(np.int64)
+        rows, positions = self.incoming.found_in(one_array(chunk[RECORD_KEY]))
         self.is_stored[positions] = True
         fields = self.rule.ordering_fields if self.rule.compares else ()
         wins = self.incoming.wins_over(chunk, rows, positions, fields)
-        self.counts.ignored += int((~wins).sum())
-        rows, positions = rows[wins], positions[wins]
+        mixed, changes = self._mixed(chunk, rows, positions, wins), wins
+        source, stored = np.arange(chunk.num_rows), chunk.num_rows
+        source[rows[wins]] = stored + positions[wins]
+        if mixed is not None:
+            changes = wins.copy()
+            changes[mixed.pairs] = True
+            source[rows[mixed.pairs]] = stored + len(self.incoming) + np.arange(len(mixed.pairs))
+        self.counts.ignored += int((~changes).sum())
+        rows, positions = rows[changes], positions[changes]
         deleted = self.incoming.deleted[positions]
         self.counts.deleted += int(deleted.sum())
         self.counts.updated += int((~deleted).sum())
         self.is_gone[positions[deleted]] = True
-        source = np.arange(chunk.num_rows)
-        source[rows] = chunk.num_rows + positions
         keep = np.ones(chunk.num_rows, np.bool_)
         keep[rows[deleted]] = False
-        return self._assemble(chunk, source[keep])
+        return self._assemble(chunk, source[keep], mixed)
+
+    def _mixed(
+        self, chunk: pa.Table, rows: IntArray, positions: IntArray, wins: BoolArray
+    ) -> MixedRows | None:
+        if self.combining is None or len(rows) == 0:
+            return None
+        what = group_in_words(self.stamp.partition_path, self.stamp.file_name)
+        return self.combining.mixed(self.incoming, positions, chunk, rows, wins, what)
 
     def _fresh(self) -> IntArray:
         positions = np.flatnonzero(~self.is_stored & ~self.incoming.deleted)
-        return positions[key_order(_taken(self.incoming.keys, positions))]
+        keys = _taken(self.incoming.keys, positions)
+        if self.combining is not None:
+            self.combining.require_values(keys, self.incoming.columns.take(pa.array(positions)))
+        return positions[key_order(keys)]
 
-    def _assemble(self, chunk: pa.Table | None, source: IntArray) -> pa.Table:
-        """Gather output rows; ``source`` numbers the stored rows, then the incoming records."""
+    def _assemble(
+        self, chunk: pa.Table | None, source: IntArray, mixed: MixedRows | None = None
+    ) -> pa.Table:
+        """Gather output rows.
+
+        ``source`` numbers the stored rows, then the incoming records, then rows made of both.
+        """
         stored_count = 0 if chunk is None else chunk.num_rows
         first_row = self.counts.written
         self.counts.written += len(source)
@@ -175,15 +199,20 @@ class GroupMerge:
             keys = self.incoming.keys
             columns = [self.incoming.columns[name] for name in self.schema.names]
         elif incoming.any():
-            keys = _gather(chunk, RECORD_KEY, self.incoming.keys, indices)
+            parts = [(self.incoming.keys, self.incoming.columns)]
+            if chunk is not None:
+                parts.insert(0, (chunk[RECORD_KEY], chunk))
+            if mixed is not None:
+                parts.append((mixed.keys, mixed.rows))
+            keys = _gather([keys for keys, _ in parts], indices)
             columns = [
-                _gather(chunk, name, self.incoming.columns[name], indices)
+                _gather([columns[name] for _, columns in parts], indices)
                 for name in self.schema.names
             ]
         else:  # Deletes may have only keys, without data columns.
             assert chunk is not None
-            keys = _one_array(chunk[RECORD_KEY]).take(indices)
-            columns = [_one_array(chunk[name]).take(indices) for name in self.schema.names]
+            keys = one_array(chunk[RECORD_KEY]).take(indices)
+            columns = [one_array(chunk[name]).take(indices) for name in self.schema.names]
         times, sequences = self._times_and_sequences(chunk, source, incoming, first_row)
         return self._stamped(times, sequences, keys, columns)
 
@@ -197,8 +226,8 @@ class GroupMerge:
             return _constant(self.stamp.instant, len(source)), fresh
         stored = pa.array(np.where(incoming, 0, source))
         mask = pa.array(incoming)
-        times = pc.if_else(mask, self.stamp.instant, _one_array(chunk[COMMIT_TIME]).take(stored))
-        sequences = pc.replace_with_mask(_one_array(chunk[SEQUENCE]).take(stored), mask, fresh)
+        times = pc.if_else(mask, self.stamp.instant, one_array(chunk[COMMIT_TIME]).take(stored))
+        sequences = pc.replace_with_mask(one_array(chunk[SEQUENCE]).take(stored), mask, fresh)
         return times, sequences
 
     def _stamped(
@@ -215,12 +244,14 @@ class GroupMerge:
         return pa.Table.from_arrays(meta + columns, names=[*META_NAMES, *self.schema.names])
 
 
-def _gather(
-    chunk: pa.Table | None, name: str, incoming: pa.Array | pa.ChunkedArray, indices: pa.Array
-) -> pa.Array:
-    if chunk is None:
-        return _one_array(incoming).take(indices)
-    return pa.concat_arrays([_one_array(chunk[name]), _one_array(incoming)]).take(indices)
+def _gather(parts: list[pa.Array | pa.ChunkedArray], indices: pa.Array) -> pa.Array:
+    arrays = [one_array(part) for part in parts]
+    return (arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)).take(indices)
+
+
+def group_in_words(partition_path: str, file_name: str) -> str:
+    """Return the file group of a file in words, for messages."""
+    return f"file group {file_name.partition('_')[0]} of partition {partition_path!r}"
 
 
 def _taken(keys: pa.Array, positions: IntArray) -> pa.Array:
@@ -229,7 +260,3 @@ def _taken(keys: pa.Array, positions: IntArray) -> pa.Array:
 
 def _constant(value: str, length: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(np.zeros(length, np.int32), pa.array([value]))
-
-
-def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Self
 
@@ -55,6 +55,9 @@ class IncomingRecords:
     is_reset : ndarray of bool, shape (n_records,)
         True for a commit-time delete, which wins over all earlier writes; see
         :func:`commit_time_deletes`.
+    is_whole : ndarray of bool, shape (n_records,), or None
+        True if a record takes no values of the stored row, because another record of its batch
+        deletes the key before; None if there is no such record.
     """
 
     keys: pa.Array
@@ -62,6 +65,7 @@ class IncomingRecords:
     ordering: tuple[pa.Array, ...]
     deleted: BoolArray
     is_reset: BoolArray
+    is_whole: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -77,7 +81,39 @@ class IncomingRecords:
             tuple(o.take(indices) for o in self.ordering),
             self.deleted[positions],
             self.is_reset[positions],
+            None if self.is_whole is None else self.is_whole[positions],
         )
+
+    def with_columns(self, columns: pa.Table) -> Self:
+        """Return the records with other values of their columns."""
+        return replace(self, columns=columns)
+
+    def followed_by(self, others: Self) -> Self:
+        """Return these records, then others with the same columns."""
+        is_whole = None
+        if self.is_whole is not None or others.is_whole is not None:
+            parts = [
+                np.zeros(len(records), np.bool_) if records.is_whole is None else records.is_whole
+                for records in (self, others)
+            ]
+            is_whole = np.concatenate(parts)
+        return type(self)(
+            pa.concat_arrays([self.keys, others.keys]),
+            pa.concat_tables([self.columns, others.columns]).combine_chunks(),
+            tuple(
+                pa.concat_arrays(list(each))
+                for each in zip(self.ordering, others.ordering, strict=True)
+            ),
+            np.concatenate([self.deleted, others.deleted]),
+            np.concatenate([self.is_reset, others.is_reset]),
+            is_whole,
+        )
+
+    def found_in(self, keys: pa.Array) -> tuple[IntArray, IntArray]:
+        """Return which stored rows have the key of a record, and the positions of the records."""
+        found = pc.index_in(keys, value_set=self.keys)
+        rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
+        return rows, found.drop_null().to_numpy().astype(np.int64)
 
     def wins_over(
         self,
@@ -283,17 +319,39 @@ def _winners(
     positions: IntArray | None,
     places: IntArray,
 ) -> IntArray:
+    order = order_of_repeated(repeated, codes, positions, places)
+    ordered = codes[order]
+    last = np.append(ordered[1:] != ordered[:-1], True)
+    winners: IntArray = places[order[last]]
+    return winners
+
+
+def order_of_repeated(
+    repeated: IncomingRecords,
+    codes: npt.NDArray[np.int32],
+    positions: IntArray | None,
+    places: IntArray,
+) -> IntArray:
+    """Return the order of records by key, then by what makes a record of a key the later one.
+
+    Parameters
+    ----------
+    repeated : IncomingRecords
+        The records.
+    codes : ndarray of int32
+        Equal numbers for equal keys.
+    positions : ndarray of int64 or None
+        As for :func:`collapse_duplicates`, of all records of the batch.
+    places : ndarray of int64
+        The places of these records among them.
+    """
     keys = [pa.array(codes), *repeated.ordering]
     if positions is not None:
         keys.append(pa.array(positions[places]))
     else:
         keys.append(pa.array(repeated.deleted))
         keys.extend(_contents(repeated.columns))
-    order = sort_nulls_first(keys)
-    ordered = codes[order]
-    last = np.append(ordered[1:] != ordered[:-1], True)
-    winners: IntArray = places[order[last]]
-    return winners
+    return sort_nulls_first(keys)
 
 
 def sort_nulls_first(keys: list[pa.Array | pa.ChunkedArray]) -> IntArray:
@@ -323,6 +381,11 @@ def _contents(columns: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
 def _rendered(column: pa.ChunkedArray) -> pa.Array:
     # Arrow cannot sort nested values. The loop over rows is rare: only rows with repeated keys.
     return pa.array([json.dumps(v, default=str, sort_keys=True) for v in column.to_pylist()])
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _true_values(flags: pa.Array | pa.ChunkedArray) -> BoolArray:

@@ -5,8 +5,8 @@ merging each block into the base rows gives other rows. Under event-time orderin
 delete* (a delete without an ordering value) wins over all earlier entries and loses to all later
 entries. So only the entries after a key's last commit-time delete matter; the entry with the
 greatest ordering value wins, and the latest entry if values are equal. Under commit-time ordering
-the latest entry wins. If the winner holds only some columns, the other columns come from the other
-entries of the key.
+the latest entry wins. If the winner holds only some columns, or has gaps in a table with a partial
+update mode, the other columns come from the other entries of the key.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.merge.gaps import Gaps
 from bucketlake.merge.incoming import (
     BoolArray,
     IncomingRecords,
@@ -85,10 +86,13 @@ class LogMerge:
         Columns of rows.
     compares : bool
         Whether ordering values are compared.
+    gaps : Gaps, optional
+        Values of a row that count as not given, in a table with a partial update mode.
     """
 
     schema: pa.Schema
     compares: bool
+    gaps: Gaps | None = None
     _entries: list[LogEntries] = field(default_factory=list)
 
     def add(self, entries: LogEntries) -> None:
@@ -104,9 +108,10 @@ class LogMerge:
 
     def survivors(self) -> LogSurvivors:
         """Return the merged entries, one per key."""
-        merged = _Concatenated(self._entries, self.schema)
+        merged = _Concatenated(self._entries, self.schema, self.gaps)
         counting = merged.entries_that_count() if self.compares else np.arange(len(merged.keys))
-        if any(entries.partial is not None for entries in self._entries):
+        is_partial = any(entries.partial is not None for entries in self._entries)
+        if is_partial or self.gaps is not None:
             return merged.combined(counting, self.compares)
         winners = merged.last_of_each_key(counting, self.compares)
         return merged.take(winners)
@@ -115,8 +120,10 @@ class LogMerge:
 class _Concatenated:
     """The entries of all blocks, one after the other."""
 
-    def __init__(self, blocks: Sequence[LogEntries], schema: pa.Schema) -> None:
-        self.schema, self.blocks = schema, blocks
+    def __init__(
+        self, blocks: Sequence[LogEntries], schema: pa.Schema, gaps: Gaps | None = None
+    ) -> None:
+        self.schema, self.blocks, self.gaps = schema, blocks, gaps
         self.keys = pa.concat_arrays([b.keys for b in blocks] or [pa.array([], pa.string())])
         self.deleted = _joined([b.deleted for b in blocks])
         self.is_reset = _joined([b.is_reset for b in blocks])
@@ -184,13 +191,14 @@ class _Concatenated:
         return LogSurvivors(records)
 
     def combined(self, counting: IntArray, compares: bool) -> LogSurvivors:
-        """Combine rows of partial blocks with the other entries of their keys.
+        """Combine rows of partial blocks, or rows with gaps, with the other entries of their keys.
 
         The winner of two rows keeps its values, and takes the values that it lacks from the other
         row, also if the other row is later. The loop handles the n-th entries of all keys (one
         rank) at once, so each entry is handled once, for any number of ranks and blocks.
         """
         source = np.full((self.key_count, len(self.schema)), -1)  # Row from which a value comes.
+        is_gap = [None if self.gaps is None else self._gaps_of(n) for n in self.schema.names]
         current = np.full(self.key_count, -1)
         for entries in self._by_rank(counting):
             held = current[self.codes[entries]]
@@ -203,10 +211,16 @@ class _Concatenated:
                 of_block, put = entries[inside], wins[inside]
                 fill = both_rows[inside] & ~put
                 for column in columns:
-                    self._put(source[:, column], of_block, put)
-                    self._fill(source[:, column], of_block, fill)
+                    gap = is_gap[column]
+                    given = np.True_ if gap is None else ~gap[self.row_of_entry[of_block]]
+                    self._put(source[:, column], of_block, put & given)
+                    self._fill(source[:, column], of_block, fill & given)
             current[self.codes[entries[wins]]] = entries[wins]
         return self._assemble(np.flatnonzero(current >= 0), current, source)
+
+    def _gaps_of(self, name: str) -> BoolArray | None:
+        assert self.gaps is not None
+        return self.gaps.of(name, self.rows[name])
 
     def _put(self, source: IntArray, entries: IntArray, chosen: BoolArray) -> None:
         source[self.codes[entries[chosen]]] = self.row_of_entry[entries[chosen]]
@@ -230,10 +244,11 @@ class _Concatenated:
         is_row = ~self.deleted[current[codes]]
         codes = np.concatenate([codes[is_row], codes[~is_row]])
         row_codes = codes[: int(is_row.sum())]
+        own = self.row_of_entry[current[row_codes]]  # Its gaps stay where no row has a value.
         columns = [
             self.rows[name]
             .combine_chunks()
-            .take(pa.array(source[row_codes, i], mask=source[row_codes, i] < 0))
+            .take(pa.array(np.where(source[row_codes, i] < 0, own, source[row_codes, i])))
             for i, name in enumerate(self.schema.names)
         ]
         indices = pa.array(current[codes])
@@ -248,6 +263,8 @@ class _Concatenated:
 
     def _by_rank(self, counting: IntArray) -> list[IntArray]:
         """Return the entries of each rank, in their order."""
+        if len(counting) == 0:
+            return []
         codes = self.codes[counting]
         order = np.argsort(codes, kind="stable")
         sorted_codes = codes[order]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.merge.gaps import Gaps
 from bucketlake.merge.incoming import BoolArray, IntArray, key_order
 from bucketlake.merge.log_records import LogSurvivors
 from bucketlake.model.schema import RECORD_KEY
@@ -31,11 +32,15 @@ class SliceMerge:
         Columns of the rows, including the record key and ordering fields.
     ordering_fields : tuple of str
         Ordering fields; empty under commit-time ordering.
+    gaps : Gaps, optional
+        Values of a row that count as not given, in a table with a partial update mode: then a row
+        also takes them from a log entry that loses.
     """
 
     survivors: LogSurvivors
     schema: pa.Schema
     ordering_fields: tuple[str, ...]
+    gaps: Gaps | None = None
     _matched: BoolArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,12 +73,34 @@ class SliceMerge:
         positions = found.drop_null().to_numpy().astype(np.int64)
         self._matched[positions] = True
         wins = records.wins_over(chunk, rows, positions, self.ordering_fields)
+        if self.gaps is not None:
+            late = ~wins & ~records.deleted[positions]
+            chunk = self._filled(chunk, rows[late], positions[late], self.gaps)
         rows, positions = rows[wins], positions[wins]
         keep = np.ones(chunk.num_rows, np.bool_)
         keep[rows[records.deleted[positions]]] = False
         source = np.arange(chunk.num_rows)
         source[rows] = chunk.num_rows + positions
         return self._gather(chunk, source[keep], np.flatnonzero(keep))
+
+    def _filled(self, chunk: pa.Table, rows: IntArray, positions: IntArray, gaps: Gaps) -> pa.Table:
+        """Return stored rows that take values for their gaps from late log entries."""
+        unset = self.survivors.unset
+        assert unset is not None, "entries of a table with gaps are combined"
+        for number, name in enumerate(self.schema.names if len(rows) else ()):
+            is_gap = gaps.of(name, chunk[name])
+            if is_gap is None:
+                continue
+            filled = is_gap[rows] & ~unset[positions, number]
+            if filled.any():
+                given = self.survivors.records.columns[name].cast(chunk[name].type)
+                source = np.arange(chunk.num_rows)
+                source[rows[filled]] = chunk.num_rows + positions[filled]
+                both = pa.chunked_array([*chunk[name].chunks, *given.chunks], chunk[name].type)
+                chunk = chunk.set_column(
+                    number, chunk.schema.field(name), both.take(pa.array(source))
+                )
+        return chunk
 
     def _gather(self, chunk: pa.Table, source: IntArray, places: IntArray) -> pa.Table:
         """Take rows; ``source`` numbers stored rows, then log rows; ``places`` are stored rows."""

@@ -35,6 +35,7 @@ def evolve(
     where: str = "table",
     merge: SchemaMerge = NO_CHANGE,
     keys: Collection[str] = (),
+    may_lack: bool = False,
 ) -> pa.Schema:
     """Return the schema of a table after a batch is written to it.
 
@@ -51,6 +52,8 @@ def evolve(
     keys : collection of str
         Columns of the record key and the partition path. They keep their type, because another
         type could change the text of stored keys; only an integer may become wider.
+    may_lack : bool
+        Whether the batch may lack columns, because their stored values stay.
 
     Returns
     -------
@@ -81,7 +84,7 @@ def evolve(
     tag: string
     """
     stored = stored_fields(list(incoming), "", where)
-    evolution = _Evolution(where, merge, keys)
+    evolution = _Evolution(where, merge, keys, may_lack=may_lack)
     evolved = evolution.fields(list(table_schema), stored, "")
     evolution.require_allowed()
     evolution.warn_of_ignored()
@@ -102,8 +105,11 @@ def typed_schema(incoming: pa.Schema, where: str) -> pa.Schema:
 class _Evolution:
     """Compares two schemas, and collects the changes that the write may not make."""
 
-    def __init__(self, where: str, merge: SchemaMerge, keys: Collection[str]) -> None:
+    def __init__(
+        self, where: str, merge: SchemaMerge, keys: Collection[str], *, may_lack: bool
+    ) -> None:
         self._where = where
+        self._may_lack = may_lack
         self._merge = merge
         self._keys = keys
         self._ignored: list[str] = []
@@ -165,6 +171,8 @@ class _Evolution:
             problem = "; ".join(f"column {path}: {what}" for path, _, what in self._refused)
         nulls = ", which writes nulls, also into stored records" if "fill_missing" in words else ""
         next_step = f"correct the batch, or allow the change with {how_to_allow(words)}{nulls}"
+        if "fill_missing" in words and not any("." in path for path, *_ in self._refused):
+            next_step += "; an upsert with missing='keep' (--missing keep) keeps stored values there"
         raise InputError(where, problem, next_step)
 
     def warn_of_ignored(self) -> None:
@@ -183,6 +191,8 @@ class _Evolution:
         path = prefix + table.name
         if incoming is not None:
             return table.with_type(self._type(table.type, incoming.type, path))
+        if self._may_lack and not prefix:
+            return table
         problem = f"the table has it as {_words(table)}, the batch lacks it"
         if not table.nullable:
             raise InputError(f"{self._where}, column {path}", problem, "add it to the batch")

@@ -20,6 +20,7 @@ from bucketlake.format.log_block import BlockKind, LogBlock
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.hashing.index_key import hash_index_keys
+from bucketlake.merge.gaps import Gaps
 from bucketlake.merge.incoming import (
     ORDERING,
     BoolArray,
@@ -67,6 +68,8 @@ class SliceReader:
         The table's custom delete marker.
     virtual_keys : VirtualKeys or None
         How meta values are made in a table without meta columns; None for other tables.
+    gaps : Gaps or None
+        Values that count as not given, in a table with a partial update mode.
     """
 
     storage: Storage
@@ -75,6 +78,7 @@ class SliceReader:
     ordering_fields: tuple[str, ...]
     delete_marker: tuple[str, str] | None = None
     virtual_keys: VirtualKeys | None = None
+    gaps: Gaps | None = None
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> SliceReader:
@@ -97,7 +101,9 @@ class SliceReader:
         if marker is not None and config.table_type is TableType.MERGE_ON_READ:
             marker_field(schema, marker[0])  # Raises an error for a type without this rule.
         virtual = VirtualKeys.of_snapshot(snapshot)
-        return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker, virtual)
+        gaps = Gaps.of_table(config)
+        parts = snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker, virtual
+        return cls(*parts, gaps)
 
     def read(self, file_slice: FileSlice, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows of a slice.
@@ -153,7 +159,7 @@ class SliceReader:
             )
 
     def _log_merge(self, file_slice: FileSlice, needed: pa.Schema, share: _Pass) -> LogMerge:
-        merge = LogMerge(needed, bool(self.ordering_fields))
+        merge = LogMerge(needed, bool(self.ordering_fields), self.gaps)
         for block in counted_blocks(self.storage, file_slice, self.timeline):
             merge.add(share.entries_of(self._entries(block, needed, file_slice)))
         return merge
@@ -162,7 +168,8 @@ class SliceReader:
         self, merge: LogMerge, file_slice: FileSlice, needed: pa.Schema, share: _Pass
     ) -> Iterator[pa.Table]:
         stored = share.rows_of(self._stored(file_slice, needed))
-        yield from SliceMerge(merge.survivors(), needed, self.ordering_fields).run(stored)
+        fields = self.ordering_fields
+        yield from SliceMerge(merge.survivors(), needed, fields, self.gaps).run(stored)
 
     def _needed(self, columns: Sequence[str]) -> pa.Schema:
         marker = () if self.delete_marker is None else (self.delete_marker[0],)

@@ -55,6 +55,25 @@ def arrow_rows(data: object, where: str) -> pa.Table:
     return _reader(data, where).read_all()
 
 
+def require_same_names(data: object, where: str) -> None:
+    """Raise InputError for a list of dicts of which some lack a name.
+
+    They have a null there in the batch, which would replace the stored value.
+    """
+    if not (isinstance(data, list | tuple) and all(isinstance(row, dict) for row in data)):
+        return
+    names = dict.fromkeys(chain.from_iterable(data))
+    for number, row in enumerate(data):
+        lacking = [name for name in names if name not in row]
+        if lacking:
+            raise InputError(
+                where,
+                f"row {number} lacks {lacking[0]!r}, which another row has",
+                "give nulls='keep' too, so that a lacking value keeps the stored one; or write the "
+                "rows with the same names together",
+            )
+
+
 def _is_of(data: object, module: str, name: str) -> bool:
     known = getattr(sys.modules.get(module), name, None)
     return known is not None and isinstance(data, known)

@@ -7,19 +7,27 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.merge.combining import Combining
+from bucketlake.merge.duplicates import combine_duplicates
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.merge.incoming import (
+    DELETED_FIELD,
     ORDERING,
     BoolArray,
     IncomingRecords,
+    IntArray,
     commit_time_deletes,
     comparable,
     delete_flags,
+    distinct_rows,
 )
 from bucketlake.model.alike_keys import require_distinct_texts
 from bucketlake.model.cast import require_valid
 from bucketlake.model.field_path import column_of, columns_at, fields_at
 from bucketlake.model.schema import cast_batch
+
+WHOLE = "_bucketlake_whole"
+"""Hidden column: whether a record takes nothing of the stored row, see ``IncomingRecords``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,8 @@ class BatchReader:
         The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
     key_fields : tuple of str
         The record key fields; different keys with the same text are an error.
+    combining : Combining, optional
+        How columns are combined with those of other rows; None if a record replaces whole rows.
     """
 
     table: str
@@ -48,6 +58,7 @@ class BatchReader:
     deletes_by_key: bool
     delete_marker: tuple[str, str] | None = None
     key_fields: tuple[str, ...] = ()
+    combining: Combining | None = None
 
     def read(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         """Return rows with these keys as incoming records; InputError if a value does not fit."""
@@ -60,8 +71,12 @@ class BatchReader:
             every = np.ones(rows.num_rows, np.bool_)
             return IncomingRecords(keys, rows.select([]), (), every, every)
         where = f"write to {self.table}"
+        is_whole = None
+        if WHOLE in rows.column_names:
+            is_whole = rows[WHOLE].to_numpy()
+            rows = rows.drop_columns([WHOLE])
         require_valid(rows, where=where)
-        columns = cast_batch(rows, self.schema, where=where, may_widen=True).combine_chunks()
+        columns = cast_batch(rows, self._read_as, where=where, may_widen=True).combine_chunks()
         self._require_distinct(columns, keys)
         fields = self.rule.ordering_fields if self.rule.compares else ()
         deleted = self.delete_flags(rows)
@@ -71,7 +86,36 @@ class BatchReader:
             tuple(comparable(column_of(columns, field, ORDERING)) for field in fields),
             deleted,
             commit_time_deletes(deleted, columns, fields),
+            is_whole,
         )
+
+    @property
+    def _read_as(self) -> pa.Schema:
+        """The schema to which a batch is cast: stored rows may have the values that it lacks."""
+        if self.combining is None or not self.combining.gaps:
+            return self.schema
+        names = self.combining.required
+        return pa.schema([f.with_nullable(True) if f.name in names else f for f in self.schema])
+
+    def distinct(
+        self, records: IncomingRecords, positions: IntArray | None
+    ) -> tuple[IncomingRecords, IntArray]:
+        """Return one record for each key, and the position of the last record of each key."""
+        if self.combining is not None and not self.deletes_by_key:
+            return combine_duplicates(records, positions, self.combining)
+        rows = distinct_rows(records, positions)
+        return records.take(rows), rows
+
+    def rows_of(self, records: IncomingRecords) -> pa.Table:
+        """Return records as rows; :meth:`read` makes the same records of them."""
+        deleted = pa.array(records.deleted)
+        whole = np.zeros(len(records), np.bool_) if records.is_whole is None else records.is_whole
+        rows, flag = records.columns, DELETED_FIELD
+        if flag in rows.column_names:
+            rows = rows.set_column(rows.column_names.index(flag), flag, deleted)
+        else:
+            rows = rows.append_column(flag, deleted)
+        return rows.append_column(WHOLE, pa.array(whole))
 
     def _require_distinct(self, columns: pa.Table, keys: pa.Array) -> None:
         if len(self.key_fields) > 1:  # A key of one field has the text of its value.

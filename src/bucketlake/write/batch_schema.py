@@ -21,9 +21,17 @@ from bucketlake.write.target import Target
 
 
 def schema_after(
-    target: Target, operation: Operation, source: RecordSource, merge: SchemaMerge
+    target: Target,
+    operation: Operation,
+    source: RecordSource,
+    merge: SchemaMerge,
+    *,
+    may_lack: bool = False,
 ) -> pa.Schema:
-    """Return the table's schema after the write; raise InputError if the batch does not fit."""
+    """Return the table's schema after the write; raise InputError if the batch does not fit.
+
+    ``may_lack`` says whether the batch may lack columns, because their stored values stay.
+    """
     root, config = target.storage.root, target.config
     spec = config.key_spec
     require_columns(source, spec.record_key_fields, root, "record key")
@@ -48,7 +56,8 @@ def schema_after(
     if current is None:
         return typed_schema(without_flag(incoming), where)
     batch = with_flag_of(current, incoming)
-    return evolve(current, batch, where=where, merge=merge, keys=_key_columns(config))
+    keys = _key_columns(config)
+    return evolve(current, batch, where=where, merge=merge, keys=keys, may_lack=may_lack)
 
 
 def _require_key_types(target: Target, given: pa.Schema, paths: Sequence[str]) -> None:

@@ -144,6 +144,8 @@ def plan_table(
         merge_mode=merging.mode,
         ordering_fields=merging.ordering_fields,
         legacy_payload_class=merging.payload_class,
+        partial_update_mode=merging.partial_update_mode,
+        unavailable_value=merging.unavailable_value,
         delete_field=merging.marker and merging.marker[0],
         delete_marker=merging.marker and merging.marker[1],
         create_schema=avro_from_arrow(stored, table_name),

@@ -28,7 +28,15 @@ import pyarrow as pa
 from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.layout import GroupChoice, Layout
-from bucketlake.merge.group_merge import STORED_META, GroupMerge, MergeCounts, MergeRule, Stamp
+from bucketlake.merge.combining import Combining, WholeRecords, completed
+from bucketlake.merge.group_merge import (
+    STORED_META,
+    GroupMerge,
+    MergeCounts,
+    MergeRule,
+    Stamp,
+    group_in_words,
+)
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.statistics.of_file import (
     packed_base_file_statistics,
@@ -41,6 +49,7 @@ from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.model.table_type import LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
+from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import put_data_file
@@ -109,6 +118,12 @@ class GroupWriter:
     indexed : pa.Schema or None
         Columns whose statistics the metadata table has
         (``metadata/statistics/measured_columns.py``).
+    combining : Combining or None
+        How the columns of a record and of a stored row are combined; None if a record replaces the
+        row.
+    slices : SliceReader or None
+        Reads the stored rows with which records are combined before they go into log files; None
+        if readers of the table combine them.
     """
 
     storage: Storage
@@ -123,6 +138,8 @@ class GroupWriter:
     appends: bool = False
     log_format: LogFormat = LogFormat.PARQUET
     indexed: pa.Schema | None = None
+    combining: Combining | None = None
+    slices: SliceReader | None = None
 
     def write(
         self, plan: SlotPlan, incoming: IncomingRecords, changed: ChangedKeys | None = None
@@ -190,11 +207,15 @@ class GroupWriter:
         """
         begins_group = choice.file_slice is None and choice.log_copy is None
         if self.appends and not begins_group:
+            whole = self._completed(partition, choice, incoming)
+            incoming = whole.records
+            if not len(incoming):
+                return None, whole.ignored
             if changed is not None:
                 opens_group = choice.file_slice is None
                 found = changes_of_append(incoming, opens_group=opens_group)
                 changed.add(partition, choice.file_id, *found)
-            return self._append(partition, choice, incoming, number), 0
+            return self._append(partition, choice, whole, number), whole.ignored
         base = None
         if choice.file_slice is not None:
             base = choice.file_slice.base_file
@@ -205,7 +226,7 @@ class GroupWriter:
         if is_published and changed is None:
             return self._stat_of_published(partition, choice, base, path)
         stamp = Stamp(self.instant, number, partition, name)
-        merge = GroupMerge(incoming, self.rule, stamp, self.schema)
+        merge = GroupMerge(incoming, self.rule, stamp, self.schema, self.combining)
         merged = merge.run(self._stored(base, len(incoming)))
         if is_published:
             deque(merged, maxlen=0)
@@ -230,9 +251,29 @@ class GroupWriter:
         stat = self._stat(partition, choice, base, path, counts, size_bytes, statistics)
         return stat, counts.ignored
 
+    def _completed(
+        self, partition: str, choice: GroupChoice, incoming: IncomingRecords
+    ) -> WholeRecords:
+        """Return the records as they go into a log file.
+
+        The file group is read at the pinned state of the table. A commit to it meanwhile is a
+        conflict, as for a new base file.
+        """
+        if self.combining is None or self.slices is None:
+            opens_group = choice.file_slice is None
+            inserts = len(incoming) - int(incoming.deleted.sum()) if opens_group else 0
+            return WholeRecords(incoming, inserts, 0)
+        stored: Iterator[pa.Table] = iter(())
+        if choice.file_slice is not None and not incoming.deleted.all():
+            stored = self.slices.read(choice.file_slice, [RECORD_KEY, *self.schema.names])
+        fields = self.rule.ordering_fields if self.rule.compares else ()
+        what = group_in_words(partition, choice.file_id)
+        return completed(incoming, stored, fields, self.combining, what)
+
     def _append(
-        self, partition: str, choice: GroupChoice, incoming: IncomingRecords, number: int
+        self, partition: str, choice: GroupChoice, whole: WholeRecords, number: int
     ) -> WriteStat:
+        incoming = whole.records
         name = LogFileName(choice.file_id, self.instant, choice.log_version, WRITE_TOKEN)
         path = file_path(partition, name.to_file_name())
         stored = self.storage.stat(path)
@@ -261,8 +302,8 @@ class GroupWriter:
             partition_path=partition,
             previous_commit=NO_PREVIOUS_COMMIT if opens_group else self.instant,
             record_count=len(incoming) - deletes,
-            insert_count=len(incoming) - deletes if opens_group else 0,
-            update_count=0 if opens_group else len(incoming) - deletes,
+            insert_count=whole.inserted,
+            update_count=len(incoming) - deletes - whole.inserted,
             delete_count=deletes,
             file_size_bytes=size_bytes,
             opens_group=opens_group,

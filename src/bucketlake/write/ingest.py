@@ -29,8 +29,11 @@ from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
+from bucketlake.model.row_merge import WHOLE_ROWS, RowMerge
+from bucketlake.model.schema import with_meta
 from bucketlake.model.schema_merge import NO_CHANGE, SchemaMerge
 from bucketlake.model.table_type import Operation
+from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import ListedSlices
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.timeline.active import load_timeline
@@ -45,6 +48,7 @@ from bucketlake.write.pack import Packed, PackedRecords, RecordSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.record_index.indexed_result import SharedGroupsError
 from bucketlake.write.record_index.indexed_write import IndexedWrite
+from bucketlake.write.row_merging import ONE_ROW, RowWriting, row_writing
 from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index
@@ -101,6 +105,7 @@ def write_records(
     merge: SchemaMerge = NO_CHANGE,
     counted: CountedRecords | None = None,
     still_match: CommitStep | None = None,
+    rows: RowMerge = WHOLE_ROWS,
 ) -> WriteResult:
     """Write the records of a source, and commit.
 
@@ -121,6 +126,8 @@ def write_records(
     still_match : CommitStep, optional
         For records that are rows of the table: the check right before the commit that they still
         are. So the result counts exactly, even if no stored row was looked at.
+    rows : RowMerge
+        How the columns of a record and of the stored row are combined.
 
     Returns
     -------
@@ -130,7 +137,8 @@ def write_records(
     timeline = target.snapshot.timeline
     if batch is not None and is_committed(target.table, timeline, batch):
         return WriteResult(None, skipped=True)
-    source, schema = _fitting(target, operation, source, merge)
+    source, schema = _fitting(target, operation, source, merge, rows)
+    how = row_writing(target, operation, schema, source.names, rows)
     tagger = target.tagger(schema)
     if counted is not None and counted.hold_for(target, schema):
         packed = counted.packed
@@ -145,14 +153,14 @@ def write_records(
         return WriteResult(None)
     checks = () if still_match is None else (still_match,)
     if target.layout.locates:  # The groups of the records are not known yet.
-        result = _written_by_index(target, operation, packed, tagger, listed, batch, checks)
+        result = _written_by_index(target, operation, packed, tagger, listed, batch, checks, how)
     else:
         keys = _keys_of(target.layout, counts)
         wait_for_writers(target.storage, timeline, target.table.clock, keys)
         with begun_write(target, operation) as write:
             listed.require_whole(write.begun)
             result = write_into_slots(
-                write, target, packed, tagger, listed.slices, batch=batch, checks=checks
+                write, target, packed, tagger, listed.slices, batch=batch, checks=checks, how=how
             )
     if still_match is None:
         return result
@@ -169,28 +177,34 @@ def _written_by_index(
     listed: ListedSlices,
     batch: Batch | None,
     checks: Sequence[CommitStep],
+    how: RowWriting,
 ) -> WriteResult:
     """Write under a record-level index; again in two stages if buckets are found to be shared."""
     try:
         with begun_write(target, operation) as write:
             listed.require_whole(write.begun)
-            return write_located(write, target, packed, tagger, listed.slices, batch, checks)
+            return write_located(write, target, packed, tagger, listed.slices, batch, checks, how)
     except SharedGroupsError as found:
         note_shared_groups(target.storage, found.partitions)
     with begun_write(target, operation) as write:
         listed.require_whole(write.begun)
-        return write_located(write, target, packed, tagger, listed.slices, batch, checks)
+        return write_located(write, target, packed, tagger, listed.slices, batch, checks, how)
 
 
 def _fitting(
-    target: Target, operation: Operation, source: RecordSource, merge: SchemaMerge
+    target: Target,
+    operation: Operation,
+    source: RecordSource,
+    merge: SchemaMerge,
+    rows: RowMerge,
 ) -> tuple[RecordSource, pa.Schema]:
     """Return the records, and the schema of the table after the write.
 
     No rows fit every table: an empty data frame often has no types, or no columns.
     """
     try:
-        return source, schema_after(target, operation, source, merge)
+        missing = rows.keeps_missing
+        return source, schema_after(target, operation, source, merge, may_lack=missing)
     except InputError:
         schema = target.snapshot.schema_or_none
         if schema is None or not source.is_empty():
@@ -207,6 +221,7 @@ def write_into_slots(
     check: CommitStep | None = None,
     batch: Batch | None = None,
     checks: Sequence[CommitStep] = (),
+    how: RowWriting = ONE_ROW,
 ) -> WriteResult:
     """Plan, let tasks write the file groups, and commit."""
     operation, counts = write.operation, packed.counts
@@ -221,7 +236,7 @@ def write_into_slots(
             plan, operation, looks_up=target.appends, tasks_wanted=packed.tasks_wanted
         )
         plan = replace(plan, shards=shards)
-    writer = _group_writer(write, target, layout, tagger.schema, len(plan.slots))
+    writer = _group_writer(write, target, layout, tagger.schema, how, len(plan.slots))
     index = None if upkeep is None else upkeep.task(plan.shards)
     deletes_by_key = operation is Operation.DELETE
     task = WriteTask(tagger, writer, deletes_by_key, target.marker, index)
@@ -251,7 +266,10 @@ def write_into_slots(
             index_files=upkeep.files(plan, shard_results, stats, target.snapshot),
         )
     ignored = sum(result.ignored for result in slot_results)
-    return commit_planned(write, target, plan, tagger.schema, own, ignored)
+    reads_stored = how.reads_stored
+    return commit_planned(
+        write, target, plan, tagger.schema, own, ignored, reads_stored=reads_stored
+    )
 
 
 def _written(packed: Packed, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
@@ -269,6 +287,7 @@ def write_located(
     slices: Sequence[FileSlice],
     batch: Batch | None = None,
     checks: Sequence[CommitStep] = (),
+    how: RowWriting = ONE_ROW,
 ) -> WriteResult:
     """Locate the records, let tasks write file groups and the index, and commit."""
     slots = _slots_by_partition(packed.counts)
@@ -276,7 +295,8 @@ def write_located(
     assert isinstance(layout, RecordLayout), layout
     upkeep = upkeep_of(write, target, layout, slots, slices)
     assert upkeep is not None, "the layout is that of an index"
-    indexed = _indexed(write, target, layout, replace(tagger, layout=layout.unpinned), upkeep)
+    located = replace(tagger, layout=layout.unpinned)
+    indexed = _indexed(write, target, layout, located, upkeep, how)
     done = indexed.run(packed, slices, batch)
     _require_complete(done.plan, done.slots)
     own = CommitPlan(
@@ -298,7 +318,8 @@ def write_located(
     if target.appends:  # A merge counts by itself; of log files, the lookups know more.
         updated = result.written - done.inserted
         deleted = sum(stat.delete_count for stat in own.stats)
-        may_lose = (updated or deleted) and target.merge_rule(write.operation).compares
+        compares = target.merge_rule(write.operation).compares
+        may_lose = (deleted or (updated and not how.reads_stored)) and compares
         result = replace(
             result,
             inserted=done.inserted,
@@ -341,8 +362,9 @@ def _indexed(
     layout: RecordLayout,
     tagger: Tagger,
     upkeep: IndexUpkeep,
+    how: RowWriting,
 ) -> IndexedWrite:
-    writer = _group_writer(write, target, layout.unpinned, tagger.schema)
+    writer = _group_writer(write, target, layout.unpinned, tagger.schema, how)
     deletes_by_key = write.operation is Operation.DELETE
     reader = BatchReader(
         target.storage.root,
@@ -351,13 +373,22 @@ def _indexed(
         deletes_by_key,
         target.marker,
         tagger.key_spec.record_key_fields,
+        how.combining,
     )
     return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer, upkeep)
 
 
 def _group_writer(
-    write: PendingWrite, target: Target, layout: Layout, schema: pa.Schema, slot_count: int = 0
+    write: PendingWrite,
+    target: Target,
+    layout: Layout,
+    schema: pa.Schema,
+    how: RowWriting,
+    slot_count: int = 0,
 ) -> GroupWriter:
+    slices = None
+    if how.reads_stored:
+        slices = replace(SliceReader.of_snapshot(target.snapshot), schema=with_meta(schema))
     return GroupWriter(
         target.storage,
         write.instant,
@@ -371,6 +402,8 @@ def _group_writer(
         appends=target.appends,
         log_format=target.log_format,
         indexed=indexed_columns(target.table, schema),
+        combining=how.combining,
+        slices=slices,
     )
 
 

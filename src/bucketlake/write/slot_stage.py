@@ -13,7 +13,7 @@ from bucketlake.errors import IndexStateError
 from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
 from bucketlake.flow.stage import NO_TASK, IntArray, Rows
 from bucketlake.index.layout import WHOLE_SLOT, Slot
-from bucketlake.merge.incoming import IncomingRecords, collapse_duplicates
+from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, require_count
 from bucketlake.write.group_writer import GroupWriter
@@ -92,7 +92,7 @@ class WriteTask:
                 require_count(slot.key, slot.records, own.num_rows)
             records = self._incoming(own)
             if not is_distinct:
-                records = collapse_duplicates(records, positions_of(own))
+                records, _ = self.reader.distinct(records, positions_of(own))
             yield slot, records, own.num_rows
 
     def _incoming(self, rows: pa.Table) -> IncomingRecords:
@@ -114,6 +114,7 @@ class WriteTask:
             self.deletes_by_key,
             self.delete_marker,
             self.tagger.key_spec.record_key_fields,
+            writer.combining,
         )
 
 

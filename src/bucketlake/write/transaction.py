@@ -47,11 +47,14 @@ def commit_planned(
     schema: pa.Schema,
     own: CommitPlan,
     ignored: int = 0,
+    *,
+    reads_stored: bool = False,
 ) -> WriteResult:
     """Commit a write; add the checks and metadata that every write of records needs.
 
     A write of records that changes no file makes no commit. ``ignored`` is the number of records
-    that lost by their ordering value.
+    that lost by their ordering value. ``reads_stored`` says whether stored rows were looked at for
+    the records of log files, though not for deletes.
     """
     if not (own.stats or own.index_files or write.operation.replaces):
         settle(write.table, write.instant, write.action)
@@ -80,9 +83,10 @@ def commit_planned(
     deleted = sum(s.delete_count for s in stats)
     # The log file of a group was written without its stored keys.
     logs = [s for s in stats if target.appends and not s.opens_group]
-    knows_records = not any(s.update_count for s in logs)
+    knows_records = reads_stored or not any(s.update_count for s in logs)
     knows_deletes = not any(s.delete_count for s in logs)
-    knows_ignored = not logs or not target.merge_rule(write.operation).compares
+    compares = target.merge_rule(write.operation).compares
+    knows_ignored = not logs or not compares or (reads_stored and knows_deletes)
     replaced_count = sum(len(ids) for ids in plan.replaced.values())
     return WriteResult(
         write.instant,

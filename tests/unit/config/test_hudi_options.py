@@ -135,11 +135,13 @@ COMMIT_TIME_ID = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
         ({STRATEGY: "11111111-1111-1111-1111-111111111111"}, "hoodie.write.record.merge.mode"),
         ({PAYLOAD: "com.example.Mine"}, "one of OverwriteWithLatest.*write this table with Hudi"),
         ({PAYLOAD: "com.example.AWSDmsAvroPayload"}, "payload class com.example"),
-        ({PAYLOAD: "PartialUpdateAvroPayload"}, "partial updates.*whole rows"),
-        ({PAYLOAD: "OverwriteNonDefaultsWithLatestAvroPayload"}, "partial updates.*whole rows"),
+        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, f"give {PAYLOAD} instead"),
         (
-            {PAYLOAD: "org.apache.hudi.common.model.debezium.PostgresDebeziumAvroPayload"},
-            "partial updates.*whole rows",
+            {
+                PAYLOAD: "PartialUpdateAvroPayload",
+                "hoodie.table.partial.update.mode": "FILL_UNAVAILABLE",
+            },
+            f"give {PAYLOAD} instead",
         ),
         ({PAYLOAD: "AWSDmsAvroPayload", MODE: "EVENT_TIME_ORDERING"}, "leave one of them out"),
         ({STRATEGY: COMMIT_TIME_ID, MODE: "EVENT_TIME_ORDERING"}, "leave one of them out"),
@@ -192,6 +194,17 @@ def test_option_that_would_change_the_winners_is_refused(
                 ("_event_bin_file", "_event_pos"),
                 ("_change_operation_type", "d"),
             ),
+        ),
+        (
+            {
+                PAYLOAD: "PartialUpdateAvroPayload",
+                "hoodie.table.partial.update.mode": "IGNORE_DEFAULTS",
+            },
+            ("EVENT_TIME_ORDERING", (), None),
+        ),
+        (
+            {PAYLOAD: "PostgresDebeziumAvroPayload"},
+            ("EVENT_TIME_ORDERING", ("_event_lsn",), ("_change_operation_type", "d")),
         ),
     ],
 )

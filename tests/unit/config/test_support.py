@@ -72,7 +72,7 @@ def test_table_that_would_be_read_wrong_is_refused(
     [
         ({"merge_mode": MergeMode.CUSTOM, "payload_class": "a.B"}, r"custom merging \(a\.B\)"),
         ({"merge_mode": MergeMode.CUSTOM}, "custom merging"),
-        ({"partial_update_mode": "FILL_UNAVAILABLE"}, "partial update mode FILL_UNAVAILABLE"),
+        ({"partial_update_mode": "KEEP_VALUES"}, "partial update mode KEEP_VALUES"),
     ],
 )
 def test_merging_of_its_own_keeps_merge_on_read_from_being_read_and_every_table_from_being_written(

@@ -124,6 +124,7 @@ def test_every_setting_comes_back_from_the_properties() -> None:
         payload_class="com.example.Payload",
         merge_strategy_id="00000000-0000-0000-0000-000000000000",
         partial_update_mode="IGNORE_DEFAULTS",
+        unavailable_value="not read",
         delete_field="op",
         delete_marker="D",
         bootstrap_base_path="s3://old",

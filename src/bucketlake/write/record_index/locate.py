@@ -15,7 +15,7 @@ need to read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,17 +27,18 @@ from bucketlake.errors import IndexStateError
 from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
 from bucketlake.flow.stage import NO_TASK, Rows
 from bucketlake.flow.stage import IntArray as TaskArray
+from bucketlake.merge.combining import joined
+from bucketlake.merge.group_merge import group_in_words
 from bucketlake.merge.incoming import (
     BoolArray,
     IntArray,
     codes_of_repeated_keys,
-    distinct_rows,
     key_order,
 )
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.model.field_path import roots_of
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.schema import RECORD_KEY
+from bucketlake.model.schema import RECORD_KEY, with_meta
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
@@ -89,13 +90,13 @@ class MovingKeys:
 
     def winners(
         self, reader: BatchReader, rows: pa.Table, keys: pa.Array, stored: Sequence[Group]
-    ) -> BoolArray:
-        """Return which records win over the stored row of their key.
+    ) -> tuple[BoolArray, pa.Table]:
+        """Return which records win over the stored row of their key, and the rows to insert.
 
         Parameters
         ----------
         reader : BatchReader
-            Makes incoming records of the rows.
+            Makes incoming records of the rows, and says how they are combined with stored rows.
         rows : pa.Table
             The rows.
         keys : pa.StringArray
@@ -104,15 +105,20 @@ class MovingKeys:
             The group that has the key of each row.
         """
         wins = np.ones(len(keys), np.bool_)
-        if not reader.rule.compares:
-            return wins
-        incoming, fields = reader.read(rows, keys), reader.rule.ordering_fields
+        combining, rule = reader.combining, reader.rule
+        if not rule.compares and combining is None:
+            return wins, rows
+        incoming, fields = reader.read(rows, keys), rule.ordering_fields if rule.compares else ()
         of_group: dict[Group, list[int]] = {}
         for row, group in enumerate(stored):
             of_group.setdefault(group, []).append(row)
         slices = self._slices({path for path, _ in of_group})
         slice_reader = SliceReader.of_snapshot(self.snapshot)
         columns = [RECORD_KEY, *roots_of(fields, self.snapshot.schema.names)]
+        if combining is not None:
+            columns = [RECORD_KEY, *reader.schema.names]
+            slice_reader = replace(slice_reader, schema=with_meta(reader.schema))
+        source, parts = np.arange(len(keys)), [incoming.columns]
         for group, numbers in sorted(of_group.items()):
             held = slices.get(group)
             if held is None:  # The driver finds that the group is gone.
@@ -123,8 +129,20 @@ class MovingKeys:
                 found = pc.index_in(chunk[RECORD_KEY].combine_chunks(), value_set=wanted)
                 at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
                 positions = own[found.drop_null().to_numpy()]
-                wins[positions] = incoming.wins_over(chunk, at, positions, fields)
-        return wins
+                won = incoming.wins_over(chunk, at, positions, fields)
+                wins[positions] = won
+                if combining is not None:
+                    what = group_in_words(*group)
+                    mixed = combining.mixed(
+                        incoming, positions[won], chunk, at[won], won[won], what
+                    )
+                    count = sum(part.num_rows for part in parts)
+                    source[positions[won][mixed.pairs]] = count + np.arange(len(mixed.pairs))
+                    parts.append(mixed.rows)
+        if combining is None:
+            return wins, rows
+        columns_of_rows = joined(*parts).take(pa.array(source))
+        return wins, reader.rows_of(incoming.with_columns(columns_of_rows))
 
     def _slices(self, partitions: set[str]) -> Mapping[Group, FileSlice]:
         held = self.snapshot.partition_slices(sorted(partitions))
@@ -253,9 +271,7 @@ class LocateStage:
         )
         has_keys = KEY in rows.column_names
         rows = without_tags(rows.drop_columns([LOOKUP, _PARTITION]))
-        if codes_of_repeated_keys(tagged.keys) is not None:
-            records = self.reader.read(rows, tagged.keys)
-            rows, tagged = _taken(rows, tagged, distinct_rows(records, positions))
+        rows, tagged = self._distinct(rows, tagged, positions)
         found = self._find(lookup, tagged.keys)
         places, groups = found.places, found.groups
         deleted = self.reader.delete_flags(rows)
@@ -302,6 +318,21 @@ class LocateStage:
         yield Rows(ENTRIES, _entries(lookup.number, tagged.keys, places, ranks, chosen))
         yield result
 
+    def _distinct(
+        self, rows: pa.Table, tagged: TaggedRecords, positions: IntArray | None
+    ) -> tuple[pa.Table, TaggedRecords]:
+        """Return one row for each key.
+
+        Rows that are combined with others get the columns of the table, in each task of the write.
+        """
+        is_combined = self.reader.combining is not None
+        if not is_combined and codes_of_repeated_keys(tagged.keys) is None:
+            return rows, tagged
+        records, last = self.reader.distinct(self.reader.read(rows, tagged.keys), positions)
+        if not is_combined:
+            return _taken(rows, tagged, last)
+        return self.reader.rows_of(records), tagged.take(last)
+
     def _find(self, lookup: Lookup, keys: pa.Array) -> _Found:
         """Find the place of each key among the groups of all keys.
 
@@ -345,7 +376,7 @@ class LocateStage:
             return rows, tagged, places, np.zeros(len(places), np.bool_), 0
         own_rows, own = _taken(rows, tagged, moving)
         of_rows = [groups[place] for place in places[moving].tolist()]
-        wins = self.moving.winners(self.reader, own_rows, own.keys, of_rows)
+        wins, moved_rows = self.moving.winners(self.reader, own_rows, own.keys, of_rows)
         kept = np.ones(len(places), np.bool_)
         kept[moving[~wins]] = False
         inserted = places.copy()
@@ -353,6 +384,9 @@ class LocateStage:
         order = np.concatenate([np.flatnonzero(kept), moving[wins]])
         moved = np.zeros(len(order), np.bool_)
         moved[int(kept.sum()) :] = True
+        source = np.arange(len(places))
+        source[moving] = len(places) + np.arange(len(moving))
+        rows = pa.concat_tables([rows, moved_rows]).take(pa.array(source))
         rows, tagged = _taken(rows, tagged, order)
         places = np.where(moved, places[order], inserted[order])
         return rows, tagged, places, moved, int((~wins).sum())
