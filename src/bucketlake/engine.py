@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from bucketlake.where.predicate import Predicate
+    from bucketlake.write.arrow_merge import ArrowMerge
     from bucketlake.write.by_condition import Assignments
     from bucketlake.write.input_files.files import InputFiles
+    from bucketlake.spark.merge import SparkMerge
+
+    MergeSource: TypeAlias = "ArrowMerge | SparkMerge"
 
     Records: TypeAlias = (
         "DataFrame | pa.Table | ArrowData | InputFiles | Dataset | Scanner | LazyFrame | "
@@ -228,6 +232,41 @@ def matching_rows(
     if assignments is not None:
         frame = with_values(frame, assignments.texts)
     return source_of(frame, storage, root), plan.predicate
+
+
+def merge_source(
+    data: Records, storage: Storage, root: str, session: SparkSession | None
+) -> MergeSource:
+    """Return the source of a merge, for the engine that joins it with the table.
+
+    Parameters
+    ----------
+    data : DataFrame, pa.Table, ArrowData or another kind of data
+        The source.
+    storage : Storage
+        The table's storage.
+    root : str
+        The table's path, as the user passed it.
+    session : SparkSession or None
+        Joins; without one, this process does.
+
+    Raises
+    ------
+    InputError
+        If the data is of another type.
+    """
+    if are_files(data):
+        problem = "a merge compares its source with the table, and files are read by the write"
+        raise InputError(f"merge into {root}", problem, "pass a DataFrame that reads the files")
+    records = readable_records(data, root)
+    if session is None:
+        assert isinstance(records, pa.Table), "a DataFrame has a session"
+        from bucketlake.write.arrow_merge import ArrowMerge  # The SQL parser is slow to import.
+
+        return ArrowMerge(records)
+    from bucketlake.spark.merge import SparkMerge
+
+    return SparkMerge(session, records, storage, root)
 
 
 def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:

@@ -202,8 +202,9 @@ def _unknown(path: str, sides: Sides, role: str) -> InputError:
         for name in schema.names
         if name not in META_NAMES
     ]
-    given = path if len(sides) > 1 else f"{next(iter(sides))}.{path}"
-    hint = did_you_mean(given, known) or did_you_mean(f"{next(iter(sides))}.{path}", known)
+    first = f"{next(iter(sides))}.{path}"
+    given = path if len(sides) > 1 or "." in path else first
+    hint = did_you_mean(given, known) or did_you_mean(first, known)
     step = f"the columns are {', '.join(known)}; put texts in single quotes{hint}"
     return InputError(role, f"there is no column {given!r}", step)
 

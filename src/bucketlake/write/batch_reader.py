@@ -16,7 +16,7 @@ from bucketlake.merge.incoming import (
     comparable,
     delete_flags,
 )
-from bucketlake.model.alike_keys import require_distinct_texts
+from bucketlake.model.alike_keys import require_distinct_texts, require_no_repeat
 from bucketlake.model.cast import require_valid
 from bucketlake.model.field_path import column_of, columns_at, fields_at
 from bucketlake.model.schema import cast_batch
@@ -40,6 +40,8 @@ class BatchReader:
         The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
     key_fields : tuple of str
         The record key fields; different keys with the same text are an error.
+    is_distinct : bool
+        Whether two rows with one key are an error.
     """
 
     table: str
@@ -48,6 +50,7 @@ class BatchReader:
     deletes_by_key: bool
     delete_marker: tuple[str, str] | None = None
     key_fields: tuple[str, ...] = ()
+    is_distinct: bool = False
 
     def read(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         """Return rows with these keys as incoming records; InputError if a value does not fit."""
@@ -63,6 +66,8 @@ class BatchReader:
         require_valid(rows, where=where)
         columns = cast_batch(rows, self.schema, where=where, may_widen=True).combine_chunks()
         self._require_distinct(columns, keys)
+        if self.is_distinct:
+            require_no_repeat(columns, keys, where)
         fields = self.rule.ordering_fields if self.rule.compares else ()
         deleted = self.delete_flags(rows)
         return IncomingRecords(
