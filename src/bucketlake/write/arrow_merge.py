@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.field_path import column_of
-from bucketlake.model.schema import IS_DELETED, cast_batch, normalise_schema
+from bucketlake.model.schema import IS_DELETED, cast_batch
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.read_plan import plan_read
 from bucketlake.read.request import PinnedRead, ReadRequest
@@ -28,6 +28,7 @@ from bucketlake.write.merge_rows import (
     changes_of,
     old_name,
     require_types,
+    source_schema,
     stored_already,
 )
 from bucketlake.write.merge_statement import Effect, Match
@@ -60,9 +61,9 @@ class ArrowMerge:
     """
 
     def __init__(self, given: pa.Table) -> None:
-        where = "source of the merge"
-        stored = normalise_schema(given.schema, where)
-        self._rows = cast_batch(selectable(given), stored, where=where)
+        stored = source_schema(given.schema)
+        rows = selectable(given.select(stored.names))
+        self._rows = cast_batch(rows, stored, where="source of the merge")
 
     @property
     def schema(self) -> pa.Schema:

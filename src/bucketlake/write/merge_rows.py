@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from bucketlake.errors import InputError
 from bucketlake.index.setting import TableIndex
 from bucketlake.merge.incoming import ORDERING, at_least, comparable
+from bucketlake.model.batch_columns import table_columns
 from bucketlake.model.evolution import evolve
 from bucketlake.model.field_path import column_of, columns_at, fields_at
 from bucketlake.model.keys import KeySpec, record_keys
@@ -79,9 +80,8 @@ class MergeTarget:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The fields that tell the key and the partition of a row."""
-        spec = self.snapshot.config.key_spec
-        return tuple(dict.fromkeys((*spec.record_key_fields, *spec.partition_fields)))
+        """The fields that tell key and partition path."""
+        return self.identities().fields
 
     def identities(self, ordering: tuple[str, ...] = ()) -> Identities:
         """Return what finds the keys of rows, and with ordering fields, updates that lose."""
@@ -110,13 +110,17 @@ class Identities:
     is_global: bool
     ordering: tuple[str, ...] = ()
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that tell key and partition path."""
+        return tuple(dict.fromkeys((*self.spec.record_key_fields, *self.spec.partition_fields)))
+
     def identify(self, rows: pa.Table) -> pa.Table:
         """Return key, partition path and effect of each row, with the columns of ``IDENTITY``.
 
         An update with an ordering value that is less than the stored one has no effect.
         """
-        fields = list(dict.fromkeys((*self.spec.record_key_fields, *self.spec.partition_fields)))
-        columns = cast_batch(columns_at(rows, fields), fields_at(self.schema, fields))
+        columns = cast_batch(columns_at(rows, self.fields), fields_at(self.schema, self.fields))
         keys = _whole(record_keys(columns, self.spec))
         paths = _whole(partition_paths(columns, self.spec)).dictionary_decode()
         if self.is_global:
@@ -138,6 +142,12 @@ class Identities:
         )
         loses = pc.and_(pc.equal(effects, Effect.UPDATE), pa.array(~at_least(new, old)))
         return pc.if_else(loses, pa.scalar(Effect.IGNORE.value, pa.int32()), effects)
+
+
+def source_schema(given: pa.Schema) -> pa.Schema:
+    """Return the columns of a source in stored types, without meta columns of Hudi."""
+    kept = [given.field(name) for name in table_columns(given, given.names)]
+    return normalise_schema(pa.schema(kept), "source of the merge")
 
 
 def old_name(number: int) -> str:
