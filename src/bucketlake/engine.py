@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from bucketlake.spark.merge import SparkMerge
     from bucketlake.where.predicate import Predicate
     from bucketlake.write.arrow_merge import ArrowMerge
     from bucketlake.write.by_condition import Assignments
     from bucketlake.write.input_files.files import InputFiles
-    from bucketlake.spark.merge import SparkMerge
 
     MergeSource: TypeAlias = "ArrowMerge | SparkMerge"
 
@@ -234,31 +234,36 @@ def matching_rows(
     return source_of(frame, storage, root), plan.predicate
 
 
+def mergeable_records(data: Records, root: str) -> DataFrame | pa.Table:
+    """Return the source of a merge as a DataFrame of Spark or an Arrow table.
+
+    Raises
+    ------
+    InputError
+        If the data are files, or of another type.
+    """
+    if are_files(data):
+        problem = "a merge compares its source with the table, and files are read by a write"
+        raise InputError(f"merge into {root}", problem, "pass a DataFrame that reads the files")
+    return readable_records(data, root)
+
+
 def merge_source(
-    data: Records, storage: Storage, root: str, session: SparkSession | None
+    records: DataFrame | pa.Table, storage: Storage, root: str, session: SparkSession | None
 ) -> MergeSource:
     """Return the source of a merge, for the engine that joins it with the table.
 
     Parameters
     ----------
-    data : DataFrame, pa.Table, ArrowData or another kind of data
-        The source.
+    records : DataFrame or pa.Table
+        The source, of :func:`mergeable_records`.
     storage : Storage
         The table's storage.
     root : str
         The table's path, as the user passed it.
     session : SparkSession or None
         Joins; without one, this process does.
-
-    Raises
-    ------
-    InputError
-        If the data is of another type.
     """
-    if are_files(data):
-        problem = "a merge compares its source with the table, and files are read by the write"
-        raise InputError(f"merge into {root}", problem, "pass a DataFrame that reads the files")
-    records = readable_records(data, root)
     if session is None:
         assert isinstance(records, pa.Table), "a DataFrame has a session"
         from bucketlake.write.arrow_merge import ArrowMerge  # The SQL parser is slow to import.

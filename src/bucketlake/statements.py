@@ -7,6 +7,7 @@ of :class:`Table`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bucketlake.engine import active_session
@@ -91,8 +92,6 @@ def sql(
 def _merged(
     table: Table, found: MergeText, spark: SparkSession | None, named: Mapping[str, Any]
 ) -> WriteResult:
-    from dataclasses import replace
-
     session = spark or active_session()
     merge = found.merge
     source = _source(found.source, session, named)
@@ -107,7 +106,7 @@ def _checked(tables: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     if not isinstance(tables, Mapping):
         raise ConfigError("tables", tables, "give a dict of names and tables")
-    check_texts(**{"tables": next((name for name in tables if not isinstance(name, str)), "")})
+    check_texts(tables=next((name for name in tables if not isinstance(name, str)), ""))
     return {name.lower(): held for name, held in tables.items()}
 
 
@@ -151,9 +150,10 @@ def _source(
     if isinstance(source, Subquery):
         return _needed(session, "a subquery").sql(source.text)
     held = named.get(source.text.lower())
-    path = _path(source) if held is None else None
-    if path is not None or isinstance(held, str):
-        held = open_table(path or held)
+    if held is None:
+        held = _path(source)
+    if isinstance(held, str):
+        held = open_table(held)
     if held is None:
         what = f"the view or table {source.text!r}{did_you_mean(source.text, named)}"
         return _needed(session, what).table(_quoted(source))

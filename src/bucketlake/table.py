@@ -25,6 +25,7 @@ from bucketlake.engine import (
     engine_of,
     matching_rows,
     merge_source,
+    mergeable_records,
     read_frame,
     require_package,
     require_session,
@@ -547,7 +548,8 @@ class Table:
         if alias.lower() == source_alias.lower():
             raise ConfigError("source_alias", source_alias, "give it another name than alias")
         statement = MergeStatement(on, alias, source_alias)
-        return Merge(statement, partial(self._merge, source, spark))
+        records = mergeable_records(source, self.path)
+        return Merge(statement, partial(self._merge, records, spark))
 
     def delete_partitions(self, partitions: Names) -> WriteResult:
         """Delete whole partitions.
@@ -1749,13 +1751,16 @@ class Table:
         return with_needed_index(storage, write_once, engine=engine_of(session), lock=self.lock)
 
     def _merge(
-        self, data: Records, spark: SparkSession | None, statement: MergeStatement
+        self,
+        records: DataFrame | pa.Table,
+        spark: SparkSession | None,
+        statement: MergeStatement,
     ) -> WriteResult:
         """Find the rows that a merge changes, and write them."""
         with naming_table(shown_address(self.path)):
             storage = open_storage(self.path, self.storage_options)
-            session = spark or session_of(data)
-            source = merge_source(data, storage, self.path, session)
+            session = spark or session_of(records)
+            source = merge_source(records, storage, self.path, session)
             try:
                 return with_needed_index(
                     storage,

@@ -156,7 +156,9 @@ class SparkMerge:
     def _copied(self, rows: pa.Table) -> DataFrame:
         """Return Arrow rows as a DataFrame: by a file, which Spark 3.5 and Connect can read."""
         schema = self.schema
-        held = cast_batch(selectable(rows.select(schema.names)), schema, where="source of the merge")
+        held = cast_batch(
+            selectable(rows.select(schema.names)), schema, where="source of the merge"
+        )
         sink = io.BytesIO()
         pq.write_table(held, sink)
         self._copy = f"{SPOOL_FOLDER}/{uuid.uuid4()}"
@@ -223,9 +225,7 @@ class SparkMerge:
         pair = rows.where(is_same).limit(2).collect()
         return [json.loads(row[_SHOWN]) for row in pair]
 
-    def _require_new(
-        self, keys: DataFrame, pruning: Predicate | None, target: MergeTarget
-    ) -> None:
+    def _require_new(self, keys: DataFrame, pruning: Predicate | None, target: MergeTarget) -> None:
         pinned = PinnedRead(target.snapshot, ReadRequest(columns=target.key_columns))
         plan = plan_read(pinned, target.index, pruning=pruning)
         stored = _identified(read_files(self._session, self._root, plan), target.identities())
@@ -252,9 +252,7 @@ def _number_of_clause(bound: BoundMerge) -> Column:
     return chosen
 
 
-def _found(
-    bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Column
-) -> DataFrame:
+def _found(bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Column) -> DataFrame:
     """Return the rows that the merge writes, with hidden columns."""
     for clause in bound.clauses:
         values = [_value(text).alias(name) for name, text in clause.values.items()]

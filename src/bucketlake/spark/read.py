@@ -87,6 +87,7 @@ def _filtered(frame: DataFrame, where: str) -> DataFrame:
 
 
 def refused(where: str, error: AnalysisException, next_step: str) -> InputError:
+    """Return the error that Spark cannot evaluate a text."""
     problem = str(error).partition("\n")[0].rstrip(";")  # The plan follows.
     return InputError(where, problem, next_step)
 

@@ -166,7 +166,6 @@ class Expression:
             return self._tested(node, rows)
         raise NotUnderstood(f"{kind.__name__.lower()}")
 
-
     def _tested(self, node: exp.Expr, rows: pa.Table) -> Value:
         """Return the result of a test: of a column and literals, or of two values."""
         predicate = predicate_of(node, self.text, self._schema)
@@ -246,7 +245,9 @@ def _compared(compare: Callable[[Any, Any], Any], left: Value, right: Value) -> 
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return pa.scalar(None, pa.bool_())
     if any(pa.types.is_floating(each) for each in types):
-        return _compared_floats(compare, *(_number(each).cast(pa.float64()) for each in (left, right)))
+        return _compared_floats(
+            compare, *(_number(each).cast(pa.float64()) for each in (left, right))
+        )
     if not all(pa.types.is_integer(each) for each in types) and (
         left.type != right.type or pa.types.is_nested(left.type)
     ):

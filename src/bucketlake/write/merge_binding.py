@@ -153,7 +153,7 @@ class BoundMerge:
         for each, _ in self.conjuncts:
             if each.sides == {self.alias}:
                 tests.append(self._predicate(each.text, time_zone))
-        found = And(tuple(tests)) if tests else None
+        found: Predicate | None = And(tuple(tests)) if tests else None
         for clause in self.clauses:
             if clause.match is Match.BY_SOURCE:
                 if found is None or clause.condition is None:
@@ -265,7 +265,7 @@ class _Binder:
         return conjuncts_of(text)
 
     def _equated_by(self, equations: Sequence[Equation | None]) -> dict[str, str]:
-        found = {}
+        found: dict[str, str] = {}
         for equation in equations:
             if equation is None:
                 continue
@@ -342,7 +342,9 @@ class _Binder:
                     "add the column to the source, or name the columns and their values",
                 )
             text = f"{_quoted(self._statement.source_alias)}.{_quoted(given)}"
-            values[name] = text if clause.effect is Effect.INSERT else self._kept(clause, name, text)
+            values[name] = (
+                text if clause.effect is Effect.INSERT else self._kept(clause, name, text)
+            )
         return values
 
     def _named_values(
@@ -356,13 +358,17 @@ class _Binder:
         for name, text in given.items():
             column = self._column(clause, name)
             if column in named:
-                raise InputError(f"{clause.role}, column {name!r}", "it is named twice", "name it once")
+                raise InputError(
+                    f"{clause.role}, column {name!r}", "it is named twice", "name it once"
+                )
             named.add(column)
             value = sided(text, sides, f"{clause.role}, {column} = {text!r}").text
             values[column] = value if is_insert else self._kept(clause, column, value)
         missing = [name for name in self._key_roots() if name not in named] if is_insert else []
         if missing:
-            problem = f"the inserted row has no {missing[0]!r}, which is part of its key or partition"
+            problem = (
+                f"the inserted row has no {missing[0]!r}, which is part of its key or partition"
+            )
             raise InputError(clause.role, problem, f"name all of {', '.join(self._key_roots())}")
         return values
 
@@ -411,7 +417,9 @@ class _Binder:
         """Return whether a field inside a column keeps its value if the column gets a new one."""
         root, _, rest = field.partition(".")
         path = self._named(text)
-        return bool(rest) and root == column and self._named(self._equated[field]) == f"{path}.{rest}"
+        return (
+            bool(rest) and root == column and self._named(self._equated[field]) == f"{path}.{rest}"
+        )
 
 
 def _require_order(clauses: Sequence[Clause]) -> None:
@@ -431,9 +439,7 @@ def _require_order(clauses: Sequence[Clause]) -> None:
 
 def _tests_of(values: Values) -> list[Predicate]:
     known = {field: held for field, held in values.items() if held is not None}
-    return [
-        In(field, tuple(held)) if held else Constant(False) for field, held in known.items()
-    ]
+    return [In(field, tuple(held)) if held else Constant(False) for field, held in known.items()]
 
 
 def _is_same(bound: BoundMerge, text: str | None, equated: str | None) -> bool:

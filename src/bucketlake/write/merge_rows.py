@@ -16,7 +16,7 @@ from bucketlake.index.setting import TableIndex
 from bucketlake.merge.incoming import ORDERING, at_least, comparable
 from bucketlake.model.batch_columns import table_columns
 from bucketlake.model.evolution import evolve
-from bucketlake.model.field_path import column_of, columns_at, fields_at
+from bucketlake.model.field_path import columns_at, fields_at
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
 from bucketlake.model.schema import cast_batch, normalise_schema, with_flag_of

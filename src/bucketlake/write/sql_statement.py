@@ -7,7 +7,7 @@ were, for the functions that evaluate them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -86,7 +86,11 @@ def parse_statement(text: str) -> StatementText:
     DeleteText(table=NamedTable(parts=('bucketlake', '/lake/orders')), where='n > 3')
     """
     reader = _Reader(text)
-    forms = {"MERGE": reader.merge, "UPDATE": reader.update, "DELETE": reader.delete}
+    forms: dict[str, Callable[[], StatementText]] = {
+        "MERGE": reader.merge,
+        "UPDATE": reader.update,
+        "DELETE": reader.delete,
+    }
     first = reader.word
     if first not in forms:
         raise UnsupportedFeatureError(
@@ -203,7 +207,7 @@ class _Reader:
         name, text = tokens[: signs[0]], tokens[signs[0] + 1 :]
         return _unquoted(self._text_of(name)), self._text_of(text)
 
-    def _by_name(self, pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
+    def _by_name(self, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, text in pairs:
             if name in found:
@@ -296,8 +300,8 @@ class _Reader:
         return InputError(
             "the statement",
             f"expected {expected} {self._place(self._at)}",
-            "write MERGE INTO table t USING source s ON … WHEN MATCHED THEN …, UPDATE table SET … "
-            "WHERE …, or DELETE FROM table WHERE …; put a name that is an SQL keyword in backquotes",
+            "write MERGE INTO table t USING source s ON … WHEN MATCHED THEN …, or UPDATE table SET "
+            "… WHERE …, or DELETE FROM table WHERE …; put a keyword that is a name in backquotes",
         )
 
     def _place(self, at: int) -> str:
