@@ -1,4 +1,4 @@
-"""Commands that create a table and change its rows: create, upsert, update, delete."""
+"""Commands that create a table and change its rows: create, upsert, update, delete, sql."""
 
 from __future__ import annotations
 
@@ -267,6 +267,52 @@ def delete(
         table.drop_metadata_table()
     with output.progress(doing):
         result = table.delete(keys, where=where)
+    output.facts(_facts(result, output))
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake sql orders "DELETE FROM orders WHERE n >= 9"
+    bucketlake sql orders --source news=monday.parquet "MERGE INTO orders t USING news s \
+      ON t.id = s.id WHEN MATCHED AND s.n = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET *"
+    """,
+)
+@table_path
+@click.argument("statement")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Data file that a merge uses by this name; repeatable.",
+)
+@format_option("Format of the files, if their endings do not name it.")
+@index_options(of_new_table=False)
+def sql(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    statement: str,
+    sources: tuple[str, ...],
+    file_format: str | None,
+    index: GivenIndex | None,
+) -> None:
+    """Run MERGE INTO, UPDATE or DELETE FROM on the table at PATH.
+
+    In STATEMENT the table has the name of its folder. One commit has all changes. The conditions
+    and expressions are those of update and delete, and comparisons of columns.
+    """
+    table = bl.open_table(path, index=index, storage_options=storage_options)
+    tables: dict[str, bl.Table | pa.Table] = {path.rstrip("/").rpartition("/")[2]: table}
+    for text in sources:
+        name, equals, file = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--source {text!r} is not NAME=FILE")
+        given = DataFile().convert(file, None, click.get_current_context())
+        tables[name.strip()] = read_file(given, table.schema(), Reading(file_format))
+    with output.progress("running the statement"):
+        result = bl.sql(None, statement, tables=tables)
     output.facts(_facts(result, output))
 
 
