@@ -38,6 +38,7 @@ from bucketlake.services.rebucket.rescale import PartitionChange, RescaleReport
 from bucketlake.services.resize.report import ResizedBuckets, ResizeReport
 from bucketlake.services.undo.restore_savepoint import RestoreReport
 from bucketlake.services.undo.rollback_commits import RollbackReport, UndoneCommit
+from bucketlake.write.merge_statement import Merge
 
 DOCS = Path(__file__).parents[1] / "docs"
 TARGET = DOCS / "reference.md"
@@ -73,7 +74,7 @@ import bucketlake as bl
 ```
 """
 
-FUNCTIONS = ("create_table", "open_table", "convert", "save", "files")
+FUNCTIONS = ("create_table", "open_table", "convert", "save", "files", "sql")
 VALUES = (
     *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "ExtendibleBucket"),
     *("DynamicBucket", "RecordIndex"),
@@ -81,6 +82,7 @@ VALUES = (
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )
 RETURNED = (
+    Merge,
     *(Bucket, RecordLocation, PruningReport, TimelineEntry, HashingConfig, RecordedCount),
     *(
         RescaleReport,

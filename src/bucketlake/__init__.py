@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bucketlake.model.keys import TimestampPartition
     from bucketlake.model.result import WriteResult
     from bucketlake.opening import convert, create_table, open_table
+    from bucketlake.statements import sql
     from bucketlake.table import Table
     from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
     from bucketlake.write.input_files.files import files
@@ -93,6 +94,7 @@ __all__ = [
     "files",
     "open_table",
     "save",
+    "sql",
 ]
 
 _MODULES = {
@@ -137,6 +139,7 @@ _MODULES = {
     "files": "write.input_files.files",
     "open_table": "opening",
     "save": "hudi_job",
+    "sql": "statements",
 }
 
 

@@ -33,9 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from bucketlake.spark.merge import SparkMerge
     from bucketlake.where.predicate import Predicate
+    from bucketlake.write.arrow_merge import ArrowMerge
     from bucketlake.write.by_condition import Assignments
     from bucketlake.write.input_files.files import InputFiles
+
+    MergeSource: TypeAlias = "ArrowMerge | SparkMerge"
 
     Records: TypeAlias = (
         "DataFrame | pa.Table | ArrowData | InputFiles | Dataset | Scanner | LazyFrame | "
@@ -228,6 +232,46 @@ def matching_rows(
     if assignments is not None:
         frame = with_values(frame, assignments.texts)
     return source_of(frame, storage, root), plan.predicate
+
+
+def mergeable_records(data: Records, root: str) -> DataFrame | pa.Table:
+    """Return the source of a merge as a DataFrame of Spark or an Arrow table.
+
+    Raises
+    ------
+    InputError
+        If the data are files, or of another type.
+    """
+    if are_files(data):
+        problem = "a merge compares its source with the table, and files are read by a write"
+        raise InputError(f"merge into {root}", problem, "pass a DataFrame that reads the files")
+    return readable_records(data, root)
+
+
+def merge_source(
+    records: DataFrame | pa.Table, storage: Storage, root: str, session: SparkSession | None
+) -> MergeSource:
+    """Return the source of a merge, for the engine that joins it with the table.
+
+    Parameters
+    ----------
+    records : DataFrame or pa.Table
+        The source, of :func:`mergeable_records`.
+    storage : Storage
+        The table's storage.
+    root : str
+        The table's path, as the user passed it.
+    session : SparkSession or None
+        Joins; without one, this process does.
+    """
+    if session is None:
+        assert isinstance(records, pa.Table), "a DataFrame has a session"
+        from bucketlake.write.arrow_merge import ArrowMerge  # The SQL parser is slow to import.
+
+        return ArrowMerge(records)
+    from bucketlake.spark.merge import SparkMerge
+
+    return SparkMerge(session, records, storage, root)
 
 
 def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:

@@ -24,6 +24,8 @@ from bucketlake.engine import (
     active_session,
     engine_of,
     matching_rows,
+    merge_source,
+    mergeable_records,
     read_frame,
     require_package,
     require_session,
@@ -35,6 +37,7 @@ from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError, 
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
+from bucketlake.index.record import RecordIndex
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
 from bucketlake.index.rescaled import Rules, rescaled_index
 from bucketlake.index.setting import (
@@ -53,6 +56,7 @@ from bucketlake.model.arguments import (
     check_optional_texts,
     check_session,
     check_texts,
+    check_words,
     names_of,
     options_of,
     path_of,
@@ -124,6 +128,7 @@ from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_rows import require_same_names
 from bucketlake.write.ingest import write_records
+from bucketlake.write.merge_statement import Merge, MergeStatement
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.target import Target, open_target
@@ -133,7 +138,7 @@ if TYPE_CHECKING:
     import polars
     from pyspark.sql import DataFrame, SparkSession
 
-    from bucketlake.engine import Records
+    from bucketlake.engine import MergeSource, Records
 
 
 Handle = TypeVar("Handle")
@@ -531,6 +536,69 @@ class Table:
         if keys is not None:
             return self._write(Operation.DELETE, keys)
         return self._write_matching(Operation.DELETE, where, spark)
+
+    def merge(
+        self,
+        source: Records,
+        on: str,
+        *,
+        alias: str = "t",
+        source_alias: str = "s",
+        spark: SparkSession | None = None,
+    ) -> Merge:
+        """Begin a merge: update, insert and delete rows by a comparison with a source.
+
+        Parameters
+        ----------
+        source : DataFrame, pa.Table or ArrowData
+            What :meth:`upsert` takes, except files. It is evaluated once.
+        on : str
+            SQL condition under which a row of the table and a row of the source match, such as
+            ``"t.id = s.id"``. If it equates all columns of the record key and the partition, only
+            the partitions and buckets of these keys are read.
+        alias, source_alias : str
+            The names of table and source in all conditions and expressions. A column that only one
+            of them has needs no alias.
+        spark : SparkSession, optional
+            The session that joins and writes; by default that of the source, the active session,
+            or this process without one. Without Spark, conditions are as in :meth:`read`, or
+            compare columns, and expressions are those of :meth:`update`.
+
+        Returns
+        -------
+        Merge
+            Add clauses to it, and call its ``execute``. With ``when_matched_update_all()`` and
+            ``when_not_matched_insert_all()`` alone, and an ``on`` that equates the key, the merge
+            is an upsert: the table is not read, and the counts are those of an upsert.
+
+        Notes
+        -----
+        Updated rows obey the ordering of the table: a source row with a lower ordering value does
+        not replace a stored row. Deletes do not compare it. ``docs/how-to/merge.md`` has the rules.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> stock = bl.create_table(
+        ...     "memory://docs/merged", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> stock.upsert(pa.table({"id": ["a", "b"], "n": [1, 5]})).inserted
+        2
+        >>> sold = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 7]})
+        >>> merge = stock.merge(sold, on="t.id = s.id").when_matched_delete("t.n = s.n")
+        >>> merge = merge.when_matched_update({"n": "t.n - s.n"})
+        >>> result = merge.when_not_matched_insert_all("s.n > 9").execute()
+        >>> result.updated, result.deleted, result.inserted
+        (1, 1, 0)
+        """
+        check_texts(on=on)
+        check_words(alias=alias, source_alias=source_alias)
+        check_session(spark)
+        if alias.lower() == source_alias.lower():
+            raise ConfigError("source_alias", source_alias, "give it another name than alias")
+        statement = MergeStatement(on, alias, source_alias)
+        records = mergeable_records(source, self.path)
+        return Merge(statement, partial(self._merge, records, spark))
 
     def delete_partitions(self, partitions: Names) -> WriteResult:
         """Delete whole partitions.
@@ -1730,6 +1798,61 @@ class Table:
 
         storage = open_storage(self.path, self.storage_options)
         return with_needed_index(storage, write_once, engine=engine_of(session), lock=self.lock)
+
+    def _merge(
+        self,
+        records: DataFrame | pa.Table,
+        spark: SparkSession | None,
+        statement: MergeStatement,
+    ) -> WriteResult:
+        """Find the rows that a merge changes, and write them."""
+        with naming_table(shown_address(self.path)):
+            storage = open_storage(self.path, self.storage_options)
+            session = spark or session_of(records)
+            source = merge_source(records, storage, self.path, session)
+            try:
+                return with_needed_index(
+                    storage,
+                    lambda: self._merge_once(source, session, statement),
+                    engine=engine_of(session),
+                    lock=self.lock,
+                )
+            finally:
+                source.close()
+
+    def _merge_once(
+        self, source: MergeSource, session: SparkSession | None, statement: MergeStatement
+    ) -> WriteResult:
+        # Here, because the SQL parser is slow to import.
+        from bucketlake.write.by_condition import require_same_matches
+        from bucketlake.write.merge_binding import bind_merge
+        from bucketlake.write.merge_rows import MergeTarget
+
+        table = self._open()
+        snapshot = load_snapshot(table)
+        index = self._index_of(snapshot)
+        is_global = isinstance(index, RecordIndex) and not index.partitioned
+        bound = bind_merge(
+            statement, snapshot.schema, source.schema, table.config, is_global=is_global
+        )
+        if bound.is_upsert:
+            records = source.records()
+            records.keep(bound.columns)
+            target = replace(self._target_of(table, session), is_distinct=True)
+            return write_records(target, Operation.UPSERT, records)
+        merged = source.rows(bound, MergeTarget(snapshot, index, is_global))
+        try:
+            target = replace(self._target_of(table, session), is_distinct=True)
+            check = partial(require_same_matches, snapshot, merged.predicate)
+            return write_records(
+                target,
+                Operation.UPSERT,
+                merged.source,
+                still_match=check,
+                changes=merged.changes,
+            )
+        finally:
+            merged.source.close()
 
     def _write(
         self,

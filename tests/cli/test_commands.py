@@ -936,6 +936,30 @@ def test_some_columns_and_sums_are_upserted(flights: Run) -> None:
         assert problem in flights("upsert", "flights", "few.csv", *given, exit_code=2).output
     said = flights("upsert", "flights", "few.csv", "--merge", "delay=add", exit_code=1).output
     assert "give one of the rules" in said
+def test_statements_change_the_rows_of_the_table_that_is_named(flights: Run) -> None:
+    Path("news.csv").write_text(
+        "day,carrier,flight,origin,delay,status,updated_at\n"
+        "2013-01-01,UA,1545,EWR,60,late,2013-01-03T00:00:00Z\n"
+        "2013-01-01,AA,1141,JFK,,gone,2013-01-03T00:00:00Z\n"
+        "2013-01-03,B6,1,JFK,3,arrived,2013-01-03T00:00:00Z\n"
+    )
+    on = "t.day = s.day AND t.carrier = s.carrier AND t.flight = s.flight"
+    statement = (
+        f"MERGE INTO flights t USING news s ON {on} WHEN MATCHED AND s.status = 'gone' THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET delay = coalesce(t.delay, 0) + s.delay "
+        "WHEN NOT MATCHED THEN INSERT *"
+    )
+    told = answer(
+        flights("sql", "flights", statement, "--source", "news=news.csv", "--output", "json")
+    )
+    assert (told["inserted"], told["updated"], told["deleted"]) == (1, 1, 1)
+    assert sorted(row["delay"] for row in rows(flights)) == [-1, 3, 62]
+    flights("sql", "flights", "DELETE FROM flights WHERE delay < 3")
+    assert sorted(row["delay"] for row in rows(flights)) == [3, 62]
+    said = flights("sql", "flights", "SELECT 1", exit_code=1).stderr
+    assert "table.read" in said
+    said = flights("sql", "flights", statement, "--source", "news", exit_code=2).stderr
+    assert "NAME=FILE" in said
 
 
 def test_rows_are_updated_and_deleted_by_condition(flights: Run) -> None:

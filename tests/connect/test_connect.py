@@ -74,6 +74,30 @@ def make(path: Path, kind: str, frame: DataFrame) -> bl.Table:
     return table
 
 
+def test_merge_joins_on_the_server(
+    spark: SparkSession, table_path: Path, tmp_path: Path, kind: str
+) -> None:
+    made = make(table_path, kind, frame_of(spark, events(range(40), 1), tmp_path))
+    source = spark.range(4).selectExpr("id * 0.25D + 1 AS v", "rand() + 10 AS w")
+    merge = made.merge(source, "t.v = s.v AND t.id <> 'k3'")
+    merge = merge.when_matched_delete("t.id = 'k1'").when_matched_update({"v": "s.w + length(id)"})
+    merge = merge.when_not_matched_by_source_delete("day = '2023-12-31' AND v > 5")
+    result = merge.execute()
+    rows = events(range(40), 1).to_pylist()
+    gone = {"k1"} | {row["id"] for row in rows if row["day"] == "2023-12-31" and row["v"] > 5}
+    assert (result.updated, result.deleted) == (2, len(gone))
+    found = {row["id"]: row for row in held_by(made)}
+    assert found.keys() == {row["id"] for row in rows} - gone
+    assert all(12 <= found[key]["v"] < 13 for key in ("k0", "k2"))
+    same = [row for row in rows if row["id"] not in gone | {"k0", "k2"}]
+    assert in_order(row for key, row in found.items() if key not in ("k0", "k2")) == in_order(same)
+    with pytest.raises(InputError, match="no_such_function"):
+        made.merge(source, "t.v = s.v").when_matched_delete("no_such_function(w) > 1").execute()
+    arrow = events(range(38, 42), 9)
+    merge = made.merge(arrow, "t.id = s.id AND t.day = s.day").when_not_matched_insert_all()
+    assert merge.execute().inserted == 3  # One of the keys was deleted above.
+
+
 def test_rows_are_inserted_updated_read_by_condition_and_deleted(
     spark: SparkSession, table_path: Path, tmp_path: Path, kind: str
 ) -> None:

@@ -176,6 +176,10 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "Table.insert_overwrite.data": lambda _: ROWS,
     "Table.delete.keys": lambda _: ROWS,
     "Table.update.set": lambda _: {"v": "1"},
+    "Table.merge.source": lambda _: ROWS,
+    "Table.merge.on": lambda _: "t.id = s.id",
+    "sql.spark": lambda _: None,
+    "sql.statement": lambda _: "DELETE FROM `memory://nowhere`",
     "Table.delete_partitions.partitions": lambda _: "x",
     "Table.upsert_batch.query_name": lambda _: "q",
     "Table.upsert_batch().data": lambda _: ROWS,
@@ -212,7 +216,7 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
 UNCHECKED = {"WriteResult"}
 """What only the library makes: any values are accepted."""
 
-SPELLED = {"keys": "data", "df": "data"}
+SPELLED = {"keys": "data", "df": "data", "source": "data"}
 """Parameters that errors name by another word."""
 
 

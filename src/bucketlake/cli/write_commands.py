@@ -1,4 +1,4 @@
-"""Commands that create a table and change its rows: create, upsert, update, delete."""
+"""Commands that create a table and change its rows: create, upsert, update, delete, sql."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def upsert(
     One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated. A
     FILE may be an address such as 's3://landing/*.parquet', with the -o options of the table.
     """
-    rules = _by_column("--merge", merge_rules, "RULE") or None
+    rules = _by_name("--merge", merge_rules, "COLUMN=RULE") or None
     table = bl.open_table(path, index=index, storage_options=storage_options)
     reading = reading_of(file_format, null_values, widens=merge.widen_types)
     rows, told = _read(files, table, reading, output, alike=True)
@@ -243,7 +243,7 @@ def update(
     matching row are not written.
     """
     table = bl.open_table(path, index=index, storage_options=storage_options)
-    changes = _by_column("--set", assignments, "EXPRESSION")
+    changes = _by_name("--set", assignments, "COLUMN=EXPRESSION")
     with output.progress("updating the matching rows"):
         result = table.update(changes, where=where)
     output.facts(_facts(result, output))
@@ -291,15 +291,58 @@ def delete(
     output.facts(_facts(result, output))
 
 
-def _by_column(option: str, texts: tuple[str, ...], what: str) -> dict[str, str]:
-    """Return the values of an option COLUMN=VALUE, by column."""
+def _by_name(option: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
+    """Return the values of an option of the form COLUMN=VALUE, by what stands before the sign."""
     found: dict[str, str] = {}
     for text in texts:
-        column, equals, value = text.partition("=")
+        name, equals, value = text.partition("=")
         if not equals:
-            raise click.UsageError(f"{option} {text!r} is not COLUMN={what}")
-        found[column.strip()] = value.strip()
+            raise click.UsageError(f"{option} {text!r} is not {form}")
+        found[name.strip()] = value.strip()
     return found
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake sql orders "DELETE FROM orders WHERE n >= 9"
+    bucketlake sql orders --source news=monday.parquet "MERGE INTO orders t USING news s \
+      ON t.id = s.id WHEN MATCHED AND s.n = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET *"
+    """,
+)
+@table_path
+@click.argument("statement")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Data file that a merge uses by this name; repeatable.",
+)
+@format_option("Format of the files, if their endings do not name it.")
+@index_options(of_new_table=False)
+def sql(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    statement: str,
+    sources: tuple[str, ...],
+    file_format: str | None,
+    index: GivenIndex | None,
+) -> None:
+    """Run MERGE INTO, UPDATE or DELETE FROM on the table at PATH.
+
+    In STATEMENT the table has the name of its folder. One commit has all changes. The conditions
+    and expressions are those of update and delete, and comparisons of columns.
+    """
+    table = bl.open_table(path, index=index, storage_options=storage_options)
+    tables: dict[str, bl.Table | pa.Table] = {path.rstrip("/").rpartition("/")[2]: table}
+    for name, file in _by_name("--source", sources, "NAME=FILE").items():
+        given = DataFile().convert(file, None, click.get_current_context())
+        tables[name] = read_file(given, table.schema(), Reading(file_format))
+    with output.progress("running the statement"):
+        result = bl.sql(None, statement, tables=tables)
+    output.facts(_facts(result, output))
 
 
 def _whole_index(

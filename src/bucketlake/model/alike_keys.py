@@ -75,6 +75,22 @@ def require_distinct_texts(
         )
 
 
+def require_no_repeat(columns: pa.Table, keys: pa.Array, where: str) -> None:
+    """Raise InputError if two rows have one key; the error shows both."""
+    encoded = keys.dictionary_encode()
+    if len(encoded.dictionary) == len(keys):
+        return
+    counted = pc.value_counts(keys)
+    repeated = counted.filter(pc.greater(counted.field("counts"), 1)).field("values")
+    key = pc.min(repeated)
+    rows = columns.filter(pc.equal(keys, key)).slice(0, 2).to_pylist()
+    raise InputError(
+        where,
+        f"two rows of the source have the key {key.as_py()!r}: {rows[0]} and {rows[1]}",
+        "give the source one row a key",
+    )
+
+
 def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 

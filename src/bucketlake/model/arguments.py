@@ -8,6 +8,7 @@ Limits of numbers are checked by the value that holds them (``CompactionLimits``
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,6 +46,14 @@ def check_texts(**given: object) -> None:
 def check_optional_texts(**given: object) -> None:
     """Raise ConfigError for a value that is neither None nor a text."""
     check_texts(**{name: value for name, value in given.items() if value is not None})
+
+
+def check_words(**given: object) -> None:
+    """Raise ConfigError for a value that is not one word of letters, digits and underscores."""
+    check_texts(**given)
+    for name, value in given.items():
+        if re.fullmatch(r"[A-Za-z_]\w*", str(value), re.ASCII) is None:
+            raise ConfigError(name, value, "give a word of letters, digits and underscores")
 
 
 def check_integers(least: int, **given: object) -> None:

@@ -73,6 +73,7 @@ def plan_read(
     time_zone: str | None = None,
     usual_settings: bool = True,
     counts_all: bool = False,
+    pruning: Predicate | None = None,
 ) -> ReadPlan:
     """Plan a snapshot read or an incremental read.
 
@@ -88,6 +89,9 @@ def plan_read(
         False if the reader's session gives SQL text another meaning; see ``prune_slices``.
     counts_all : bool
         Whether the report counts the whole table; see ``prune_slices``.
+    pruning : Predicate, optional
+        For a read without a condition: files without a row that may fulfil it are not read. The
+        rows are not filtered.
 
     Raises
     ------
@@ -96,7 +100,7 @@ def plan_read(
     """
     snapshot, where, columns = read.snapshot, read.condition, read.columns
     schema = _readable_schema(snapshot, where, columns)
-    predicate = None
+    predicate = pruning
     if where is not None and usual_settings:
         predicate = _parsed_condition(where, snapshot.readable_schema, time_zone)
     slices, report = prune_slices(

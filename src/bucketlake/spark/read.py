@@ -83,10 +83,11 @@ def _filtered(frame: DataFrame, where: str) -> DataFrame:
     try:
         return frame.where(where)
     except AnalysisException as error:
-        raise _refused(f"where {where!r}", error, "correct the condition") from error
+        raise refused(f"where {where!r}", error, "correct the condition") from error
 
 
-def _refused(where: str, error: AnalysisException, next_step: str) -> InputError:
+def refused(where: str, error: AnalysisException, next_step: str) -> InputError:
+    """Return the error that Spark cannot evaluate a text."""
     problem = str(error).partition("\n")[0].rstrip(";")  # The plan follows.
     return InputError(where, problem, next_step)
 
@@ -104,7 +105,7 @@ def with_values(frame: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
         _ = changed.schema  # Spark Connect checks expressions only when it is asked.
     except AnalysisException as error:
         where = f"update {', '.join(f'{name} = {text!r}' for name, text in expressions.items())}"
-        raise _refused(where, error, "correct the expression") from error
+        raise refused(where, error, "correct the expression") from error
     return changed
 
 

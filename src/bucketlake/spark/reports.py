@@ -84,6 +84,18 @@ def noting(function: BatchFunction) -> BatchFunction:
 
 def collect(df: DataFrame) -> list[Row]:
     """Run a job of reporting tasks; raise their errors and warnings, return the other rows."""
+    rows = collect_noted(df)
+    reports = [_from_text(text) for text in sorted({row.report for row in rows if row.report})]
+    for report in reports:
+        if isinstance(report, BucketLakeError):
+            raise report
+        assert isinstance(report, Warning), report
+        warnings.warn(report, stacklevel=2)
+    return [row for row in rows if row.report is None]
+
+
+def collect_noted(df: DataFrame) -> list[Row]:
+    """Run a job of tasks that note their errors; raise these errors, return the rows."""
     try:
         rows: list[Row] = df.collect()
     except Exception as error:  # Spark's errors, and errors of the JVM.
@@ -93,13 +105,7 @@ def collect(df: DataFrame) -> list[Row]:
             raise
         # Spark's text helps only where the workers are to be set up in another way.
         raise report from (error if isinstance(report, ConfigError) else None)
-    reports = [_from_text(text) for text in sorted({row.report for row in rows if row.report})]
-    for report in reports:
-        if isinstance(report, BucketLakeError):
-            raise report
-        assert isinstance(report, Warning), report
-        warnings.warn(report, stacklevel=2)
-    return [row for row in rows if row.report is None]
+    return rows
 
 
 def _row(report: Exception, schema: pa.Schema) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.model.field_path import expression_of, known_field
+from bucketlake.model.field_path import column_of, expression_of, known_field
 from bucketlake.where.predicate import (
     And,
     ColumnTest,
@@ -97,9 +97,16 @@ def to_arrow_expression(predicate: Predicate, schema: pa.Schema) -> pc.Expressio
     return _test(predicate, expression_of(schema, predicate.column), field_type)
 
 
-def apply_test(test: ColumnTest, column: pa.Array) -> pa.BooleanArray:
+def apply_test(test: ColumnTest, column: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
     """Return the result of a test for each value of its column."""
     return _test(test, column, column.type)
+
+
+def values_of(test: ColumnTest | Constant, rows: pa.Table) -> Column:
+    """Return the result of a test for each row: true, false or null."""
+    if isinstance(test, Constant):
+        return pa.repeat(pa.scalar(test.value, pa.bool_()), rows.num_rows)
+    return apply_test(test, column_of(rows, test.column, "tested"))
 
 
 def _test(test: ColumnTest, column: Column, data_type: pa.DataType) -> Column:

@@ -1,7 +1,8 @@
-"""Expressions of an update: SQL text in Spark's dialect, and their values for Arrow rows.
+"""Expressions of an update or merge: SQL text in Spark's dialect, and values for Arrow rows.
 
 Spark evaluates any expression. Without Spark, literals, columns, ``+``, ``-``, ``*``, ``||``,
-``concat``, ``coalesce``, ``upper`` and ``lower`` are evaluated, with the results of Spark.
+``concat``, ``coalesce``, ``upper``, ``lower``, and conditions are evaluated, with the results of
+Spark. A condition is what ``where`` understands, and comparisons of values of one kind.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from sqlglot import exp
 
 from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.model.field_path import column_of, spelled, why_missing
+from bucketlake.where.arrow_filter import values_of
+from bucketlake.where.parser import predicate_of
+from bucketlake.where.predicate import And, ColumnTest, Constant, Not, Predicate
 from bucketlake.where.sql_literal import LiteralKind, number_literal
 from bucketlake.where.sql_time import NotUnderstood
 from bucketlake.where.syntax import find_doubt, parse_tokens, tokenize
@@ -34,6 +38,20 @@ _ARITHMETIC: Mapping[type[exp.Expr], Callable[[Any, Any], Any]] = {
 _OF_TEXT: Mapping[type[exp.Expr], Callable[[Any], Any]] = {
     exp.Upper: pc.utf8_upper,
     exp.Lower: pc.utf8_lower,
+}
+_JOINING: Mapping[type[exp.Expr], Callable[[Any, Any], Any]] = {
+    exp.And: pc.and_kleene,
+    exp.Or: pc.or_kleene,
+}
+_TESTS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ,
+          exp.Is, exp.In, exp.Between, exp.Like)  # fmt: skip
+_COMPARING: Mapping[type[exp.Expr], Callable[[Any, Any], Any]] = {
+    exp.EQ: pc.equal,
+    exp.NEQ: pc.not_equal,
+    exp.LT: pc.less,
+    exp.LTE: pc.less_equal,
+    exp.GT: pc.greater,
+    exp.GTE: pc.greater_equal,
 }
 
 
@@ -65,12 +83,29 @@ class Expression:
             raise InputError(role, error.problem, "give an SQL expression, such as n + 1") from None
         for column in self._tree.find_all(exp.Column):
             path = _path(column)
-            if spelled(schema, path) is None and not _may_be_function(column):
+            if spelled(schema, path) is None and not may_be_function(column):
                 raise InputError(
                     role,
                     f"there is no column {path!r}; the table {why_missing(schema, path)}",
                     "name a column of the table; put texts in single quotes",
                 )
+
+    def holds(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Return for which rows the expression is true; a null is not true.
+
+        Raises
+        ------
+        InputError
+            If the expression is no condition. The other errors are those of :meth:`values`.
+        """
+        found = self.values(rows)
+        if pa.types.is_null(found.type):
+            found = found.cast(pa.bool_())
+        if not pa.types.is_boolean(found.type):
+            raise InputError(
+                self._role, f"it is no condition, but {found.type}", "compare it with a value"
+            )
+        return pc.fill_null(found, False)
 
     def values(self, rows: pa.Table) -> pa.ChunkedArray:
         """Return the value of each row.
@@ -123,7 +158,36 @@ class Expression:
             return _joined([of(part) for part in node.expressions])
         if isinstance(node, exp.Coalesce):
             return pc.coalesce(of(node.this), *(of(part) for part in node.expressions))
+        if kind in _JOINING:
+            return _JOINING[kind](_condition(of(node.this)), _condition(of(node.expression)))
+        if isinstance(node, exp.Not):
+            return pc.invert(_condition(of(node.this)))
+        if isinstance(node, _TESTS):
+            return self._tested(node, rows)
         raise NotUnderstood(f"{kind.__name__.lower()}")
+
+    def _tested(self, node: exp.Expr, rows: pa.Table) -> Value:
+        """Return the result of a test: of a column and literals, or of two values."""
+        predicate = predicate_of(node, self.text, self._schema)
+        if (found := _of_predicate(predicate, rows)) is not None:
+            return found
+        if type(node) not in _COMPARING:
+            raise NotUnderstood("this form of condition")
+        left, right = self._value(node.this, rows), self._value(node.expression, rows)
+        return _compared(_COMPARING[type(node)], left, right)
+
+
+def _of_predicate(predicate: Predicate, rows: pa.Table) -> Value | None:
+    if isinstance(predicate, Not):
+        inner = _of_predicate(predicate.operand, rows)
+        return None if inner is None else pc.invert(inner)
+    if isinstance(predicate, And):
+        parts = [_of_predicate(operand, rows) for operand in predicate.operands]
+        known = [part for part in parts if part is not None]
+        return reduce(pc.and_kleene, known) if len(known) == len(parts) else None
+    if isinstance(predicate, Constant | ColumnTest):
+        return values_of(predicate, rows)
+    return None
 
 
 def _literal(node: exp.Expr) -> pa.Scalar:
@@ -167,6 +231,37 @@ def _calculated(function: Callable[[Any, Any], Any], left: Value, right: Value) 
     return function(_number(left), _number(right))
 
 
+def _condition(value: Value) -> Value:
+    if pa.types.is_null(value.type):
+        return value.cast(pa.bool_())
+    if not pa.types.is_boolean(value.type):
+        raise NotUnderstood(f"{value.type} as a condition")
+    return value
+
+
+def _compared(compare: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
+    """Compare values of one kind: texts, whole or floating numbers, or one other type."""
+    types = left.type, right.type
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        return pa.scalar(None, pa.bool_())
+    if any(pa.types.is_floating(each) for each in types):
+        return _compared_floats(
+            compare, *(_number(each).cast(pa.float64()) for each in (left, right))
+        )
+    if not all(pa.types.is_integer(each) for each in types) and (
+        left.type != right.type or pa.types.is_nested(left.type)
+    ):
+        raise NotUnderstood(f"a comparison of {left.type} with {right.type}")
+    return compare(left, right)
+
+
+def _compared_floats(compare: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
+    """Compare doubles as Spark does: NaN equals NaN, and is greater than every number."""
+    ranks = [pc.cast(pc.is_nan(each), pa.int8()) for each in (left, right)]
+    has_nan = pc.or_kleene(pc.is_nan(left), pc.is_nan(right))
+    return pc.if_else(has_nan, compare(*ranks), compare(left, right))
+
+
 def _joined(parts: list[Value]) -> Value:
     """Join texts; the result is null if one of them is."""
     return reduce(
@@ -178,7 +273,7 @@ def _path(column: exp.Column) -> str:
     return ".".join(part.name for part in column.parts)
 
 
-def _may_be_function(column: exp.Column) -> bool:
+def may_be_function(column: exp.Column) -> bool:
     """Return whether Spark may read a name as a function without parentheses."""
     name = column.name.lower()
     return len(column.parts) == 1 and (name.startswith("current_") or name in {"user"})

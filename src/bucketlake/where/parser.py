@@ -95,6 +95,14 @@ Comparison(column='n', operator=<Operator.GREATER: '>'>, value=2)))
         raise refused(text, "it is nested too deeply", "use IN for long lists") from None
 
 
+def predicate_of(node: exp.Expr, text: str, schema: pa.Schema) -> Predicate:
+    """Return a part of a parsed text as a predicate; ``text`` is the whole text, for messages.
+
+    Times without a zone are not understood.
+    """
+    return _Reader(text, schema, None).read(node)
+
+
 _LISTED_MIN = 8  # Fewer equal signs stay as they are.
 
 

@@ -21,7 +21,7 @@ from bucketlake.merge.incoming import (
     delete_flags,
     distinct_rows,
 )
-from bucketlake.model.alike_keys import require_distinct_texts
+from bucketlake.model.alike_keys import require_distinct_texts, require_no_repeat
 from bucketlake.model.cast import require_valid
 from bucketlake.model.field_path import column_of, columns_at, fields_at
 from bucketlake.model.schema import cast_batch
@@ -50,6 +50,8 @@ class BatchReader:
         The record key fields; different keys with the same text are an error.
     combining : Combining, optional
         How columns are combined with those of other rows; None if a record replaces whole rows.
+    is_distinct : bool
+        Whether two rows with one key are an error.
     """
 
     table: str
@@ -59,6 +61,7 @@ class BatchReader:
     delete_marker: tuple[str, str] | None = None
     key_fields: tuple[str, ...] = ()
     combining: Combining | None = None
+    is_distinct: bool = False
 
     def read(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         """Return rows with these keys as incoming records; InputError if a value does not fit."""
@@ -78,6 +81,8 @@ class BatchReader:
         require_valid(rows, where=where)
         columns = cast_batch(rows, self._read_as, where=where, may_widen=True).combine_chunks()
         self._require_distinct(columns, keys)
+        if self.is_distinct:
+            require_no_repeat(columns, keys, where)
         fields = self.rule.ordering_fields if self.rule.compares else ()
         deleted = self.delete_flags(rows)
         return IncomingRecords(

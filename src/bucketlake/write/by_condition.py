@@ -8,7 +8,7 @@ planned again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -64,7 +64,7 @@ class Assignments:
                     f"the table {why_missing(schema, name)}",
                     "name a column of the table",
                 )
-            _require_free(column, schema, config)
+            require_free(column, schema, config)
             if column in found:
                 raise InputError(f"update of {name!r}", "it is named twice", "name it once")
             found[column] = Expression(text, schema, f"update {column} = {text!r}")
@@ -84,7 +84,13 @@ class Assignments:
         return changed
 
 
-def _require_free(column: str, schema: pa.Schema, config: TableConfig) -> None:
+def require_free(
+    column: str, schema: pa.Schema, config: TableConfig, given: Collection[str] = ()
+) -> None:
+    """Raise InputError for a column that an update may not change.
+
+    ``given`` has the key, partition and ordering fields that this update may set.
+    """
     spec = config.key_spec
     roles = {
         "a record key": (spec.record_key_fields, "a row with another key is another row"),
@@ -93,7 +99,7 @@ def _require_free(column: str, schema: pa.Schema, config: TableConfig) -> None:
     }
     where = f"update of {column!r}"
     for role, (fields, why) in roles.items():
-        if column in roots_of(fields, schema.names):
+        if column in roots_of([each for each in fields if each not in given], schema.names):
             raise InputError(where, f"it is {role} column: {why}", "upsert the rows instead")
     if column in META_NAMES:
         raise InputError(where, "it is a meta column of Hudi", "name a column of the table")

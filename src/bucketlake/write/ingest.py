@@ -57,6 +57,22 @@ from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
 
 
 @dataclass(frozen=True, slots=True)
+class RowChanges:
+    """How many rows of a table a write changes.
+
+    Attributes
+    ----------
+    inserted, updated, deleted, ignored : int
+        As in :class:`WriteResult`.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    ignored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CountedRecords:
     """The records of a first write, checked and counted before their table exists.
 
@@ -106,6 +122,7 @@ def write_records(
     counted: CountedRecords | None = None,
     still_match: CommitStep | None = None,
     rows: RowMerge = WHOLE_ROWS,
+    changes: RowChanges | None = None,
 ) -> WriteResult:
     """Write the records of a source, and commit.
 
@@ -128,6 +145,8 @@ def write_records(
         are. So the result counts exactly, even if no stored row was looked at.
     rows : RowMerge
         How the columns of a record and of the stored row are combined.
+    changes : RowChanges, optional
+        With ``still_match``: what the records change. By default each updates or deletes a row.
 
     Returns
     -------
@@ -164,9 +183,17 @@ def write_records(
             )
     if still_match is None:
         return result
-    count = sum(counts.values())
-    deleted = count if operation is Operation.DELETE else 0
-    return replace(result, inserted=0, updated=count - deleted, deleted=deleted, ignored=0)
+    if changes is None:
+        count = sum(counts.values())
+        deleted = count if operation is Operation.DELETE else 0
+        changes = RowChanges(updated=count - deleted, deleted=deleted)
+    return replace(
+        result,
+        inserted=changes.inserted,
+        updated=changes.updated,
+        deleted=changes.deleted,
+        ignored=changes.ignored,
+    )
 
 
 def _written_by_index(
@@ -239,7 +266,7 @@ def write_into_slots(
     writer = _group_writer(write, target, layout, tagger.schema, how, len(plan.slots))
     index = None if upkeep is None else upkeep.task(plan.shards)
     deletes_by_key = operation is Operation.DELETE
-    task = WriteTask(tagger, writer, deletes_by_key, target.marker, index)
+    task = WriteTask(tagger, writer, deletes_by_key, target.marker, index, target.is_distinct)
     doing = operation.value.lower().replace("_", " ")
     with telling_progress(target.storage, write.instant, doing, len(plan.slots)):
         results = _written(packed, plan, task)
@@ -374,6 +401,7 @@ def _indexed(
         target.marker,
         tagger.key_spec.record_key_fields,
         how.combining,
+        target.is_distinct,
     )
     return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer, upkeep)
 

@@ -47,6 +47,8 @@ class WriteTask:
         The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
     index : IndexTask or None
         Maintains the record-level index; None if the write does not maintain one.
+    is_distinct : bool
+        Whether two records of a slot with one key are an error.
     """
 
     tagger: Tagger
@@ -54,6 +56,7 @@ class WriteTask:
     deletes_by_key: bool
     delete_marker: tuple[str, str] | None = None
     index: IndexTask | None = None
+    is_distinct: bool = False
 
     def write(
         self,
@@ -115,6 +118,7 @@ class WriteTask:
             self.delete_marker,
             self.tagger.key_spec.record_key_fields,
             writer.combining,
+            self.is_distinct,
         )
 
 

@@ -47,6 +47,8 @@ class Target:
         The delete marker of a job, for a table that stores none.
     engine : Engine
         Rewrites slices of the metadata table on an engine.
+    is_distinct : bool
+        Whether two records of the write with one key are an error.
     """
 
     snapshot: Snapshot
@@ -56,6 +58,7 @@ class Target:
     log_format: LogFormat = LogFormat.PARQUET
     engine: Engine = HERE
     job_marker: Marker | None = None
+    is_distinct: bool = False
 
     @property
     def table(self) -> OpenTable:

@@ -30,6 +30,7 @@ from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import publish_completed, to_inflight
+from bucketlake.write.merge_statement import Merge
 from tests.broken_tables import double_a_bucket
 from tests.faulty_storage import SimulatedCrash
 from tests.storages import failing
@@ -131,6 +132,14 @@ def first(table: bl.Table) -> InstantTime:
     return next(one.requested_at for one in table.timeline() if one.action is Action.SAVEPOINT)
 
 
+def all_of(merge: Merge) -> object:
+    return merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def some_of(merge: Merge) -> object:
+    return merge.when_matched_update({"v": "s.v"}, "t.v < s.v").execute()
+
+
 COW, MOR, BROKEN, RINGS = "copy_on_write", "merge_on_read", "broken", "rings"
 COMMIT, DELTA, REPLACE = Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT
 
@@ -146,6 +155,8 @@ PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] 
                (MOR, lambda t: t.delete(KEYS), [DELTA])],
     "update": [(COW, lambda t: t.update({"v": "9"}), [COMMIT]),
                (MOR, lambda t: t.update({"v": "9"}), [DELTA])],
+    "merge": [(COW, lambda t: all_of(t.merge(rows(9), "t.id = s.id AND t.day = s.day")), [COMMIT]),
+              (MOR, lambda t: some_of(t.merge(rows(9), "t.id = s.id AND t.day = s.day")), [DELTA])],
     "insert_overwrite": [(COW, lambda t: t.insert_overwrite(rows(2)), [REPLACE]),
                          (MOR, lambda t: t.insert_overwrite(rows(2)), [REPLACE])],
     "delete_partitions": [(COW, lambda t: t.delete_partitions(["a"]), [REPLACE])],

@@ -1,0 +1,176 @@
+"""``sql``: runs ``MERGE INTO``, ``UPDATE`` and ``DELETE FROM`` on tables of bucketlake.
+
+``write/sql_statement.py`` parses a statement. This module finds its tables, and calls the methods
+of :class:`Table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bucketlake.engine import active_session
+from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
+from bucketlake.model.arguments import check_session, check_texts
+from bucketlake.model.names import did_you_mean
+from bucketlake.model.result import WriteResult
+from bucketlake.opening import open_table
+from bucketlake.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bucketlake.write.sql_statement import MergeText, NamedTable, Subquery
+
+_CATALOG = "bucketlake"
+
+
+def sql(
+    spark: SparkSession | None, statement: str, *, tables: Mapping[str, Any] | None = None
+) -> WriteResult:
+    """Run ``MERGE INTO``, ``UPDATE`` or ``DELETE FROM`` on a table.
+
+    Parameters
+    ----------
+    spark : SparkSession or None
+        The session; None for the active session, or this process without one.
+    statement : str
+        The statement, in Spark's SQL. A table is bucketlake.`/path/of/it` or `/path/of/it` in
+        backquotes, or a name in ``tables``. The source of a merge can also be a view or table of
+        the session, or a subquery, which the session runs.
+    tables : dict of str, optional
+        Tables and sources by the names that the statement has for them: a :class:`Table` or its
+        path, and for sources also what :meth:`Table.merge` takes.
+
+    Returns
+    -------
+    WriteResult
+        As of :meth:`Merge.execute`, :meth:`Table.update` and :meth:`Table.delete`, which run it.
+
+    Raises
+    ------
+    InputError
+        If the statement is wrong, or a table or column does not exist.
+    UnsupportedFeatureError
+        If it is another statement, such as ``SELECT``; or only Spark can run it, and there is no
+        session. The other errors are those of the methods.
+
+    Examples
+    --------
+    >>> import bucketlake as bl
+    >>> import pyarrow as pa
+    >>> orders = bl.create_table(
+    ...     "memory://docs/sql", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+    ...     record_key=["id"], index=bl.SimpleBucket(2))
+    >>> orders.upsert(pa.table({"id": ["a", "b"], "n": [1, 5]})).inserted
+    2
+    >>> bl.sql(None, "UPDATE bucketlake.`memory://docs/sql` SET n = n + 1 WHERE n > 3").updated
+    1
+    >>> bl.sql(None, '''
+    ...     MERGE INTO orders t USING news s ON t.id = s.id
+    ...     WHEN MATCHED AND s.n = 0 THEN DELETE
+    ...     WHEN NOT MATCHED THEN INSERT *
+    ... ''', tables={"orders": orders, "news": pa.table({"id": ["a", "c"], "n": [0, 2]})}).deleted
+    1
+    """
+    check_session(spark)
+    check_texts(statement=statement)
+    named = _checked(tables)
+    # Here, because the SQL parser is slow to import.
+    from bucketlake.write.sql_statement import MergeText, UpdateText, parse_statement
+
+    found = parse_statement(statement)
+    table = _target(found.table, named)
+    if isinstance(found, MergeText):
+        return _merged(table, found, spark, named)
+    if isinstance(found, UpdateText):
+        return table.update(found.values, where=found.where, spark=spark)
+    return table.delete(where="true" if found.where is None else found.where, spark=spark)
+
+
+def _merged(
+    table: Table, found: MergeText, spark: SparkSession | None, named: Mapping[str, Any]
+) -> WriteResult:
+    session = spark or active_session()
+    merge = found.merge
+    source = _source(found.source, session, named)
+    made = table.merge(
+        source, merge.on, alias=merge.alias, source_alias=merge.source_alias, spark=session
+    )
+    return replace(made, statement=merge).execute()
+
+
+def _checked(tables: Mapping[str, Any] | None) -> dict[str, Any]:
+    if tables is None:
+        return {}
+    if not isinstance(tables, Mapping):
+        raise ConfigError("tables", tables, "give a dict of names and tables")
+    check_texts(tables=next((name for name in tables if not isinstance(name, str)), ""))
+    return {name.lower(): held for name, held in tables.items()}
+
+
+def _target(name: NamedTable, named: Mapping[str, Any]) -> Table:
+    held = named.get(name.text.lower())
+    if held is not None:
+        return _opened(name, held)
+    path = _path(name)
+    if path is None:
+        problem = f"there is no table of this name{did_you_mean(name.text, named)}"
+        raise InputError(f"table {name.text}", problem, _HOW_TO_NAME)
+    return open_table(path)
+
+
+_HOW_TO_NAME = "write bucketlake.`/path/of/the/table`, or pass tables={'name': table}"
+
+
+def _opened(name: NamedTable, held: Any) -> Table:
+    if isinstance(held, str):
+        return open_table(held)
+    if not isinstance(held, Table):
+        kind = type(held).__name__
+        problem = f"it is a {kind}, and only a table of bucketlake can be changed"
+        raise InputError(f"table {name.text}", problem, _HOW_TO_NAME)
+    return held
+
+
+def _path(name: NamedTable) -> str | None:
+    """Return the path that a name is; None for other names."""
+    if len(name.parts) == 2 and name.parts[0].lower() == _CATALOG:
+        return name.parts[1]
+    is_path = len(name.parts) == 1 and "/" in name.parts[0]
+    return name.parts[0] if is_path else None
+
+
+def _source(
+    source: NamedTable | Subquery, session: SparkSession | None, named: Mapping[str, Any]
+) -> Any:
+    from bucketlake.write.sql_statement import Subquery
+
+    if isinstance(source, Subquery):
+        return _needed(session, "a subquery").sql(source.text)
+    held = named.get(source.text.lower())
+    if held is None:
+        held = _path(source)
+    if isinstance(held, str):
+        held = open_table(held)
+    if held is None:
+        what = f"the view or table {source.text!r}{did_you_mean(source.text, named)}"
+        return _needed(session, what).table(_quoted(source))
+    if isinstance(held, Table):
+        return held.to_arrow() if session is None else held.read(session)
+    return held
+
+
+def _quoted(name: NamedTable) -> str:
+    return ".".join("`{}`".format(part.replace("`", "``")) for part in name.parts)
+
+
+def _needed(session: SparkSession | None, what: str) -> SparkSession:
+    if session is None:
+        raise UnsupportedFeatureError(
+            f"{what} as a source without Spark",
+            "USING",
+            "start a SparkSession first, or pass the source by tables={'name': rows}",
+        )
+    return session

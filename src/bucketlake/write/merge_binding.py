@@ -1,0 +1,454 @@
+"""A merge that is checked against the columns of a table and of a source.
+
+Each clause gets the new value of every column as an SQL text, in which each column has the alias of
+its side. So Spark and Arrow evaluate the same texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ConfigError, InputError
+from bucketlake.merge.group_merge import MergeRule
+from bucketlake.model.field_path import field_at, roots_of, spelled, why_missing
+from bucketlake.model.names import did_you_mean
+from bucketlake.model.schema import IS_DELETED, META_NAMES
+from bucketlake.where.parser import parse_where
+from bucketlake.where.predicate import And, Constant, In, Or, Predicate
+from bucketlake.where.sides import (
+    Equation,
+    SidedText,
+    Sides,
+    column_named,
+    conjuncts_of,
+    equation_of,
+    sided,
+    without_side,
+)
+from bucketlake.where.sql_literal import Value
+from bucketlake.write.by_condition import require_free
+from bucketlake.write.merge_statement import Clause, Effect, Match, MergeStatement
+
+VALUES_MAX = 1_000
+"""Values of a source column by which partitions and buckets are pruned; for more, none is."""
+
+_PRUNING_TYPES = (pa.types.is_string, pa.types.is_integer)
+
+Values = Mapping[str, Sequence[Value] | None]
+"""Distinct values that a source has for fields of a table; None if there are too many."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundClause:
+    """A clause with the new value of each column.
+
+    Attributes
+    ----------
+    match, effect
+        As in :class:`Clause`.
+    role : str
+        The clause in words, for errors.
+    condition : str or None
+        SQL condition; None for all rows.
+    values : mapping of str to str or None
+        The SQL expression of each column of the table; None for a null.
+    """
+
+    match: Match
+    effect: Effect
+    role: str
+    condition: str | None
+    values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundMerge:
+    """A merge that fits a table and a source.
+
+    Attributes
+    ----------
+    alias, source_alias : str
+        The names of the sides in all texts.
+    schema, source_schema : pa.Schema
+        Their columns.
+    conjuncts : tuple of (SidedText, Equation or None)
+        The conditions that ``on`` joins by AND; with an equation if they equate the two sides.
+    clauses : tuple of BoundClause
+        In their order.
+    identity : tuple of str
+        The fields of which at most one row of the table has the same values.
+    equated : mapping of str to str
+        What ``on`` equates with a field of the identity, by field: a text of the source.
+    on_is_key : bool
+        Whether ``on`` equates each field of the identity, and nothing else.
+    is_upsert : bool
+        Whether the merge is an upsert: all columns are updated or inserted, by key.
+    ordering : tuple of str
+        Ordering fields that the merge sets, if the table compares them.
+    deletes_once : bool
+        Whether matching rows are deleted, and nothing else: several matches are no ambiguity.
+    """
+
+    alias: str
+    source_alias: str
+    schema: pa.Schema
+    source_schema: pa.Schema
+    conjuncts: tuple[tuple[SidedText, Equation | None], ...]
+    clauses: tuple[BoundClause, ...]
+    identity: tuple[str, ...]
+    equated: Mapping[str, str]
+    on_is_key: bool
+    is_upsert: bool
+    ordering: tuple[str, ...]
+    deletes_once: bool
+
+    @property
+    def on(self) -> str:
+        """The condition of the join."""
+        return " AND ".join(f"({each.text})" for each, _ in self.conjuncts)
+
+    @property
+    def matches(self) -> frozenset[Match]:
+        """The kinds of rows that have a clause."""
+        return frozenset(clause.match for clause in self.clauses)
+
+    @property
+    def inserts_new(self) -> bool:
+        """Whether a row that matches no row of the table has a new key."""
+        return self.on_is_key and self._inserts_equated()
+
+    @property
+    def columns(self) -> list[str]:
+        """The table's columns that the source of an upsert gives."""
+        return [name for name in self.schema.names if name in self.source_schema.names]
+
+    def pruning_fields(self) -> dict[str, str]:
+        """Return the fields of the identity whose values in the source prune, with their texts."""
+        found = {}
+        for field, text in self.equated.items():
+            own = field_at(self.schema, field)
+            path = column_named(text, self.source_alias, self.source_schema)
+            given = None if path is None else field_at(self.source_schema, path)
+            if own is None or given is None:
+                continue
+            if any(is_kind(own.type) and is_kind(given.type) for is_kind in _PRUNING_TYPES):
+                found[field] = text
+        return found
+
+    def reads(self, values: Values, time_zone: str | None = None) -> Predicate | None:
+        """Return a condition that all rows of the table that the merge can change fulfil.
+
+        Parameters
+        ----------
+        values : mapping
+            The distinct values of the source for :meth:`pruning_fields`.
+        time_zone : str, optional
+            As for ``parse_where``.
+        """
+        tests = [*_tests_of(values)]
+        for each, _ in self.conjuncts:
+            if each.sides == {self.alias}:
+                tests.append(self._predicate(each.text, time_zone))
+        found: Predicate | None = And(tuple(tests)) if tests else None
+        for clause in self.clauses:
+            if clause.match is Match.BY_SOURCE:
+                if found is None or clause.condition is None:
+                    return None
+                found = Or((found, self._predicate(clause.condition, time_zone)))
+        return found
+
+    def holds_new_keys(self, values: Values) -> Predicate | None:
+        """Return a condition that stored rows with the keys of inserted rows fulfil."""
+        tests = [*_tests_of(values)] if self._inserts_equated() else []
+        return And(tuple(tests)) if tests else None
+
+    def _inserts_equated(self) -> bool:
+        return all(
+            _is_same(self, clause.values.get(field), self.equated.get(field))
+            for clause in self.clauses
+            if clause.effect is Effect.INSERT
+            for field in self.identity
+        )
+
+    def _predicate(self, text: str, time_zone: str | None) -> Predicate:
+        return parse_where(without_side(text, self.alias), self.schema, time_zone=time_zone)
+
+
+def bind_merge(
+    statement: MergeStatement,
+    schema: pa.Schema,
+    source_schema: pa.Schema,
+    config: TableConfig,
+    *,
+    is_global: bool,
+) -> BoundMerge:
+    """Check a merge against the columns of a table and a source.
+
+    Parameters
+    ----------
+    statement : MergeStatement
+        The merge.
+    schema : pa.Schema
+        Columns of the table.
+    source_schema : pa.Schema
+        Columns of the source.
+    config : TableConfig
+        The table's properties.
+    is_global : bool
+        Whether keys are unique in the whole table, and not in their partition.
+
+    Raises
+    ------
+    ConfigError
+        If there is no clause, or one without a condition is not the last of its kind.
+    InputError
+        If a text is wrong, or a column does not exist or may not be changed.
+    """
+    return _Binder(statement, schema, source_schema, config, is_global=is_global).bound()
+
+
+class _Binder:
+    def __init__(
+        self,
+        statement: MergeStatement,
+        schema: pa.Schema,
+        source_schema: pa.Schema,
+        config: TableConfig,
+        *,
+        is_global: bool,
+    ) -> None:
+        self._statement, self._schema, self._given = statement, schema, source_schema
+        self._config = config
+        spec = config.key_spec
+        partitions = () if is_global else spec.partition_fields
+        self._identity = tuple(dict.fromkeys((*spec.record_key_fields, *partitions)))
+        self._roots = roots_of(self._identity, schema.names)
+        self._moving = spec.partition_fields if is_global else ()
+        self._sides: Sides = {statement.alias: schema, statement.source_alias: source_schema}
+        rule = MergeRule(config.merge_mode, config.ordering_fields)
+        self._ordering = config.ordering_fields if rule.compares else ()
+
+    def bound(self) -> BoundMerge:
+        statement = self._statement
+        _require_order(statement.clauses)
+        texts = [sided(text, self._sides, f"on {statement.on!r}") for text in self._conjuncts()]
+        conjuncts = tuple((each, equation_of(each.text, self._sides, "on")) for each in texts)
+        self._equated = self._equated_by([equation for _, equation in conjuncts])
+        clauses = tuple(self._clause(clause) for clause in statement.clauses)
+        covers = set(self._equated) == set(self._identity)
+        # Every condition equates a field of the key, so that no other one can fail.
+        is_key = covers and len(self._equated) == len(conjuncts)
+        matched = [clause for clause in clauses if clause.match is Match.MATCHED]
+        return BoundMerge(
+            alias=statement.alias,
+            source_alias=statement.source_alias,
+            schema=self._schema,
+            source_schema=self._given,
+            conjuncts=conjuncts,
+            clauses=clauses,
+            identity=self._identity,
+            equated=self._equated,
+            on_is_key=is_key,
+            is_upsert=is_key and self._is_upsert(),
+            ordering=self._ordering_set(clauses),
+            deletes_once=[(each.effect, each.condition) for each in matched]
+            == [(Effect.DELETE, None)],
+        )
+
+    def _conjuncts(self) -> list[str]:
+        text = self._statement.on
+        sided(text, self._sides, f"on {text!r}")  # Raises the error of the whole text.
+        return conjuncts_of(text)
+
+    def _equated_by(self, equations: Sequence[Equation | None]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for equation in equations:
+            if equation is None:
+                continue
+            field = column_named(equation.left.text, self._statement.alias, self._schema)
+            if field in self._identity:
+                found.setdefault(field, equation.right.text.strip())
+        return found
+
+    def _is_upsert(self) -> bool:
+        wanted = [(Match.MATCHED, Effect.UPDATE), (Match.NOT_MATCHED, Effect.INSERT)]
+        clauses = self._statement.clauses
+        return (
+            len(clauses) == len(wanted)
+            and {(c.match, c.effect) for c in clauses} == {*wanted}
+            and all(c.condition is None and c.values is None for c in clauses)
+            and all(self._named(text) == field for field, text in self._equated.items())
+        )
+
+    def _named(self, text: str) -> str | None:
+        return column_named(text, self._statement.source_alias, self._given)
+
+    def _ordering_set(self, clauses: Sequence[BoundClause]) -> tuple[str, ...]:
+        kept = {name: self._own(name) for name in self._schema.names}
+        roots = roots_of(self._ordering, self._schema.names)
+        updates = [clause.values for clause in clauses if clause.effect is Effect.UPDATE]
+        is_set = any(values[root] != kept[root] for values in updates for root in roots)
+        return self._ordering if is_set else ()
+
+    def _clause(self, clause: Clause) -> BoundClause:
+        sides = {
+            Match.MATCHED: self._sides,
+            Match.NOT_MATCHED: {self._statement.source_alias: self._given},
+            Match.BY_SOURCE: {self._statement.alias: self._schema},
+        }[clause.match]
+        role, condition = clause.role, None
+        if clause.condition is not None:
+            condition = sided(clause.condition, sides, role).text
+        if clause.effect is Effect.DELETE:
+            values = self._deleted()
+        elif clause.values is None:
+            values = self._all_of(clause)
+        else:
+            values = self._named_values(clause, clause.values, sides)
+        return BoundClause(clause.match, clause.effect, role, condition, values)
+
+    def _own(self, column: str) -> str:
+        return f"{_quoted(self._statement.alias)}.{_quoted(column)}"
+
+    def _deleted(self) -> dict[str, str | None]:
+        """Return the row of a delete: without ordering values, it deletes whatever is stored."""
+        values: dict[str, str | None] = {name: self._own(name) for name in self._schema.names}
+        for name in self._ordering:
+            field = self._schema.field(name) if name in self._schema.names else None
+            if field is not None and field.nullable and name not in self._key_roots():
+                values[name] = None
+        return values
+
+    def _key_roots(self) -> list[str]:
+        spec = self._config.key_spec
+        return roots_of((*spec.record_key_fields, *spec.partition_fields), self._schema.names)
+
+    def _all_of(self, clause: Clause) -> dict[str, str | None]:
+        """Return the value of each column: that of the source."""
+        values: dict[str, str | None] = {}
+        for name in self._schema.names:
+            given = spelled(self._given, name)
+            if name == IS_DELETED and given is None:
+                values[name] = self._own(name) if clause.effect is Effect.UPDATE else "false"
+                continue
+            if given is None:
+                raise InputError(
+                    clause.role,
+                    f"the source has no column {name!r}{did_you_mean(name, self._given.names)}",
+                    "add the column to the source, or name the columns and their values",
+                )
+            text = f"{_quoted(self._statement.source_alias)}.{_quoted(given)}"
+            values[name] = (
+                text if clause.effect is Effect.INSERT else self._kept(clause, name, text)
+            )
+        return values
+
+    def _named_values(
+        self, clause: Clause, given: Mapping[str, str], sides: Sides
+    ) -> dict[str, str | None]:
+        is_insert = clause.effect is Effect.INSERT
+        values: dict[str, str | None] = {
+            name: None if is_insert else self._own(name) for name in self._schema.names
+        }
+        named: set[str] = set()
+        for name, text in given.items():
+            column = self._column(clause, name)
+            if column in named:
+                raise InputError(
+                    f"{clause.role}, column {name!r}", "it is named twice", "name it once"
+                )
+            named.add(column)
+            value = sided(text, sides, f"{clause.role}, {column} = {text!r}").text
+            values[column] = value if is_insert else self._kept(clause, column, value)
+        missing = [name for name in self._key_roots() if name not in named] if is_insert else []
+        if missing:
+            problem = (
+                f"the inserted row has no {missing[0]!r}, which is part of its key or partition"
+            )
+            raise InputError(clause.role, problem, f"name all of {', '.join(self._key_roots())}")
+        return values
+
+    def _column(self, clause: Clause, name: str) -> str:
+        """Return the column of the table that an assignment names, perhaps with the alias."""
+        where = f"{clause.role}, column {name!r}"
+        column = spelled(self._schema, name)
+        prefix, _, rest = name.partition(".")
+        if column is None and prefix.lower() == self._statement.alias.lower():
+            column = spelled(self._schema, rest)
+        if column is None:
+            problem = f"the table {why_missing(self._schema, name)}"
+            raise InputError(where, problem, "name a column of the table")
+        if column in META_NAMES or column not in self._schema.names:
+            require_free(column, self._schema, self._config)  # Raises the error.
+        return column
+
+    def _kept(self, clause: Clause, column: str, text: str) -> str:
+        """Return the new value of a column of a stored row; raise InputError if it may not change.
+
+        What ``on`` equates with a field of the key is the value that is stored.
+        """
+        if column in self._equated and self._is_equated(column, text):
+            return self._own(column)
+        may_set = [*self._ordering_fields(clause), *self._moving]
+        if clause.match is Match.MATCHED:
+            may_set += [field for field in self._equated if self._holds(column, field, text)]
+        try:
+            require_free(column, self._schema, self._config, may_set)
+        except InputError as error:
+            step = "leave it out"
+            if clause.match is Match.MATCHED:
+                step = f"equate it in on, as {self._statement.alias}.{column} = {text}, or {step}"
+            raise InputError(f"{clause.role}, column {column!r}", error.problem, step) from None
+        return text
+
+    def _ordering_fields(self, clause: Clause) -> tuple[str, ...]:
+        """Return the ordering fields that a clause may set: from the source, as an upsert does."""
+        return self._config.ordering_fields if clause.match is Match.MATCHED else ()
+
+    def _is_equated(self, field: str, text: str) -> bool:
+        equated = self._equated[field]
+        return text == equated or self._named(text) == self._named(equated) is not None
+
+    def _holds(self, column: str, field: str, text: str) -> bool:
+        """Return whether a field inside a column keeps its value if the column gets a new one."""
+        root, _, rest = field.partition(".")
+        path = self._named(text)
+        return (
+            bool(rest) and root == column and self._named(self._equated[field]) == f"{path}.{rest}"
+        )
+
+
+def _require_order(clauses: Sequence[Clause]) -> None:
+    if not clauses:
+        raise ConfigError("merge", None, "add a clause, such as .when_matched_update_all()", "run")
+    for match in Match:
+        own = [clause for clause in clauses if clause.match is match]
+        for clause in own[:-1]:
+            if clause.condition is None:
+                raise ConfigError(
+                    "merge",
+                    clause.role,
+                    f"no later {match.value} can apply; give it a condition, or put it last",
+                    "followed by another clause of its kind",
+                )
+
+
+def _tests_of(values: Values) -> list[Predicate]:
+    known = {field: held for field, held in values.items() if held is not None}
+    return [In(field, tuple(held)) if held else Constant(False) for field, held in known.items()]
+
+
+def _is_same(bound: BoundMerge, text: str | None, equated: str | None) -> bool:
+    if text is None or equated is None:
+        return False
+    named = column_named(text, bound.source_alias, bound.source_schema)
+    other = column_named(equated, bound.source_alias, bound.source_schema)
+    return text == equated or (named is not None and named == other)
+
+
+def _quoted(name: str) -> str:
+    return "`{}`".format(name.replace("`", "``"))

@@ -1,0 +1,349 @@
+"""The statements ``MERGE INTO``, ``UPDATE`` and ``DELETE FROM``: SQL text to values.
+
+Only the frame of a statement is parsed here. Conditions and expressions stay the texts that they
+were, for the functions that evaluate them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sqlglot import Token, TokenType
+
+from bucketlake.errors import InputError, UnsupportedFeatureError
+from bucketlake.where.sides import outer, without_side
+from bucketlake.where.syntax import tokenize
+from bucketlake.write.merge_statement import Clause, Effect, Match, MergeStatement
+
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_NAME_TOKENS = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table in a statement: the parts of its name."""
+
+    parts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The name as one text."""
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    """A query in the place of a table."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergeText:
+    """``MERGE INTO``: the table, the source, and the merge."""
+
+    table: NamedTable
+    source: NamedTable | Subquery
+    merge: MergeStatement
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateText:
+    """``UPDATE``: the table, new values by column, and the condition."""
+
+    table: NamedTable
+    values: Mapping[str, str]
+    where: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteText:
+    """``DELETE FROM``: the table and the condition."""
+
+    table: NamedTable
+    where: str | None
+
+
+StatementText: TypeAlias = MergeText | UpdateText | DeleteText
+
+
+def parse_statement(text: str) -> StatementText:
+    """Parse a statement.
+
+    Raises
+    ------
+    InputError
+        If the text is no statement; the error has the position.
+    UnsupportedFeatureError
+        If it is another statement than these three.
+
+    Examples
+    --------
+    >>> parse_statement("DELETE FROM bucketlake.`/lake/orders` AS o WHERE o.n > 3")
+    DeleteText(table=NamedTable(parts=('bucketlake', '/lake/orders')), where='n > 3')
+    """
+    reader = _Reader(text)
+    forms: dict[str, Callable[[], StatementText]] = {
+        "MERGE": reader.merge,
+        "UPDATE": reader.update,
+        "DELETE": reader.delete,
+    }
+    first = reader.word
+    if first not in forms:
+        raise UnsupportedFeatureError(
+            f"the statement {first or text!r}",
+            "bl.sql, which runs MERGE INTO, UPDATE and DELETE FROM,",
+            "for a query, run spark.sql on a view of table.read(spark), or use table.read(where=…)",
+        )
+    found = forms[first]()
+    reader.end()
+    return found
+
+
+class _Reader:
+    """Reads the tokens of a statement from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        try:
+            self._tokens = tokenize(text)
+        except InputError as error:
+            raise InputError("the statement", error.problem, error.next_step) from None
+        while self._tokens and self._tokens[-1].token_type is TokenType.SEMICOLON:
+            self._tokens.pop()
+        self._at = 0
+
+    @property
+    def word(self) -> str:
+        """The next token in capitals; empty at the end and for quoted names."""
+        return self._word_at(self._at)
+
+    def merge(self) -> MergeText:
+        self._take("MERGE", "INTO")
+        table = self._table()
+        alias = self._alias(("USING",)) or _usual_alias(table, "t")
+        self._take("USING")
+        source = self._source()
+        source_alias = self._alias(("ON",)) or _usual_alias(source, "s")
+        self._take("ON")
+        on = self._until("WHEN")
+        clauses = []
+        while self.word == "WHEN":
+            clauses.append(self._clause())
+        return MergeText(table, source, MergeStatement(on, alias, source_alias, tuple(clauses)))
+
+    def update(self) -> UpdateText:
+        self._take("UPDATE")
+        table = self._table()
+        alias = self._alias(("SET",)) or _usual_alias(table, "t")
+        self._take("SET")
+        given = self._assignments("WHERE")
+        values = {_bare(name, alias): without_side(text, alias) for name, text in given.items()}
+        return UpdateText(table, values, self._where(alias))
+
+    def delete(self) -> DeleteText:
+        self._take("DELETE", "FROM")
+        table = self._table()
+        alias = self._alias(("WHERE",)) or _usual_alias(table, "t")
+        return DeleteText(table, self._where(alias))
+
+    def end(self) -> None:
+        """Raise InputError if there is more."""
+        if self._at < len(self._tokens):
+            raise self._unexpected("the end")
+
+    def _clause(self) -> Clause:
+        self._take("WHEN")
+        match = Match.MATCHED
+        if self._takes("NOT"):
+            match = Match.NOT_MATCHED
+        self._take("MATCHED")
+        if match is Match.NOT_MATCHED and self._takes("BY"):
+            if self._takes("SOURCE"):
+                match = Match.BY_SOURCE
+            else:
+                self._take("TARGET")
+        condition = self._until("THEN") if self._takes("AND") else None
+        self._take("THEN")
+        if match is Match.NOT_MATCHED:
+            self._take("INSERT")
+            return Clause(match, Effect.INSERT, condition, self._inserted())
+        if self._takes("DELETE"):
+            return Clause(match, Effect.DELETE, condition)
+        self._take("UPDATE", "SET")
+        if match is Match.MATCHED and self._takes("*"):
+            return Clause(match, Effect.UPDATE, condition)
+        return Clause(match, Effect.UPDATE, condition, self._assignments("WHEN"))
+
+    def _inserted(self) -> Mapping[str, str] | None:
+        if self._takes("*"):
+            return None
+        names = [self._text_of(part) for part in self._list()]
+        self._take("VALUES")
+        at = self._at
+        texts = [self._text_of(part) for part in self._list()]
+        if len(names) != len(texts):
+            problem = f"{len(names)} columns have {len(texts)} values {self._place(at)}"
+            raise InputError("INSERT of the statement", problem, "give each column one value")
+        return self._by_name(zip(map(_unquoted, names), texts, strict=True))
+
+    def _assignments(self, end: str) -> dict[str, str]:
+        """Return the assignments up to a word, or to the end."""
+        start = self._at
+        self._until(end)
+        return self._by_name(
+            self._assignment(part) for part in _split(self._tokens[start : self._at])
+        )
+
+    def _assignment(self, tokens: Sequence[Token]) -> tuple[str, str]:
+        signs = [n for n, token in enumerate(tokens) if token.token_type is TokenType.EQ]
+        if not signs or signs[0] in (0, len(tokens) - 1):
+            place = self._place(self._tokens.index(tokens[0]) if tokens else self._at)
+            problem = f"expected column = value {place}"
+            raise InputError("SET of the statement", problem, "write SET n = n + 1, m = 0")
+        name, text = tokens[: signs[0]], tokens[signs[0] + 1 :]
+        return _unquoted(self._text_of(name)), self._text_of(text)
+
+    def _by_name(self, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, text in pairs:
+            if name in found:
+                raise InputError("the statement", f"column {name!r} is named twice", "name it once")
+            found[name] = text
+        return found
+
+    def _where(self, alias: str) -> str | None:
+        if not self._takes("WHERE"):
+            return None
+        start = self._at
+        self._at = len(self._tokens)
+        if start == self._at:
+            raise self._unexpected("a condition")
+        return without_side(self._text_of(self._tokens[start:]), alias)
+
+    def _table(self) -> NamedTable:
+        parts = [self._name("the name of a table")]
+        while self._takes("."):
+            parts.append(self._name("the rest of the name"))
+        return NamedTable(tuple(parts))
+
+    def _source(self) -> NamedTable | Subquery:
+        if self.word != "(":
+            return self._table()
+        inner = self._parenthesized()
+        return Subquery(self._text_of(inner))
+
+    def _name(self, what: str) -> str:
+        if self._at >= len(self._tokens):
+            raise self._unexpected(what)
+        token = self._tokens[self._at]
+        if token.token_type not in _NAME_TOKENS and not _WORD.fullmatch(token.text):
+            raise self._unexpected(what)
+        self._at += 1
+        return token.text
+
+    def _alias(self, ends: Sequence[str]) -> str | None:
+        if self._takes("AS"):
+            return self._name("an alias")
+        if self._at < len(self._tokens) and self.word not in ends:
+            return self._name(" or ".join(ends))
+        return None
+
+    def _list(self) -> list[list[Token]]:
+        return _split(self._parenthesized())
+
+    def _parenthesized(self) -> list[Token]:
+        """Take what is in parentheses."""
+        opens = self._at
+        self._take("(")
+        depth = 1
+        while depth:
+            if self._at >= len(self._tokens):
+                problem = f"the parenthesis {self._place(opens)} is not closed"
+                raise InputError("the statement", problem, "close it")
+            kind = self._tokens[self._at].token_type
+            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+            self._at += 1
+        return self._tokens[opens + 1 : self._at - 1]
+
+    def _until(self, end: str) -> str:
+        """Take the tokens before a word; return their text."""
+        start, rest = self._at, self._tokens[self._at :]
+        stop = next((token for token in outer(rest) if token.text.upper() == end
+                     and token.token_type is not TokenType.IDENTIFIER
+                     and token.token_type is not TokenType.STRING), None)  # fmt: skip
+        self._at = len(self._tokens) if stop is None else self._tokens.index(stop)
+        if self._at == start:
+            raise self._unexpected("an expression")
+        return self._text_of(self._tokens[start : self._at])
+
+    def _takes(self, word: str) -> bool:
+        found = self.word == word
+        self._at += found
+        return found
+
+    def _take(self, *words: str) -> None:
+        for word in words:
+            if not self._takes(word):
+                raise self._unexpected(word)
+
+    def _word_at(self, at: int) -> str:
+        token = self._tokens[at] if at < len(self._tokens) else None
+        if token is None or token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+            return ""
+        return token.text.upper()
+
+    def _unexpected(self, expected: str) -> InputError:
+        return InputError(
+            "the statement",
+            f"expected {expected} {self._place(self._at)}",
+            "write MERGE INTO table t USING source s ON … WHEN MATCHED THEN …, or UPDATE table SET "
+            "… WHERE …, or DELETE FROM table WHERE …; put a keyword that is a name in backquotes",
+        )
+
+    def _place(self, at: int) -> str:
+        if at >= len(self._tokens):
+            return "at the end"
+        token = self._tokens[at]
+        found = self._text[token.start : token.end + 1]
+        line = self._text.count("\n", 0, token.start) + 1
+        column = token.start - self._text.rfind("\n", 0, token.start)
+        return f"at line {line}, position {column}, found {found!r}"
+
+    def _text_of(self, tokens: Sequence[Token]) -> str:
+        return self._text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
+
+
+def _split(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Split tokens at the commas outside of parentheses."""
+    commas = [id(token) for token in outer(tokens) if token.token_type is TokenType.COMMA]
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if id(token) in commas:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _usual_alias(table: NamedTable | Subquery, usual: str) -> str:
+    """Return the alias of a table without one: its name, unless that is a path."""
+    name = usual if isinstance(table, Subquery) else table.parts[-1]
+    return name if _WORD.fullmatch(name) else usual
+
+
+def _unquoted(name: str) -> str:
+    """Return the name of a column without backquotes.
+
+    >>> _unquoted("t . `n`")
+    't.n'
+    """
+    return ".".join(part.strip().strip("`") for part in name.split("."))
+
+
+def _bare(name: str, alias: str) -> str:
+    prefix, _, rest = name.partition(".")
+    return rest if rest and prefix.lower() == alias.lower() else name
