@@ -38,6 +38,11 @@ def may_change_schema(metadata: CommitMetadata) -> bool:
     return metadata.operation not in _SERVICE_OPERATIONS
 
 
+def changes_rows(metadata: CommitMetadata) -> bool:
+    """Return whether the commit may change rows; table services only move them."""
+    return metadata.operation not in _SERVICE_OPERATIONS
+
+
 def stamps_rows(metadata: CommitMetadata) -> bool:
     """Return whether the rows that the commit wrote have its time.
 
