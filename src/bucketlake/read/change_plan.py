@@ -65,6 +65,11 @@ class ComparedStates:
         """Bytes to read."""
         return sum(held.size_bytes for state in self.states for held in state)
 
+    @property
+    def needed_by(self) -> tuple[int, ...]:
+        """The commit whose changes need each state."""
+        return (self.commits[0], *self.commits)
+
     def cut(self) -> Iterator[ComparedStates]:
         """Yield parts with a share of the keys each, whose rows fit into memory."""
         largest = max(sum(held.size_bytes for held in state) for state in self.states)
@@ -158,13 +163,14 @@ def _chains_of_groups(
         states: list[tuple[FileSlice, ...]] = []
         commits: list[int] = []
         for place in places:
-            # A group whose last state is known has it until its next commit: services move rows.
-            if not commits or not states[-1]:
+            # Its last state is the one before this commit too, unless it is a copy for a resize
+            # that was pending. It may be cleaned, and the same rows after a compaction not.
+            if not commits or not states[-1] or versions.lost(states[-1]):
                 if commits:
                     yield ComparedStates(group[0], tuple(states), tuple(commits))
                 states, commits = [versions.at([group], place)], []
             after = versions.at([group], place + 1)
-            if after or states[-1]:  # Not a copy for a resize that is pending.
+            if after or states[-1]:
                 states.append(after)
                 commits.append(place)
         if commits:
@@ -260,13 +266,18 @@ class _Versions:
         newest = load_timeline(snapshot.table)
         return cleaned_files(snapshot.table, snapshot.timeline, newest, self.partitions, since)
 
+    def lost(self, state: Iterable[FileSlice]) -> list[str]:
+        """Return the paths of the files of a state that are missing."""
+        return [path for held in state for path in held.paths if path not in self._there]
+
     def require_whole(self, chains: Iterable[ComparedStates]) -> None:
         """Raise an error if a file of a state is missing."""
-        lost: list[tuple[int, str]] = []
-        for chain in chains:
-            for commits, state in zip(_pairs(chain.commits), chain.states, strict=True):
-                gone = [path for held in state for path in held.paths if path not in self._there]
-                lost += [(max(commits), path) for path in gone]
+        lost = [
+            (commit, path)
+            for chain in chains
+            for commit, state in zip(chain.needed_by, chain.states, strict=True)
+            for path in self.lost(state)
+        ]
         if not lost:
             return
         place, path = max(lost)
@@ -280,8 +291,3 @@ class _Versions:
             f"this clean deleted {path}, which the changes of the commit {commit.instant} need; "
             f"ask for changes since {commit.completed_at} or later",
         )
-
-
-def _pairs(commits: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return for each state the commits whose changes need it: the one after, the one before."""
-    return [commits[max(0, n - 1) : n + 1] for n in range(len(commits) + 1)]
