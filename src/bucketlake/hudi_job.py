@@ -332,6 +332,7 @@ class _Save:
             table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
             name=job.table_name,
             metadata_table=job.metadata_table is not False,
+            cdc=job.cdc,
         )
 
     def _write(
@@ -421,6 +422,7 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
         of["hive_style"]: (job.hive_style, found.hive_style),
         of["url_encode"]: (job.url_encode, found.url_encode),
         of["table_type"]: (job.table_type, held.table_type),
+        of["cdc"]: (job.cdc, held.change_log and held.change_log.value),
     }
     for what, (stated, known) in compared.items():
         if stated is not None and stated != known:

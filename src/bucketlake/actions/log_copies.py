@@ -88,6 +88,7 @@ def log_copies(
             update_count=0,
             delete_count=0,
             opens_group=False,
+            change_files=(),
             log_copy=None,
         )
         copies.append(LogCopyFile(stat.path, own))

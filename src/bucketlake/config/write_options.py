@@ -22,7 +22,13 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.names import one_of
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema_merge import SchemaMerge
-from bucketlake.model.table_type import LogFormat, Operation, TableType
+from bucketlake.model.table_type import (
+    CDC_MODE_DEFAULT,
+    ChangeLogMode,
+    LogFormat,
+    Operation,
+    TableType,
+)
 
 TABLE_TYPE = "hoodie.datasource.write.table.type"
 OPERATION = "hoodie.datasource.write.operation"
@@ -94,6 +100,8 @@ class JobOptions:
         For ``delete_partition``.
     lock_options : mapping of str to str
         The options of the lock, for ``lock_from_options``.
+    cdc : str or None
+        What the table keeps of each change; None if the options do not turn this on.
     metadata_table : bool or None
         Whether the table is to have a metadata table; None if the options do not say.
     table_type : TableType or None
@@ -126,6 +134,7 @@ class JobOptions:
     index_options: Mapping[str, str]
     partitions_to_delete: tuple[str, ...]
     lock_options: Mapping[str, str]
+    cdc: str | None
     metadata_table: bool | None
     table_type: TableType | None
     log_format: LogFormat
@@ -177,6 +186,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         index_options={k: v for k, v in given.items() if "index" in k or k in record.SIZES},
         partitions_to_delete=_partitions_to_delete(given, entries),
         lock_options={k: v for k, v in given.items() if k.startswith("hoodie.write.")},
+        cdc=_cdc(entries),
         metadata_table=None
         if entries.text(METADATA_ENABLE) is None
         else entries.boolean(METADATA_ENABLE),
@@ -243,6 +253,13 @@ def _table_type(given: Mapping[str, str]) -> TableType | None:
     if text.strip().upper() not in known:
         raise ConfigError(TABLE_TYPE, text, one_of(text, known))
     return known[text.strip().upper()]
+
+
+def _cdc(entries: Entries) -> str | None:
+    modes = [mode.value for mode in ChangeLogMode]
+    given = entries.text(keys.CDC_MODE) is not None
+    mode = entries.one_of(keys.CDC_MODE, modes) if given else CDC_MODE_DEFAULT.value
+    return mode if entries.boolean(keys.CDC_ENABLED) else None
 
 
 def _log_format(given: Mapping[str, str]) -> LogFormat:

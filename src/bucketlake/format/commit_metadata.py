@@ -132,6 +132,7 @@ def _decode_stat(stat: Mapping[str, Any], partition: str) -> WriteStat:
         delete_count=int(stat.get("numDeletes") or 0),
         file_size_bytes=int(stat.get("fileSizeInBytes") or 0),
         opens_group=previous_commit == NO_PREVIOUS_COMMIT,
+        change_files=tuple(sorted((stat.get("cdcStats") or {}).items())),
     )
 
 
@@ -149,6 +150,7 @@ def _encode_stat(stat: WriteStat) -> Record:
         "numInserts": stat.insert_count,
         "fileSizeInBytes": stat.file_size_bytes,
         "prevBaseFile": stat.previous_base_file,
+        "cdcStats": dict(stat.change_files) or None,
         **_UNCOUNTED,
         **_log_fields(stat.path),
     }

@@ -38,6 +38,11 @@ class RowChanges:
         code = np.where(self.before == _NOWHERE, 0, np.where(self.after == _NOWHERE, 2, 1))
         return pa.array([INSERT, UPDATE, DELETE]).take(pa.array(code))
 
+    def take(self, before: pa.Array, after: pa.Array) -> pa.Array:
+        """Return a value of each change: that of the row before, or if there is none, after."""
+        places = np.where(self.before == _NOWHERE, len(before) + self.after, self.before)
+        return pa.concat_arrays([before, after]).take(pa.array(places))
+
     def chosen(self, which: BoolArray | slice) -> RowChanges:
         """Return some of the changes."""
         return RowChanges(self.before[which], self.after[which])
@@ -47,7 +52,10 @@ class RowChanges:
 
 
 def row_changes(
-    keys_before: pa.Array, keys_after: pa.Array, before: pa.Table, after: pa.Table
+    keys_before: pa.Array,
+    keys_after: pa.Array,
+    before: pa.Table | None = None,
+    after: pa.Table | None = None,
 ) -> RowChanges:
     """Compare two states of some rows.
 
@@ -56,8 +64,8 @@ def row_changes(
     keys_before, keys_after : pa.Array
         Record keys of the rows of each state. If a key is there several times, its first rows are
         compared with each other, then its second rows.
-    before, after : pa.Table
-        The columns to compare, with equal schemas.
+    before, after : pa.Table, optional
+        The columns to compare, with equal schemas; by default each key in both states is an update.
 
     Returns
     -------
@@ -70,8 +78,8 @@ def row_changes(
     place[numbers[:count]] = np.arange(count)
     found = place[numbers[count:]]
     both = np.flatnonzero(found != _NOWHERE)
-    changed = differing(before.take(pa.array(found[both])), after.take(pa.array(both)))
-    both = both[changed]
+    if before is not None and after is not None:
+        both = both[differing(before.take(pa.array(found[both])), after.take(pa.array(both)))]
     is_left = np.ones(count, np.bool_)
     is_left[found[found != _NOWHERE]] = False
     gone, new = np.flatnonzero(is_left), np.flatnonzero(found == _NOWHERE)
@@ -85,6 +93,18 @@ def row_changes(
     )
     order = key_order(keys)
     return RowChanges(changes.before[order], changes.after[order])
+
+
+def images(rows: pa.Table, positions: IntArray, *, nullable: bool = False) -> pa.StructArray:
+    """Return rows as structs; null for position -1. The fields are nullable if the caller says so.
+
+    In an image that is missing, all values are.
+    """
+    absent = positions == _NOWHERE
+    taken = rows.take(pa.array(positions, mask=absent))
+    fields = [field.with_nullable(field.nullable or nullable) for field in rows.schema]
+    arrays = [column.combine_chunks() for column in taken.columns]
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(absent))
 
 
 def differing(one: pa.Table, other: pa.Table) -> BoolArray:

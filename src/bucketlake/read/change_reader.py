@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.merge.incoming import BoolArray, IntArray
-from bucketlake.merge.row_changes import RowChanges, row_changes
+from bucketlake.merge.row_changes import RowChanges, images, row_changes
 from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -114,11 +114,7 @@ class ChangeReader:
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _image(self, rows: pa.Table, positions: IntArray) -> pa.StructArray:
-        absent = positions < 0
-        taken = columns_at(rows, self.images, "requested").take(pa.array(positions, mask=absent))
-        arrays = [column.combine_chunks() for column in taken.columns]
-        fields = [*self.schema.field(BEFORE).type]
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(absent))
+        return images(columns_at(rows, self.images, "requested"), positions, nullable=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -371,6 +371,7 @@ def _group_writer(
         appends=target.appends,
         log_format=target.log_format,
         indexed=indexed_columns(target.table, schema),
+        change_log=target.table.config.change_log,
     )
 
 
