@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,11 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import TimelineError
+from bucketlake.format.log_block import read_log_blocks
+from bucketlake.format.log_data import decode_data_block
 from bucketlake.model.result import WriteResult
-from tests.conformance.cases import FLAG, Case, Checked, Row, Rows, in_order, rows
+from tests.conformance.cases import FLAG, Case, Checked, Row, Rows, in_order, rows, storage_of
+from tests.conformance.test_attempts import write_in_attempts
 
 Change = tuple[str, str, Row | None, Row | None]
 
@@ -108,6 +112,72 @@ def test_a_condition_holds_for_the_row_before_or_after(
     update = second.instant, "u", {"v": 0, "id": "k0"}, {"v": 1000, "id": "k0"}
     assert sorted(changes_of(found), key=str) == [*expected, update]
     assert table.table.changes_to_arrow(since=first, columns="day").num_rows == 1
+
+
+@pytest.mark.in_turns("mode", ["op_key_only", "data_before", "data_before_after", "data_before"])
+def test_files_of_changes_hold_what_a_write_changed_in_stored_files(
+    case: Case, mode: str, new_path: Callable[[], str]
+) -> None:
+    """Log files need none; all attempts write the same ones, and a rollback takes them away."""
+    table = case.make(new_path(), cdc=mode)
+    table.upsert(rows(range(8)))
+    before = dict(table.rows)
+    batch = [*rows(range(4, 12), 2), *rows([2], -1)]
+    first, second, third = write_in_attempts(table, batch).attempts
+    assert first == second == third
+    newest = table.table.timeline()[-1].requested_at
+    found = captured(table.table)
+    assert sorted(found) == sorted(path for path in first if path.endswith(".cdc"))
+    letters = [row["op"] for held in found.values() for row in held]
+    if case.merges_on_read:
+        assert letters == []
+        return
+    updates = [one for one in changed(newest, before, table.rows) if one[1] == "u"]
+    assert len(updates) == 4
+    expected = [recorded(one, mode) for one in updates]
+    of_updates = [row for held in found.values() for row in held if row["op"] == "u"]
+    assert sorted(map(keyed, of_updates), key=str) == sorted(expected, key=str)
+    assert letters.count("i") + letters.count("u") == len(letters)
+    table.table.rollback(newest)
+    assert captured(table.table) == {}
+    table.rows = before
+    table.delete(rows([0, 5]))
+    deletes = [row for held in captured(table.table).values() for row in held]
+    assert [row["op"] for row in deletes] == ["d", "d"]
+    assert {row["before"]["id"] for row in deletes if "before" in row} <= {"k0", "k5"}
+    table.check()
+
+
+def recorded(change: Change, mode: str) -> Row:
+    """Return a change as a file of changes holds it."""
+    instant, letter, before, after = change
+    if mode == "data_before_after":
+        return {"op": letter, "ts_ms": instant, "before": before, "after": after}
+    assert before is not None
+    images = {} if mode == "op_key_only" else {"before": before}
+    return {"op": letter, "record_key": before["id"], **images}
+
+
+def keyed(row: Row) -> Row:
+    """Return a record with the plain id for its key, which may name the key's columns."""
+    key = (
+        {}
+        if "record_key" not in row
+        else {"record_key": re.sub("^id:|,day.*", "", row["record_key"])}
+    )
+    return {**row, **key}
+
+
+def captured(table: bl.Table) -> dict[str, list[Row]]:
+    """Return the records in the files of changes, by path."""
+    storage = storage_of(table)
+    paths = [one.path for one in storage.list("") if one.path.endswith(".cdc")]
+    return {
+        path: [
+            row for b in read_log_blocks(storage, path) for row in decode_data_block(b).to_pylist()
+        ]
+        for path in paths
+    }
 
 
 def test_versions_that_a_clean_took_away_are_named(case: Case, new_path: Callable[[], str]) -> None:
