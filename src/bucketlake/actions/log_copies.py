@@ -89,6 +89,7 @@ def log_copies(
             delete_count=0,
             opens_group=False,
             change_files=(),
+            slice_files=(),
             log_copy=None,
         )
         copies.append(LogCopyFile(stat.path, own))

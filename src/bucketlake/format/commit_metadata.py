@@ -152,7 +152,7 @@ def _encode_stat(stat: WriteStat) -> Record:
         "prevBaseFile": stat.previous_base_file,
         "cdcStats": dict(stat.change_files) or None,
         **_UNCOUNTED,
-        **_log_fields(stat.path),
+        **_log_fields(stat),
     }
 
 
@@ -173,10 +173,13 @@ _UNCOUNTED: Mapping[str, int] = dict.fromkeys(
 )
 
 
-def _log_fields(path: str) -> Record:
-    """Return the fields that Hudi stores for log files; their values come from the file name."""
-    file_name = path.rpartition("/")[2]
+def _log_fields(stat: WriteStat) -> Record:
+    """Return the fields that Hudi stores for log files; their values come from file names."""
+    file_name = stat.path.rpartition("/")[2]
     log = LogFileName.from_file_name(file_name)
     if log is None:
         return {}
-    return {"logVersion": log.version, "logOffset": 0, "baseFile": "", "logFiles": [file_name]}
+    earlier = [name for name in stat.slice_files if LogFileName.from_file_name(name)]
+    base = next((name for name in stat.slice_files if name not in earlier), "")
+    files = [*earlier, file_name]
+    return {"logVersion": log.version, "logOffset": 0, "baseFile": base, "logFiles": files}

@@ -283,9 +283,15 @@ class GroupWriter:
             delete_count=deletes,
             file_size_bytes=size_bytes,
             opens_group=opens_group,
+            slice_files=self._slice_files(choice),
             log_copy=choice.log_copy,
             statistics=statistics,
         )
+
+    def _slice_files(self, choice: GroupChoice) -> tuple[str, ...]:
+        if self.change_log is None or choice.file_slice is None:
+            return ()
+        return tuple(file.name.to_file_name() for file in choice.file_slice.files)
 
     def _stored(self, base: DataFile | None, incoming_rows: int) -> Iterator[pa.Table]:
         if base is None:
