@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -144,7 +144,7 @@ def save(
     Warns
     -----
     UserWarning
-        Names the unknown options.
+        Names the unknown options, and those that ask to register the table in a catalog.
     ServiceWarning
         If the rows were committed, but a compaction, resize, clean or archival after it failed.
 
@@ -187,6 +187,13 @@ def _save(
     if job.unknown:
         warnings.warn(
             f"bucketlake ignores options that it does not know: {', '.join(job.unknown)}",
+            stacklevel=3,
+        )
+    if job.syncs:
+        warnings.warn(
+            f"bucketlake registers no table in a catalog ({', '.join(job.syncs)}); after the first "
+            "write, and when columns or partitions are new, run Hudi's HiveSyncTool or another of "
+            f"its sync tools with --base-path {shown_address(path)}",
             stacklevel=3,
         )
     storage = open_storage(path, storage_options)
@@ -356,13 +363,14 @@ class _Save:
         )
 
     def _target(self, table: Table, config: TableConfig) -> Target:
-        return open_target(
+        target = open_target(
             opened_table(self.storage, config, lock=table.lock),
             index_when_opened(table),
             log_format=table.log_format,
             engine=engine_of(session_of(self.records)),
             job_marker=self.job.merging.marker,
         )
+        return replace(target, duplicates=self.job.duplicates)
 
 
 def _known_schema(storage: Storage) -> pa.Schema | None:

@@ -25,6 +25,7 @@ from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import (
     CDC_MODE_DEFAULT,
     ChangeLogMode,
+    DuplicatePolicy,
     LogFormat,
     Operation,
     TableType,
@@ -53,6 +54,10 @@ CLEAN_COUNTS = {
     CleanPolicy.HOURS: ("hoodie.clean.hours.retained", 24),
     CleanPolicy.VERSIONS: ("hoodie.clean.fileversions.retained", 3),
 }
+
+DROP_DUPLICATES = "hoodie.datasource.write.insert.drop.duplicates"
+DUPLICATE_POLICY = "hoodie.datasource.insert.dup.policy"
+_SYNCS = ("hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable")
 
 _NUMBERS = (COMPACT_AFTER, KEEP_MIN, KEEP_MAX, *(key for key, _ in CLEAN_COUNTS.values()))
 
@@ -119,6 +124,10 @@ class JobOptions:
         Changes that the write may make to the table's schema.
     resize : ResizeOptions or None
         The resize of hash rings after the write; None: no resize.
+    duplicates : DuplicatePolicy or None
+        What an insert does with records whose key is stored; None to update the stored record.
+    syncs : tuple of str
+        Options that ask to register the table in a catalog, for a warning.
     unknown : tuple of str
         Unknown options, for a warning.
     """
@@ -143,6 +152,8 @@ class JobOptions:
     retention: Retention | None
     merge: SchemaMerge
     resize: resizing.ResizeOptions | None
+    duplicates: DuplicatePolicy | None
+    syncs: tuple[str, ...]
     unknown: tuple[str, ...]
 
 
@@ -175,7 +186,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
     spec = key_spec_of(Entries({k: v for k, v in stored.items() if k != keys.KEY_GENERATOR_TYPE}))
     resize = resizing.resize_options(given)
     return JobOptions(
-        operation=_operation(given),
+        operation=_operation(given, entries),
         table_name=given.get(keys.NAME),
         key_spec=spec,
         generator=_generator(entries, spec.generator),
@@ -197,6 +208,8 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         retention=_retention(entries),
         merge=_schema_merge(entries),
         resize=resize if _serves(entries) else None,
+        duplicates=_duplicates(entries),
+        syncs=tuple(key for key in _SYNCS if entries.boolean(key)),
         unknown=tuple(sorted(_unknown(given))),
     )
 
@@ -304,7 +317,24 @@ def _schema_merge(entries: Entries) -> SchemaMerge:
     return SchemaMerge.of(any(merges)) | fills
 
 
-def _operation(given: Mapping[str, str]) -> Operation:
+def _duplicates(entries: Entries) -> DuplicatePolicy | None:
+    """Return the policy of inserts; the older option means that duplicates are dropped."""
+    policies = {policy.value: policy for policy in DuplicatePolicy}
+    text = (entries.text(DUPLICATE_POLICY) or "none").strip().lower()
+    if text not in {"none", *policies}:
+        raise ConfigError(DUPLICATE_POLICY, text, one_of(text, ["none", *policies]))
+    drops = entries.boolean(DROP_DUPLICATES)
+    return policies.get(text, DuplicatePolicy.DROP if drops else None)
+
+
+def _operation(given: Mapping[str, str], entries: Entries) -> Operation:
+    """Return the operation; as in Hudi, an upsert that must not update anything is an insert."""
+    found = _named_operation(given)
+    is_insert = found is Operation.UPSERT and entries.boolean(DROP_DUPLICATES)
+    return Operation.INSERT if is_insert else found
+
+
+def _named_operation(given: Mapping[str, str]) -> Operation:
     text = given.get(OPERATION, "upsert").lower()
     if text not in _OPERATIONS:
         raise ConfigError(OPERATION, text, one_of(text, _OPERATIONS))
@@ -312,7 +342,7 @@ def _operation(given: Mapping[str, str]) -> Operation:
 
 
 def _partitions_to_delete(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
-    if _operation(given) is not Operation.DELETE_PARTITION:
+    if _named_operation(given) is not Operation.DELETE_PARTITION:
         return ()
     paths: tuple[str, ...] = entries.fields(PARTITIONS_TO_DELETE)
     # Without this option Hudi deletes the partitions of the records; * matches any text.

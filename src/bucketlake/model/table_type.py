@@ -39,6 +39,13 @@ CDC_MODE_DEFAULT = ChangeLogMode.DATA_BEFORE_AFTER
 """Hudi's default."""
 
 
+class DuplicatePolicy(Enum):
+    """What an insert does with records whose key is stored; the value is Hudi's spelling."""
+
+    DROP = "drop"
+    FAIL = "fail"
+
+
 class Operation(Enum):
     """What a write does; the value is the ``operationType`` of its commit metadata."""
 

@@ -48,6 +48,7 @@ from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
 from bucketlake.write.change_log import ChangeLog, change_file_name
+from bucketlake.write.duplicates import NewKeys
 from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.record_index.key_changes import (
     ChangedKeys,
@@ -111,6 +112,8 @@ class GroupWriter:
     indexed : pa.Schema or None
         Columns whose statistics the metadata table has
         (``metadata/statistics/measured_columns.py``).
+    new_keys : NewKeys or None
+        Leaves out records whose key is stored; None for a write that updates them.
     change_log : ChangeLogMode or None
         What a file beside a new base file keeps of its changes; None if the table has no such files
         (``write/change_log.py``). Hudi finds the changes of log files without one.
@@ -129,6 +132,7 @@ class GroupWriter:
     log_format: LogFormat = LogFormat.PARQUET
     indexed: pa.Schema | None = None
     change_log: ChangeLogMode | None = None
+    new_keys: NewKeys | None = None
 
     def write(
         self, plan: SlotPlan, incoming: IncomingRecords, changed: ChangedKeys | None = None
@@ -169,6 +173,12 @@ class GroupWriter:
             own = incoming if choice.rows is None else incoming.take(choice.rows)
             # Sequence numbers of rows contain this number, which is unique among the groups.
             number = plan.number + place * self.slot_count
+            if self.new_keys is not None and choice.file_slice is not None:
+                new = self.new_keys.among(own, choice.file_slice)
+                ignored += len(own) - len(new)
+                if len(new) == 0:
+                    continue
+                own = new
             stat, late = self._write_group(plan.partition_path, choice, own, number, changed)
             ignored += late
             if stat is not None:
