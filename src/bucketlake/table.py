@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -77,6 +78,7 @@ from bucketlake.read.buckets import (
 from bucketlake.read.change_plan import pin_changes
 from bucketlake.read.change_reader import plan_changes, read_changes
 from bucketlake.read.history import TimelineEntry, list_history
+from bucketlake.read.overview import TableOverview, table_overview, within_seconds
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.read.read_plan import plan_read, plan_slices
 from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
@@ -207,6 +209,16 @@ class Table:
         object.__setattr__(self, "log_format", log_format)
         object.__setattr__(self, "lock", lock)
         object.__setattr__(self, "_job_marker", None)
+
+    def __repr__(self) -> str:
+        """Return address, kind, rows, size and last commit; only the address if it is not read."""
+        found = self._overview()
+        return self._address() if found is None else f"{self._address()}: {found.line}"
+
+    def _repr_html_(self) -> str:
+        """Return the facts of the table as a table of HTML, for notebooks."""
+        found = self._overview()
+        return escape(self._address()) if found is None else found._repr_html_()
 
     @property
     def index(self) -> TableIndex | None:
@@ -1743,6 +1755,18 @@ class Table:
             engine=engine_of(session),
             job_marker=self._job_marker,
         )
+
+    def _address(self) -> str:
+        return f"Table(path={shown_address(self.path)!r})"
+
+    def _overview(self) -> TableOverview | None:
+        def look() -> TableOverview:
+            snapshot = self._snapshot()
+            index = self._index_of(snapshot)
+            known = None if index is None else without_state(index)
+            return table_overview(shown_address(self.path), snapshot, known)
+
+        return within_seconds(look)
 
     def _snapshot(self) -> Snapshot:
         return load_snapshot(self._open())
