@@ -18,6 +18,8 @@ from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.index.setting import TableIndex
 from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.read.change_plan import ChangeRange
+from bucketlake.read.change_reader import plan_changes
 from bucketlake.read.read_plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.storage.base import Storage
@@ -188,6 +190,27 @@ def read_frame(
     from bucketlake.spark.read import read_files
 
     return read_files(session, root, _plan_for(session, pinned, index))
+
+
+def change_frame(
+    session: SparkSession,
+    found: ChangeRange,
+    where: str | None,
+    columns: tuple[str, ...] | None,
+) -> DataFrame:
+    """Plan a read of changes for a session, and return them."""
+    from bucketlake.spark.changes import change_frame
+    from bucketlake.spark.read import has_usual_settings
+
+    planned = plan_changes(
+        found,
+        where,
+        columns,
+        time_zone=session.conf.get("spark.sql.session.timeZone"),
+        usual_settings=where is None or has_usual_settings(session),
+        engine_filters=where is not None,
+    )
+    return change_frame(session, planned, where)
 
 
 def matching_rows(

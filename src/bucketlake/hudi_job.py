@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -144,7 +144,7 @@ def save(
     Warns
     -----
     UserWarning
-        Names the unknown options.
+        Names the unknown options, and those that ask to register the table in a catalog.
     ServiceWarning
         If the rows were committed, but a compaction, resize, clean or archival after it failed.
 
@@ -187,6 +187,13 @@ def _save(
     if job.unknown:
         warnings.warn(
             f"bucketlake ignores options that it does not know: {', '.join(job.unknown)}",
+            stacklevel=3,
+        )
+    if job.syncs:
+        warnings.warn(
+            f"bucketlake registers no table in a catalog ({', '.join(job.syncs)}); after the first "
+            "write, and when columns or partitions are new, run Hudi's HiveSyncTool or another of "
+            f"its sync tools with --base-path {shown_address(path)}",
             stacklevel=3,
         )
     storage = open_storage(path, storage_options)
@@ -332,6 +339,7 @@ class _Save:
             table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
             name=job.table_name,
             metadata_table=job.metadata_table is not False,
+            cdc=job.cdc,
         )
 
     def _write(
@@ -355,13 +363,14 @@ class _Save:
         )
 
     def _target(self, table: Table, config: TableConfig) -> Target:
-        return open_target(
+        target = open_target(
             opened_table(self.storage, config, lock=table.lock),
             index_when_opened(table),
             log_format=table.log_format,
             engine=engine_of(session_of(self.records)),
             job_marker=self.job.merging.marker,
         )
+        return replace(target, duplicates=self.job.duplicates)
 
 
 def _known_schema(storage: Storage) -> pa.Schema | None:
@@ -425,6 +434,7 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
         of["hive_style"]: (job.hive_style, found.hive_style),
         of["url_encode"]: (job.url_encode, found.url_encode),
         of["table_type"]: (job.table_type, held.table_type),
+        of["cdc"]: (job.cdc, held.change_log and held.change_log.value),
     }
     for what, (stated, known) in compared.items():
         if stated is not None and stated != known:

@@ -63,6 +63,7 @@ def create_table(
     url_encode: bool = False,
     timestamp_partition: TimestampPartition | None = None,
     metadata_table: bool = True,
+    cdc: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Create an empty Hudi table (table version 9).
@@ -99,6 +100,10 @@ def create_table(
         Whether the table gets Hudi's metadata table: readers then need not list the storage, and
         each commit writes some more files. A ``RecordIndex`` and a ``DynamicBucket``, also the
         default one, need it.
+    cdc : {"op_key_only", "data_before", "data_before_after"}, optional
+        What the table keeps of each change for Hudi's query of change data, in files beside the
+        base files: operation and key, also the row before it, or also the row after it.
+        :meth:`Table.changes` does not need it.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
@@ -142,6 +147,7 @@ def create_table(
             url_encode=url_encode,
             timestamp_partition=timestamp_partition,
             metadata_table=metadata_table,
+            cdc=cdc,
             storage_options=storage_options,
         )
 
@@ -160,12 +166,13 @@ def _create_table(
     url_encode: bool,
     timestamp_partition: TimestampPartition | None,
     metadata_table: bool,
+    cdc: str | None,
     storage_options: Mapping[str, str] | None,
 ) -> Table:
     options = options_of(storage_options, "storage_options")
     check_kinds(INDEX_KINDS, index=index)
     check_texts(table_type=table_type)
-    check_optional_texts(name=name)
+    check_optional_texts(name=name, cdc=cdc)
     check_flags(hive_style=hive_style, url_encode=url_encode, metadata_table=metadata_table)
     if timestamp_partition is not None:
         check_kinds((TimestampPartition,), timestamp_partition=timestamp_partition)
@@ -190,6 +197,7 @@ def _create_table(
         table_type=table_type,
         name=name,
         metadata_table=metadata_table,
+        cdc=cdc,
     )
     make_table(storage, planned)
     return Table(path, index, options)

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.engine import (
     active_session,
+    change_frame,
     engine_of,
     matching_rows,
     merge_source,
@@ -78,7 +80,10 @@ from bucketlake.read.buckets import (
     locate_key,
     record_locations,
 )
+from bucketlake.read.change_plan import pin_changes
+from bucketlake.read.change_reader import plan_changes, read_changes
 from bucketlake.read.history import TimelineEntry, list_history
+from bucketlake.read.overview import TableOverview, table_overview, within_seconds
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.read.read_plan import plan_read, plan_slices
 from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
@@ -211,6 +216,16 @@ class Table:
         object.__setattr__(self, "log_format", log_format)
         object.__setattr__(self, "lock", lock)
         object.__setattr__(self, "_job_marker", None)
+
+    def __repr__(self) -> str:
+        """Return address, kind, rows, size and last commit; only the address if it is not read."""
+        found = self._overview()
+        return self._address() if found is None else f"{self._address()}: {found.line}"
+
+    def _repr_html_(self) -> str:
+        """Return the facts of the table as a table of HTML, for notebooks."""
+        found = self._overview()
+        return escape(self._address()) if found is None else found._repr_html_()
 
     @property
     def index(self) -> TableIndex | None:
@@ -762,6 +777,116 @@ class Table:
         pinned = self._pin(_request(where, columns, as_of, since, until, read_optimized))
         plan = plan_read(pinned, self._index_of(pinned.snapshot))
         return read_arrow(pinned.snapshot.storage, plan)
+
+    def changes(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        since: ReadTime | None = None,
+        until: ReadTime | None = None,
+        where: str | None = None,
+        columns: Names | None = None,
+    ) -> DataFrame:
+        """Return what changed: the inserted, updated and deleted rows of each commit.
+
+        Stored versions of files are compared, so the table needs no setting. A row that a commit
+        wrote again with equal values is no change, nor is a row that a compaction, a resize or a
+        rescale moved. A row that moved to another partition is a delete there and an insert here.
+
+        Parameters
+        ----------
+        spark : SparkSession, optional
+            The session; by default the active session.
+        since : str, datetime, date or WriteResult, optional
+            Changes of commits completed after this time, in the forms of :meth:`read`; by default
+            since the first commit. To go on later, give the greatest ``completed_at`` seen.
+        until : str, datetime, date or WriteResult, optional
+            Changes of commits completed up to this time; by default all.
+        where : str, optional
+            SQL condition; a change is returned if the row before it or after it matches.
+        columns : str or sequence of str, optional
+            Columns of the images, as in :meth:`read`; an update of other columns is no change then.
+
+        Returns
+        -------
+        DataFrame
+            ``op`` (``i`` for an insert, ``u`` for an update, ``d`` for a delete), ``instant`` and
+            ``completed_at`` (requested and completion time of the commit), ``before`` and
+            ``after`` (structs of the table's columns; null if there was no such row). A row that
+            several commits changed has a change for each.
+
+        Raises
+        ------
+        InputError
+            If the table has no such column, ``columns`` is empty or names a column twice, or
+            ``where`` is no condition.
+        ConfigError
+            If a time has none of the forms, or ``since`` is later than ``until`` or than now.
+        TimelineError
+            If a clean deleted a version that is needed; the error says since when changes can be
+            read.
+        CommitConflictError
+            If a clean or a rollback deleted files while they were read; read again.
+
+        Notes
+        -----
+        Examples: ``docs/how-to/change-data.md``.
+        """
+        check_session(spark)
+        request = _request(where, columns, None, since, until, read_optimized=False)
+        found = pin_changes(self._open(), request)
+        return change_frame(require_session(spark), found, request.where, request.columns)
+
+    def changes_to_arrow(
+        self,
+        *,
+        since: ReadTime | None = None,
+        until: ReadTime | None = None,
+        where: str | None = None,
+        columns: Names | None = None,
+    ) -> pa.Table:
+        """Return what changed as an Arrow table, without Spark.
+
+        Parameters
+        ----------
+        since : str, datetime, date or WriteResult, optional
+            Changes of commits completed after this time, as in :meth:`changes`.
+        until : str, datetime, date or WriteResult, optional
+            Changes of commits completed up to this time, as in :meth:`changes`.
+        where : str, optional
+            SQL condition, as in :meth:`to_arrow`, of the row before or after a change.
+        columns : str or sequence of str, optional
+            Columns of the images, as in :meth:`changes`.
+
+        Returns
+        -------
+        pa.Table
+            The columns of :meth:`changes`, in the order of the commits.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If ``where`` needs Spark. The other errors are those of :meth:`changes`.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> seats = bl.create_table(
+        ...     "memory://docs/seats", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> first = seats.upsert(pa.table({"id": ["a", "b"], "n": [1, 5]}))
+        >>> seats.upsert(pa.table({"id": ["a", "b"], "n": [2, 5]})).inserted
+        0
+        >>> seats.delete(pa.table({"id": ["b"]})).deleted
+        1
+        >>> for change in seats.changes_to_arrow(since=first).to_pylist():
+        ...     print(change["op"], change["before"], change["after"])
+        u {'id': 'a', 'n': 1} {'id': 'a', 'n': 2}
+        d {'id': 'b', 'n': 5} None
+        """
+        request = _request(where, columns, None, since, until, read_optimized=False)
+        found = pin_changes(self._open(), request)
+        return read_changes(plan_changes(found, request.where, request.columns))
 
     def to_pandas(
         self,
@@ -1747,6 +1872,18 @@ class Table:
             engine=engine_of(session),
             job_marker=self._job_marker,
         )
+
+    def _address(self) -> str:
+        return f"Table(path={shown_address(self.path)!r})"
+
+    def _overview(self) -> TableOverview | None:
+        def look() -> TableOverview:
+            snapshot = self._snapshot()
+            index = self._index_of(snapshot)
+            known = None if index is None else without_state(index)
+            return table_overview(shown_address(self.path), snapshot, known)
+
+        return within_seconds(look)
 
     def _snapshot(self) -> Snapshot:
         return load_snapshot(self._open())

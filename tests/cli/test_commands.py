@@ -246,6 +246,20 @@ def test_read_goes_back_to_an_earlier_instant(flights: Run) -> None:
     assert len(rows(flights, "--as-of", first)) == 3
 
 
+def test_changes_shows_each_change_with_its_images(flights: Run) -> None:
+    first = bl.open_table("flights").timeline()[-1].completed_at or ""
+    Path("gone.csv").write_text("day,carrier,flight\n2013-01-01,UA,1545\n")
+    flights("delete", "flights", "gone.csv")
+    arguments = ["changes", "flights", "--columns", "flight"]
+    found = answer(flights(*arguments, "--since", first, "--output", "json"))["rows"]
+    assert [(row["op"], row["before"], row["after"]) for row in found] == [
+        ("d", {"flight": 1545}, None)
+    ]
+    assert "{'flight': 725}" in flights(*arguments).stdout.replace('"', "'")
+    told = answer(flights(*arguments, "--until", first, "--to", "all.jsonl", "--output", "json"))
+    assert told["rows"] == len(Path("all.jsonl").read_text().splitlines()) == 3
+
+
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.jsonl"])
 def test_what_read_writes_to_a_file_can_be_upserted_again(flights: Run, name: str) -> None:
     answered = answer(flights("read", "flights", "--to", name, "--output", "json"))

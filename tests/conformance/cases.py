@@ -54,7 +54,12 @@ class Case:
         return self.kind.record_key("day")
 
     def make(
-        self, path: str, *, schema: pa.Schema = SCHEMA, ordering: str | None = "at"
+        self,
+        path: str,
+        *,
+        schema: pa.Schema = SCHEMA,
+        ordering: str | None = "at",
+        cdc: str | None = None,
     ) -> Checked:
         """Make an empty table."""
         table = bl.create_table(
@@ -65,6 +70,7 @@ class Case:
             ordering=ordering,
             index=self.index,
             table_type=self.table_type,
+            cdc=cdc,
         )
         return Checked(self, table, ordered=ordering is not None)
 

@@ -36,7 +36,6 @@ UNREADABLE = {
     "cow_dropped_partition_columns": "lack the partition columns",
 }
 UNWRITABLE = {
-    "cow_cdc": "change data capture",
     "cow_v6": "table version 6",
     "cow_v6_archived": "table version 6",
     "cow_v8": "table version 8",

@@ -156,7 +156,6 @@ def test_a_job_that_failed_on_its_first_rows_writes_when_it_runs_again(
         ("hoodie.keep.max.commits", "20"),
         ("hoodie.logfile.data.block.format", "hfile"),
         ("hoodie.write.concurrency.mode", "NON_BLOCKING_CONCURRENCY_CONTROL"),
-        ("hoodie.datasource.hive_sync.enable", "true"),
         ("hoodie.metadata.record.level.index.enable", "true"),
         ("hoodie.datasource.write.operation", "merge"),
         ("hoodie.bucket.index.num.buckets", "many"),
@@ -651,3 +650,36 @@ def test_the_flag_of_deletes_in_the_first_rows_makes_no_column(table_path: Path)
     bl.save(flagged, str(table_path), options=OPTIONS)
     assert ids_of(table_path) == ["b"]
     assert bl.open_table(str(table_path)).schema().names == ["id", "city", "at"]
+
+
+INSERT = {"hoodie.datasource.write.operation": "insert"}
+POLICY = "hoodie.datasource.insert.dup.policy"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"hoodie.datasource.write.insert.drop.duplicates": "true"}, {**INSERT, POLICY: "DROP"}],
+)
+def test_an_insert_that_drops_duplicates_leaves_stored_records(
+    table_path: Path, given: dict[str, str]
+) -> None:
+    """Also if the option comes with Hudi's default operation, which is upsert."""
+    for batch in (rows("a", "b"), rows("b", "c", at=2)):
+        bl.save(batch, str(table_path), options=OPTIONS | given)
+    table = bl.open_table(str(table_path))
+    found = {row["id"]: row["at"] for row in table.to_arrow().to_pylist()}
+    assert found == {"a": 1, "b": 1, "c": 2}
+    assert table.timeline()[-1].operation == "INSERT"
+    with pytest.raises(InputError, match="'b' is stored already"):
+        bl.save(rows("b", at=3), str(table_path), options=OPTIONS | INSERT | {POLICY: "fail"})
+    with pytest.raises(ConfigError, match=r"dup\.policy.*did you mean 'drop'"):
+        bl.save(rows("d"), str(table_path), options=OPTIONS | INSERT | {POLICY: "drops"})
+    assert ids_of(table_path) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "key", ["hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable"]
+)
+def test_a_job_that_syncs_a_catalog_is_told_how(table_path: Path, key: str) -> None:
+    with pytest.warns(UserWarning, match=f"{key}.*--base-path {table_path}"):
+        assert bl.save(rows("a"), str(table_path), options=OPTIONS | {key: "true"}).inserted == 1

@@ -88,6 +88,8 @@ def log_copies(
             update_count=0,
             delete_count=0,
             opens_group=False,
+            change_files=(),
+            slice_files=(),
             log_copy=None,
         )
         copies.append(LogCopyFile(stat.path, own))

@@ -122,7 +122,7 @@ def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> Rol
     resized: Collection[str] = ()
     if instant.state is State.COMPLETED:
         commit = timeline.read_commit(storage, instant)
-        paths = [stat.path for stat in commit.stats]
+        paths = [path for stat in commit.stats for path in stat.file_sizes]
         if commit.resizes:
             resized = commit.partitions
     else:

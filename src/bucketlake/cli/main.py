@@ -13,7 +13,7 @@ import click
 from bucketlake.cli.check_commands import doctor, repair
 from bucketlake.cli.metadata_commands import metadata
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
-from bucketlake.cli.read_commands import buckets, locate, read, show, timeline
+from bucketlake.cli.read_commands import buckets, changes, locate, read, show, timeline
 from bucketlake.cli.rebucket_commands import convert, rescale, resize
 from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, without_secrets
 from bucketlake.cli.undo_commands import restore, rollback, savepoint
@@ -98,6 +98,7 @@ for _command in (
     delete,
     sql,
     read,
+    changes,
     show,
     timeline,
     buckets,

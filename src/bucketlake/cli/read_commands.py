@@ -1,4 +1,4 @@
-"""Commands that read a table and do not change it: read, show, timeline, buckets, locate."""
+"""Commands that read a table and do not change it: read, changes, show, timeline and more."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ from bucketlake.model.field_path import field_at, why_missing
 
 ROWS_SHOWN = 20
 
+_row_limit = click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help="Most rows to show or write, 0 for all; all matching rows are read first.  "
+    f"[default: {ROWS_SHOWN} as text, else all]",
+)
+_target_file = click.option(
+    "--to",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write the rows to: .parquet, .csv or .jsonl.",
+)
+
 
 @click.command(
     cls=CommandWithExample,
@@ -41,18 +54,8 @@ ROWS_SHOWN = 20
 @click.option("--as-of", metavar="TIME", help="Read the table as it was at this time.")
 @click.option("--since", metavar="TIME", help="Read only changes after this time.")
 @click.option("--until", metavar="TIME", help="Read only changes up to this time.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    help="Most rows to show or write, 0 for all; all matching rows are read first.  "
-    f"[default: {ROWS_SHOWN} as text, else all]",
-)
-@click.option(
-    "--to",
-    "target",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write the rows to: .parquet, .csv or .jsonl.",
-)
+@_row_limit
+@_target_file
 @format_option("Format of --to, if its ending does not name it.")
 def read(
     path: str,
@@ -78,6 +81,59 @@ def read(
         rows = table.to_arrow(
             where=where, columns=columns or None, as_of=as_of, since=since, until=until
         )
+    _show(rows, output, limit, target, file_format)
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake changes orders --since 20240102030405678
+    bucketlake changes orders --where "status = 'paid'" --columns order_id,status --to new.jsonl
+    """,
+)
+@table_path
+@click.option("--since", metavar="TIME", help="Only changes after this time; if not set: all.")
+@click.option("--until", metavar="TIME", help="Only changes up to this time.")
+@click.option("--where", metavar="SQL", help="Condition of the row before or after a change.")
+@click.option(
+    "--columns", multiple=True, metavar="NAME,...", callback=split_names, help="If not set: all."
+)
+@_row_limit
+@_target_file
+@format_option("Format of --to, if its ending does not name it.")
+def changes(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    since: str | None,
+    until: str | None,
+    where: str | None,
+    columns: list[str],
+    limit: int | None,
+    target: Path | None,
+    file_format: str | None,
+) -> None:
+    """Show what each commit inserted (i), updated (u) and deleted (d).
+
+    A TIME is a completion time, in the forms of bucketlake read. To go on later, give the last
+    completed_at as --since.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("comparing"):
+        found = table.changes_to_arrow(
+            since=since, until=until, where=where, columns=columns or None
+        )
+    _show(found, output, limit, target, file_format)
+
+
+def _show(
+    rows: pa.Table,
+    output: Output,
+    limit: int | None,
+    target: Path | None,
+    file_format: str | None,
+) -> None:
+    """Show rows, or write them to a file."""
     if limit is None and target is None and isinstance(output, TextOutput):
         limit = ROWS_SHOWN
     some = rows.slice(0, limit) if limit else rows

@@ -35,7 +35,7 @@ from bucketlake.model.field_path import field_at
 from bucketlake.model.row_merge import ColumnRule
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.shown import facts_of
-from bucketlake.model.table_type import TableType
+from bucketlake.model.table_type import ChangeLogMode, TableType
 from bucketlake.write.input_files.data_files import Reading
 from bucketlake.write.input_files.files import InputFiles
 
@@ -114,6 +114,11 @@ metadata_table_option = click.option(
     show_default=True,
     help="Whether the table gets Hudi's metadata table.",
 )
+@click.option(
+    "--cdc",
+    type=Word([mode.value.lower() for mode in ChangeLogMode]),
+    help="Keep each change in files of their own, for Hudi's query of change data.",
+)
 def create(
     path: str,
     storage_options: dict[str, str],
@@ -132,6 +137,7 @@ def create(
     url_encode: bool,
     name: str | None,
     metadata_table: bool,
+    cdc: str | None,
 ) -> None:
     """Create an empty table at PATH."""
     table = bl.create_table(
@@ -146,6 +152,7 @@ def create(
         url_encode=url_encode,
         name=name,
         metadata_table=metadata_table,
+        cdc=cdc,
         storage_options=storage_options,
     )
     output.facts(table_facts(table))

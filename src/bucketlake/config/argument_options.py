@@ -24,6 +24,7 @@ OPTION_OF_ARGUMENT = {
     "hive_style": keys.HIVE_STYLE,
     "url_encode": keys.URL_ENCODE,
     "metadata_table": "hoodie.metadata.enable",
+    "cdc": keys.CDC_MODE,
     "hash_fields": "hoodie.bucket.index.hash.field",
     "max_file_size": "hoodie.bucket.index.ext.max.file.size",
     "timestamp_partition": f"{keys.TIMESTAMP_PREFIX}timestamp.type",

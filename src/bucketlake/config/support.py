@@ -118,8 +118,6 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
     yield from _own_merging(config)
     if not config.populate_meta_fields:
         yield f"writing a table without meta columns ({META_COLUMNS_OFF})", _WRITE_WITH_HUDI
-    if config.cdc_enabled:
-        yield "writing change data capture files (hoodie.table.cdc.enabled)", _WRITE_WITH_HUDI
     if config.foreign_key_generator is not None:
         yield f"writing with key generator {config.foreign_key_generator}", _WRITE_WITH_HUDI
     if not config.paths_follow_keys:

@@ -27,7 +27,7 @@ from bucketlake.config.merge_entries import Marker, merge_mode_of
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.model.table_type import CDC_MODE_DEFAULT, ChangeLogMode, MergeMode, TableType
 
 TimelineTimezone: TypeAlias = Literal["UTC", "LOCAL"]
 
@@ -68,6 +68,8 @@ class TableConfig:
     partition_extractor : str or None
         Java class that extracts partitions for a catalog; None for the class inferred from the
         fields.
+    cdc_mode : ChangeLogMode or None
+        What change data capture keeps; see ``change_log``.
     slash_separated_dates : bool
         Whether a date in the partition path has ``/`` instead of ``-``.
     extra : mapping of str to str
@@ -107,6 +109,7 @@ class TableConfig:
     drop_partition_columns: bool = False
     partition_metafile_as_base_format: bool = False
     cdc_enabled: bool = False
+    cdc_mode: ChangeLogMode | None = None
     slash_separated_dates: bool = False
     extra: Mapping[str, str] = field(default_factory=dict)
 
@@ -114,6 +117,13 @@ class TableConfig:
     def written_metadata_partitions(self) -> frozenset[str]:
         """Partitions of the metadata table that writers maintain: valid, or being built."""
         return frozenset({*self.metadata_partitions, *self.metadata_partitions_inflight})
+
+    @property
+    def change_log(self) -> ChangeLogMode | None:
+        """What the table keeps of each change; None if it keeps no change data."""
+        if not self.cdc_enabled:
+            return None
+        return self.cdc_mode or CDC_MODE_DEFAULT
 
     @property
     def custom_marker(self) -> Marker | None:
@@ -206,6 +216,7 @@ class TableConfig:
             drop_partition_columns=entries.boolean(keys.DROP_PARTITION_COLUMNS),
             partition_metafile_as_base_format=entries.boolean(keys.METAFILE_AS_BASE_FORMAT),
             cdc_enabled=entries.boolean(keys.CDC_ENABLED),
+            cdc_mode=_cdc_mode(entries),
             slash_separated_dates=entries.boolean(keys.SLASH_SEPARATED_DATES),
         )
         entries.text(keys.CHECKSUM)
@@ -268,6 +279,7 @@ class TableConfig:
             keys.DELETE_FIELD: self.delete_field,
             keys.DELETE_MARKER: self.delete_marker,
             keys.BOOTSTRAP_BASE_PATH: self.bootstrap_base_path,
+            keys.CDC_MODE: self.cdc_mode and self.cdc_mode.value,
             keys.SLASH_SEPARATED_DATES: "true" if self.slash_separated_dates else None,
         }
         metadata_entries = {
@@ -332,6 +344,12 @@ def _foreign_key_generator(entries: Entries) -> str | None:
 
 def _yes_no(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _cdc_mode(entries: Entries) -> ChangeLogMode | None:
+    if entries.text(keys.CDC_MODE) is None:
+        return None
+    return ChangeLogMode(entries.one_of(keys.CDC_MODE, [mode.value for mode in ChangeLogMode]))
 
 
 def _extractor(spec: KeySpec) -> str:

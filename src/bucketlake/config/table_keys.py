@@ -55,6 +55,7 @@ META_COLUMNS_OFF: Final = f"{POPULATE_META_FIELDS}=false"  # For messages.
 DROP_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
 METAFILE_AS_BASE_FORMAT: Final = "hoodie.partition.metafile.use.base.format"
 CDC_ENABLED: Final = "hoodie.table.cdc.enabled"
+CDC_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
 BOOTSTRAP_BASE_PATH: Final = "hoodie.bootstrap.base.path"
 
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"

@@ -22,7 +22,14 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.names import one_of
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema_merge import SchemaMerge
-from bucketlake.model.table_type import LogFormat, Operation, TableType
+from bucketlake.model.table_type import (
+    CDC_MODE_DEFAULT,
+    ChangeLogMode,
+    DuplicatePolicy,
+    LogFormat,
+    Operation,
+    TableType,
+)
 
 TABLE_TYPE = "hoodie.datasource.write.table.type"
 OPERATION = "hoodie.datasource.write.operation"
@@ -47,6 +54,10 @@ CLEAN_COUNTS = {
     CleanPolicy.HOURS: ("hoodie.clean.hours.retained", 24),
     CleanPolicy.VERSIONS: ("hoodie.clean.fileversions.retained", 3),
 }
+
+DROP_DUPLICATES = "hoodie.datasource.write.insert.drop.duplicates"
+DUPLICATE_POLICY = "hoodie.datasource.insert.dup.policy"
+_SYNCS = ("hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable")
 
 _NUMBERS = (COMPACT_AFTER, KEEP_MIN, KEEP_MAX, *(key for key, _ in CLEAN_COUNTS.values()))
 
@@ -94,6 +105,8 @@ class JobOptions:
         For ``delete_partition``.
     lock_options : mapping of str to str
         The options of the lock, for ``lock_from_options``.
+    cdc : str or None
+        What the table keeps of each change; None if the options do not turn this on.
     metadata_table : bool or None
         Whether the table is to have a metadata table; None if the options do not say.
     table_type : TableType or None
@@ -111,6 +124,10 @@ class JobOptions:
         Changes that the write may make to the table's schema.
     resize : ResizeOptions or None
         The resize of hash rings after the write; None: no resize.
+    duplicates : DuplicatePolicy or None
+        What an insert does with records whose key is stored; None to update the stored record.
+    syncs : tuple of str
+        Options that ask to register the table in a catalog, for a warning.
     unknown : tuple of str
         Unknown options, for a warning.
     """
@@ -126,6 +143,7 @@ class JobOptions:
     index_options: Mapping[str, str]
     partitions_to_delete: tuple[str, ...]
     lock_options: Mapping[str, str]
+    cdc: str | None
     metadata_table: bool | None
     table_type: TableType | None
     log_format: LogFormat
@@ -134,6 +152,8 @@ class JobOptions:
     retention: Retention | None
     merge: SchemaMerge
     resize: resizing.ResizeOptions | None
+    duplicates: DuplicatePolicy | None
+    syncs: tuple[str, ...]
     unknown: tuple[str, ...]
 
 
@@ -166,7 +186,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
     spec = key_spec_of(Entries({k: v for k, v in stored.items() if k != keys.KEY_GENERATOR_TYPE}))
     resize = resizing.resize_options(given)
     return JobOptions(
-        operation=_operation(given),
+        operation=_operation(given, entries),
         table_name=given.get(keys.NAME),
         key_spec=spec,
         generator=_generator(entries, spec.generator),
@@ -177,6 +197,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         index_options={k: v for k, v in given.items() if "index" in k or k in record.SIZES},
         partitions_to_delete=_partitions_to_delete(given, entries),
         lock_options={k: v for k, v in given.items() if k.startswith("hoodie.write.")},
+        cdc=_cdc(entries),
         metadata_table=None
         if entries.text(METADATA_ENABLE) is None
         else entries.boolean(METADATA_ENABLE),
@@ -187,6 +208,8 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         retention=_retention(entries),
         merge=_schema_merge(entries),
         resize=resize if _serves(entries) else None,
+        duplicates=_duplicates(entries),
+        syncs=tuple(key for key in _SYNCS if entries.boolean(key)),
         unknown=tuple(sorted(_unknown(given))),
     )
 
@@ -245,6 +268,13 @@ def _table_type(given: Mapping[str, str]) -> TableType | None:
     return known[text.strip().upper()]
 
 
+def _cdc(entries: Entries) -> str | None:
+    modes = [mode.value for mode in ChangeLogMode]
+    given = entries.text(keys.CDC_MODE) is not None
+    mode = entries.one_of(keys.CDC_MODE, modes) if given else CDC_MODE_DEFAULT.value
+    return mode if entries.boolean(keys.CDC_ENABLED) else None
+
+
 def _log_format(given: Mapping[str, str]) -> LogFormat:
     text = given.get(LOG_FORMAT, LogFormat.PARQUET.value).strip().lower()
     known = {kind.value: kind for kind in LogFormat}
@@ -287,7 +317,24 @@ def _schema_merge(entries: Entries) -> SchemaMerge:
     return SchemaMerge.of(any(merges)) | fills
 
 
-def _operation(given: Mapping[str, str]) -> Operation:
+def _duplicates(entries: Entries) -> DuplicatePolicy | None:
+    """Return the policy of inserts; the older option means that duplicates are dropped."""
+    policies = {policy.value: policy for policy in DuplicatePolicy}
+    text = (entries.text(DUPLICATE_POLICY) or "none").strip().lower()
+    if text not in {"none", *policies}:
+        raise ConfigError(DUPLICATE_POLICY, text, one_of(text, ["none", *policies]))
+    drops = entries.boolean(DROP_DUPLICATES)
+    return policies.get(text, DuplicatePolicy.DROP if drops else None)
+
+
+def _operation(given: Mapping[str, str], entries: Entries) -> Operation:
+    """Return the operation; as in Hudi, an upsert that must not update anything is an insert."""
+    found = _named_operation(given)
+    is_insert = found is Operation.UPSERT and entries.boolean(DROP_DUPLICATES)
+    return Operation.INSERT if is_insert else found
+
+
+def _named_operation(given: Mapping[str, str]) -> Operation:
     text = given.get(OPERATION, "upsert").lower()
     if text not in _OPERATIONS:
         raise ConfigError(OPERATION, text, one_of(text, _OPERATIONS))
@@ -295,7 +342,7 @@ def _operation(given: Mapping[str, str]) -> Operation:
 
 
 def _partitions_to_delete(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
-    if _operation(given) is not Operation.DELETE_PARTITION:
+    if _named_operation(given) is not Operation.DELETE_PARTITION:
         return ()
     paths: tuple[str, ...] = entries.fields(PARTITIONS_TO_DELETE)
     # Without this option Hudi deletes the partitions of the records; * matches any text.

@@ -38,6 +38,11 @@ def may_change_schema(metadata: CommitMetadata) -> bool:
     return metadata.operation not in _SERVICE_OPERATIONS
 
 
+def changes_rows(metadata: CommitMetadata) -> bool:
+    """Return whether the commit may change rows; table services only move them."""
+    return metadata.operation not in _SERVICE_OPERATIONS
+
+
 def stamps_rows(metadata: CommitMetadata) -> bool:
     """Return whether the rows that the commit wrote have its time.
 
@@ -127,6 +132,7 @@ def _decode_stat(stat: Mapping[str, Any], partition: str) -> WriteStat:
         delete_count=int(stat.get("numDeletes") or 0),
         file_size_bytes=int(stat.get("fileSizeInBytes") or 0),
         opens_group=previous_commit == NO_PREVIOUS_COMMIT,
+        change_files=tuple(sorted((stat.get("cdcStats") or {}).items())),
     )
 
 
@@ -144,8 +150,9 @@ def _encode_stat(stat: WriteStat) -> Record:
         "numInserts": stat.insert_count,
         "fileSizeInBytes": stat.file_size_bytes,
         "prevBaseFile": stat.previous_base_file,
+        "cdcStats": dict(stat.change_files) or None,
         **_UNCOUNTED,
-        **_log_fields(stat.path),
+        **_log_fields(stat),
     }
 
 
@@ -166,10 +173,13 @@ _UNCOUNTED: Mapping[str, int] = dict.fromkeys(
 )
 
 
-def _log_fields(path: str) -> Record:
-    """Return the fields that Hudi stores for log files; their values come from the file name."""
-    file_name = path.rpartition("/")[2]
+def _log_fields(stat: WriteStat) -> Record:
+    """Return the fields that Hudi stores for log files; their values come from file names."""
+    file_name = stat.path.rpartition("/")[2]
     log = LogFileName.from_file_name(file_name)
     if log is None:
         return {}
-    return {"logVersion": log.version, "logOffset": 0, "baseFile": "", "logFiles": [file_name]}
+    earlier = [name for name in stat.slice_files if LogFileName.from_file_name(name)]
+    base = next((name for name in stat.slice_files if name not in earlier), "")
+    files = [*earlier, file_name]
+    return {"logVersion": log.version, "logOffset": 0, "baseFile": base, "logFiles": files}

@@ -81,9 +81,14 @@ def decode_data_block(block: LogBlock, columns: Sequence[str] | None = None) -> 
 
 
 def encode_avro_block(
-    table: pa.Table, schema_json: str, *, instant: InstantTime, is_partial: bool = False
+    table: pa.Table,
+    schema_json: str,
+    *,
+    instant: InstantTime,
+    is_partial: bool = False,
+    kind: BlockKind = BlockKind.AVRO_DATA,
 ) -> bytes:
-    """Encode records as an Avro block.
+    """Encode records as an Avro block, or as a block of change data.
 
     Parameters
     ----------
@@ -95,6 +100,8 @@ def encode_avro_block(
         The instant that writes the block.
     is_partial : bool
         Whether records only hold updated columns and meta columns.
+    kind : BlockKind
+        ``AVRO_DATA`` or ``CDC_DATA``.
 
     Raises
     ------
@@ -106,9 +113,7 @@ def encode_avro_block(
     content: list[bytes | pa.Buffer] = [_TWO_INTS.pack(AVRO_CONTENT_VERSION, table.num_rows)]
     for batch in records.to_batches(max_chunksize=_rows_at_once(records)):
         content.append(_encode_records(tree, batch))
-    return encode_checked_block(
-        BlockKind.AVRO_DATA, _headers(schema_json, instant, is_partial), *content
-    )
+    return encode_checked_block(kind, _headers(schema_json, instant, is_partial), *content)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

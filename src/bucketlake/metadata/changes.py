@@ -97,8 +97,8 @@ class MetadataChange:
         """
         written: dict[str, dict[str, int]] = defaultdict(dict)
         for stat in [*commit.stats, *shown]:
-            if stat.path:
-                written[stat.partition_path][stat.path.rpartition("/")[2]] = stat.file_size_bytes
+            for path, size_bytes in stat.file_sizes.items():
+                written[stat.partition_path][path.rpartition("/")[2]] = size_bytes
         return cls(
             written=dict(written),
             listed=list(written),

@@ -27,6 +27,25 @@ class LogFormat(Enum):
     AVRO = "avro"
 
 
+class ChangeLogMode(Enum):
+    """What a table keeps of each change in files of their own; the value is Hudi's spelling."""
+
+    OP_KEY_ONLY = "OP_KEY_ONLY"
+    DATA_BEFORE = "DATA_BEFORE"
+    DATA_BEFORE_AFTER = "DATA_BEFORE_AFTER"
+
+
+CDC_MODE_DEFAULT = ChangeLogMode.DATA_BEFORE_AFTER
+"""Hudi's default."""
+
+
+class DuplicatePolicy(Enum):
+    """What an insert does with records whose key is stored; the value is Hudi's spelling."""
+
+    DROP = "drop"
+    FAIL = "fail"
+
+
 class Operation(Enum):
     """What a write does; the value is the ``operationType`` of its commit metadata."""
 

@@ -45,10 +45,20 @@ class WriteStat:
     delete_count: int = 0
     file_size_bytes: int = 0
     opens_group: bool = False  # Whether the file group did not exist before this commit.
+    # Path and size of the files that hold the changes of this file, for change data capture.
+    change_files: tuple[tuple[str, int], ...] = ()
+    # Names of the files of the slice to which the commit adds this log file, the base file first.
+    # Only written, and only for change data capture: Hudi reads the rows before a change there.
+    slice_files: tuple[str, ...] = ()
     log_copy: LogCopy | None = None  # Until the commit, which makes the copy.
     # Statistics of the file's columns, packed (``metadata/statistics/of_file.py``). Until the
     # commit, which writes them to the metadata table; None if it has none.
     statistics: str | None = None
+
+    @property
+    def file_sizes(self) -> dict[str, int]:
+        """The sizes of all written files, by path; none if nothing was written."""
+        return {self.path: self.file_size_bytes, **dict(self.change_files)} if self.path else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,49 @@ def require_uncleaned(
         visit_archived(table, Action.CLEAN.value, archived_since, visit)
 
 
+def cleaned_files(
+    table: OpenTable,
+    timeline: Timeline,
+    newest: Timeline,
+    partitions: Collection[str],
+    since: InstantTime,
+) -> dict[str, tuple[DataFile, InstantTime]]:
+    """Return the committed files that cleans deleted or may delete now, and their clean, by path.
+
+    Parameters
+    ----------
+    table : OpenTable
+    timeline : Timeline
+        The pinned timeline; files of other instants are left out.
+    newest : Timeline
+        The table's timeline now.
+    partitions : collection of str
+        The partitions to look at.
+    since : InstantTime
+        Archived cleans that were requested earlier are left out.
+    """
+    found: dict[str, tuple[DataFile, InstantTime]] = {}
+
+    @cache
+    def is_counted(instant: InstantTime) -> bool:
+        return is_committed(table.storage, timeline, instant)
+
+    def note(clean: InstantTime, plan: CleanPlan) -> None:
+        for (partition, _), instant, path in _deleted(plan, partitions):
+            file = DataFile.of_name(partition, path.rpartition("/")[2], 0)
+            if file is not None and is_counted(instant):
+                found[path] = file, clean
+
+    for clean in newest.instants:
+        if clean.action is Action.CLEAN:
+            note(clean.requested_at, read_clean(table.storage, newest, clean))
+    if timeline.layout_version > 1:
+        visit_archived(
+            table, Action.CLEAN.value, since, lambda e: note(e.requested_at, _archived_clean(e))
+        )
+    return found
+
+
 def replaced_in_archive(table: OpenTable, timeline: Timeline) -> set[tuple[str, FileId]]:
     """Return the file groups that archived commits replaced, whose files a clean may delete."""
     entries = read_archive(table, until=timeline.until)

@@ -122,17 +122,42 @@ def latest_slices(
         is called if a log file may have been completed after a base file was requested.
     """
     gone = set(replaced)
-    groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
-    for file in files:
-        key = (file.partition_path, file.name.file_id)
-        if key not in gone and _counts(file, timeline):
-            groups[key].append(file)
     completed = LogCompletions(timeline, archived)
     slices = [
-        _latest_slice(partition, file_id, group, completed)
-        for (partition, file_id), group in sorted(groups.items())
+        newest_slice(group, held, completed)
+        for group, held in sorted(group_files(files, timeline).items())
+        if group not in gone
     ]
     return [s for s in slices if s is not None]
+
+
+def group_files(
+    files: Iterable[DataFile], timeline: Timeline
+) -> dict[tuple[str, FileId], list[DataFile]]:
+    """Return the files that readers see, by partition path and file id."""
+    groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
+    for file in files:
+        if _counts(file, timeline):
+            groups[file.partition_path, file.name.file_id].append(file)
+    return groups
+
+
+def newest_slice(
+    group: tuple[str, FileId], files: Iterable[DataFile], completed: LogCompletions
+) -> FileSlice | None:
+    """Return the newest slice among the files of one group; None if no file begins one."""
+    held = [*files]
+    bases = [f for f in held if isinstance(f.name, BaseFileName)]
+    logs = sorted(
+        (f for f in held if isinstance(f.name, LogFileName) and not f.name.suffix),
+        key=lambda f: f.order,
+    )
+    base = max(bases, key=lambda f: f.name.instant, default=None)
+    if base is not None:
+        logs = [f for f in logs if completed.is_after(f.name.instant, base.name.instant)]
+    if base is None and not logs:
+        return None
+    return FileSlice.of_files(*group, base, tuple(logs))
 
 
 def file_versions(
@@ -142,12 +167,9 @@ def file_versions(
 
     The parameters are those of :func:`latest_slices`; replaced groups are included.
     """
-    groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
-    for file in files:
-        if _counts(file, timeline):
-            groups[file.partition_path, file.name.file_id].append(file)
     completed = LogCompletions(timeline, archived)
-    return {group: _versions(held, completed) for group, held in sorted(groups.items())}
+    groups = sorted(group_files(files, timeline).items())
+    return {group: _versions(held, completed) for group, held in groups}
 
 
 def _versions(files: list[DataFile], completed: LogCompletions) -> list[FileVersion]:
@@ -175,22 +197,6 @@ def _counts(file: DataFile, timeline: Timeline) -> bool:
         if writer is not None and not timeline.is_completed(writer):
             return False
     return timeline.is_completed(file.name.instant)
-
-
-def _latest_slice(
-    partition_path: str, file_id: FileId, files: list[DataFile], completed: LogCompletions
-) -> FileSlice | None:
-    bases = [f for f in files if isinstance(f.name, BaseFileName)]
-    logs = sorted(
-        (f for f in files if isinstance(f.name, LogFileName) and not f.name.suffix),
-        key=lambda f: f.order,
-    )
-    base = max(bases, key=lambda f: f.name.instant, default=None)
-    if base is not None:
-        logs = [f for f in logs if completed.is_after(f.name.instant, base.name.instant)]
-    if base is None and not logs:
-        return None
-    return FileSlice.of_files(partition_path, file_id, base, tuple(logs))
 
 
 def _data_files(objects: Iterable[StoredObject], partition_path: str) -> Iterator[DataFile]:

@@ -18,6 +18,7 @@ from bucketlake.format.commit_metadata import stamps_rows
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import COMMIT_TIME
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import archived_commit, newest_manifest, read_archive
@@ -66,9 +67,31 @@ class Changes:
         return [file_slice for file_slice in slices if may_hold(file_slice)]
 
 
+@dataclass(frozen=True, slots=True)
+class RangeCommit:
+    """A commit of a range of time: its requested and completion time, and what it wrote."""
+
+    instant: InstantTime
+    completed_at: InstantTime
+    metadata: CommitMetadata
+
+
 def changes_between(
     table: OpenTable, timeline: Timeline, since: InstantTime | None, until: InstantTime | None
 ) -> Changes:
+    """Return the commits whose rows an incremental read returns; see :func:`commits_between`."""
+    at_end, commits = commits_between(table, timeline, since, until)
+    written = [commit for commit in commits if stamps_rows(commit.metadata)]
+    groups: dict[str, set[FileId]] = defaultdict(set)
+    for commit in written:
+        for partition, stats in commit.metadata.write_stats.items():
+            groups[partition].update(stat.file_id for stat in stats)
+    return Changes(at_end, tuple(sorted(commit.instant for commit in written)), dict(groups))
+
+
+def commits_between(
+    table: OpenTable, timeline: Timeline, since: InstantTime | None, until: InstantTime | None
+) -> tuple[Timeline, list[RangeCommit]]:
     """Return the commits that completed after ``since`` and up to ``until``.
 
     Parameters
@@ -78,6 +101,13 @@ def changes_between(
         The table's timeline.
     since, until : InstantTime or None
         Completion times; None to begin with the first commit, or to end with the last commit.
+
+    Returns
+    -------
+    Timeline
+        The timeline at the end of the range.
+    list of RangeCommit
+        The commits, also of table services, in the order of their completion.
     """
     within: list[Instant] = []
     later: set[InstantTime] = set()
@@ -88,7 +118,10 @@ def changes_between(
         elif since is None or at > since:
             within.append(instant)
     read = timeline.read_commits(table.storage, within)
-    found = [(instant.requested_at, commit) for instant, commit in read]
+    found = [
+        RangeCommit(instant.requested_at, _time_of(timeline, instant.requested_at), commit)
+        for instant, commit in read
+    ]
     if _reaches_into_archive(table.storage, timeline, since):
         for entry in read_archive(table):
             if timeline.find_completed(entry.requested_at) is not None:
@@ -98,15 +131,9 @@ def changes_between(
             elif since is None or entry.completed_at > since:
                 commit = archived_commit(entry)
                 if commit is not None:
-                    found.append((entry.requested_at, commit))
-    written = [(instant, commit) for instant, commit in found if stamps_rows(commit)]
-    groups: dict[str, set[FileId]] = defaultdict(set)
-    for _, commit in written:
-        for partition, stats in commit.write_stats.items():
-            groups[partition].update(stat.file_id for stat in stats)
-    return Changes(
-        timeline.without(later), tuple(sorted(instant for instant, _ in written)), dict(groups)
-    )
+                    found.append(RangeCommit(entry.requested_at, entry.completed_at, commit))
+    found.sort(key=lambda commit: (commit.completed_at, commit.instant))
+    return timeline.without(later), found
 
 
 def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTime | None) -> bool:

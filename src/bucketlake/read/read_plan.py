@@ -99,10 +99,10 @@ def plan_read(
         If the list of columns is empty, or a column does not exist or is named twice.
     """
     snapshot, where, columns = read.snapshot, read.condition, read.columns
-    schema = _readable_schema(snapshot, where, columns)
+    schema = readable_columns(snapshot, where, columns)
     predicate = pruning
     if where is not None and usual_settings:
-        predicate = _parsed_condition(where, snapshot.readable_schema, time_zone)
+        predicate = parsed_condition(where, snapshot.readable_schema, time_zone)
     slices, report = prune_slices(
         snapshot,
         index,
@@ -134,15 +134,23 @@ def _plan(
     return ReadPlan(schema, files, merged, SliceReader.of_snapshot(snapshot), report)
 
 
-def _parsed_condition(where: str, schema: pa.Schema, time_zone: str | None) -> Predicate:
+def parsed_condition(where: str, schema: pa.Schema, time_zone: str | None) -> Predicate:
+    """Parse the condition of a read; see ``parse_where``."""
     from bucketlake.where.parser import parse_where  # The SQL parser is slow to import.
 
     return parse_where(where, schema, time_zone=time_zone)
 
 
-def _readable_schema(
+def readable_columns(
     snapshot: Snapshot, where: str | None, columns: Sequence[str] | None
 ) -> pa.Schema:
+    """Return the columns that a read may use: the table's, and meta columns if it names one.
+
+    Raises
+    ------
+    InputError
+        If the list of columns is empty, or a column does not exist or is named twice.
+    """
     if columns is not None and not columns:  # An Arrow table without columns has no row count.
         raise InputError(
             f"columns of {snapshot.storage.root}",

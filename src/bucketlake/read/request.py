@@ -87,15 +87,8 @@ def pin_read(table: OpenTable, request: ReadRequest) -> PinnedRead:
     UnsupportedFeatureError
         If the read is incremental, and the table has no meta columns.
     """
-    as_of, since, until = (
-        None if given is None else read_time(given, argument, table.config.timeline_timezone)
-        for argument, given in (
-            ("as_of", request.as_of),
-            ("since", request.since),
-            ("until", request.until),
-        )
-    )
-    if since is None and until is None:
+    if request.since is None and request.until is None:
+        as_of = _times(table, as_of=request.as_of)[0]
         return PinnedRead(load_snapshot(table, as_of=as_of), request)
     if request.as_of is not None:
         raise ConfigError("as_of", request.as_of, "give either as_of, or since and until")
@@ -107,11 +100,33 @@ def pin_read(table: OpenTable, request: ReadRequest) -> PinnedRead:
             "its files do not tell which commit wrote a row; read the table, or read it as_of a "
             "time",
         )
+    changes = changes_between(table, *read_range(table, request))
+    return PinnedRead(load_snapshot(table, changes.timeline), request, changes)
+
+
+def read_range(
+    table: OpenTable, request: ReadRequest
+) -> tuple[Timeline, InstantTime | None, InstantTime | None]:
+    """Return the timeline of a table, and the range of completion times of a request.
+
+    Raises
+    ------
+    ConfigError
+        If a time cannot be parsed, or ``since`` is later than ``until``, or than now.
+    """
+    since, until = _times(table, since=request.since, until=request.until)
     timeline = load_timeline(table)
     if since is not None:
         _require_begun(since, until, timeline, table.config.timeline_timezone)
-    changes = changes_between(table, timeline, since, until)
-    return PinnedRead(load_snapshot(table, changes.timeline), request, changes)
+    return timeline, since, until
+
+
+def _times(table: OpenTable, **given: ReadTime | None) -> list[InstantTime | None]:
+    zone = table.config.timeline_timezone
+    return [
+        None if time is None else read_time(time, argument, zone)
+        for argument, time in given.items()
+    ]
 
 
 def _require_begun(

@@ -19,7 +19,6 @@ from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import BlockKind, LogBlock
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.log_deletes import decode_delete_block
-from bucketlake.hashing.index_key import hash_index_keys
 from bucketlake.merge.gaps import Gaps
 from bucketlake.merge.incoming import (
     ORDERING,
@@ -36,6 +35,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.clean_guard import telling_what_is_gone
+from bucketlake.read.key_share import KeyShare, shares_of
 from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.virtual_keys import RowOrigin, VirtualKeys
@@ -46,7 +46,6 @@ LOG_BYTES_PER_PASS = 256 * 2**20
 
 _CHUNK_ROWS = 131_072
 _DELETING_OPERATIONS = ("D", "-U")
-_MIX = np.uint32(0x9E3779B1)  # Mix: keys of a bucket have equal hashes modulo the bucket count.
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class SliceReader:
             for share in _passes(file_slice):
                 yield from self._keys_of(file_slice, share)
 
-    def _keys_of(self, file_slice: FileSlice, share: _Pass) -> Iterator[tuple[pa.Array, bool]]:
+    def _keys_of(self, file_slice: FileSlice, share: KeyShare) -> Iterator[tuple[pa.Array, bool]]:
         needed = self._needed([])
         merge = self._log_merge(file_slice, needed, share)
         for chunk in self._merged_rows(merge, file_slice, needed, share):
@@ -158,14 +157,14 @@ class SliceReader:
                 self._log_merge(file_slice, needed, share), file_slice, needed, share
             )
 
-    def _log_merge(self, file_slice: FileSlice, needed: pa.Schema, share: _Pass) -> LogMerge:
+    def _log_merge(self, file_slice: FileSlice, needed: pa.Schema, share: KeyShare) -> LogMerge:
         merge = LogMerge(needed, bool(self.ordering_fields), self.gaps)
         for block in counted_blocks(self.storage, file_slice, self.timeline):
             merge.add(share.entries_of(self._entries(block, needed, file_slice)))
         return merge
 
     def _merged_rows(
-        self, merge: LogMerge, file_slice: FileSlice, needed: pa.Schema, share: _Pass
+        self, merge: LogMerge, file_slice: FileSlice, needed: pa.Schema, share: KeyShare
     ) -> Iterator[pa.Table]:
         stored = share.rows_of(self._stored(file_slice, needed))
         fields = self.ordering_fields
@@ -244,44 +243,7 @@ def _deleting(operations: pa.ChunkedArray) -> BoolArray:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """One pass over the log files of a slice, for a share of its keys."""
-
-    number: int
-    count: int
-
-    def entries_of(self, entries: LogEntries) -> LogEntries:
-        """Return the entries whose keys belong to the pass."""
-        if self.count == 1:
-            return entries
-        inside = self._has(entries.keys)
-        chosen = pa.array(np.flatnonzero(inside))
-        return LogEntries(
-            entries.keys.take(chosen),
-            tuple(values.take(chosen) for values in entries.ordering),
-            entries.deleted[inside],
-            entries.is_reset[inside],
-            None if entries.columns is None else entries.columns.take(chosen),
-            entries.partial,
-        )
-
-    def rows_of(self, chunks: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Return the rows whose keys belong to the pass."""
-        if self.count == 1:
-            return chunks
-        return (
-            chunk.filter(pa.array(self._has(chunk[RECORD_KEY].combine_chunks())))
-            for chunk in chunks
-        )
-
-    def _has(self, keys: pa.Array) -> BoolArray:
-        hashes = hash_index_keys(keys, ()).view(np.uint32) * _MIX
-        share: BoolArray = (hashes >> np.uint32(16)) % np.uint32(self.count) == self.number
-        return share
-
-
-def _passes(file_slice: FileSlice) -> Iterator[_Pass]:
+def _passes(file_slice: FileSlice) -> Iterator[KeyShare]:
+    """Yield the shares of keys of the passes over a slice with log files."""
     log_bytes = sum(file.size_bytes for file in file_slice.log_files)
-    count = max(1, -(-log_bytes // LOG_BYTES_PER_PASS))
-    return (_Pass(number, count) for number in range(count))
+    return iter(shares_of(log_bytes, LOG_BYTES_PER_PASS))

@@ -48,6 +48,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.paths import check_folder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
+from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config
 
@@ -216,12 +217,12 @@ class Snapshot:
 
     def versions(self, files: Iterable[DataFile]) -> dict[tuple[str, FileId], list[FileVersion]]:
         """Return all versions of the file groups of some files; see ``file_versions``."""
-        return file_versions(self._known(files), self.timeline, self._archived)
+        return file_versions(self.known_files(files), self.timeline, self._archived)
 
     def live_slices(self, files: Iterable[DataFile]) -> list[FileSlice]:
         """Return the live slices among listed files, without a check for cleans."""
         replaced = self.timeline.replaced_file_groups(self.storage)
-        return latest_slices(self._known(files), self.timeline, replaced, self._archived)
+        return latest_slices(self.known_files(files), self.timeline, replaced, self._archived)
 
     def _listed(
         self,
@@ -270,7 +271,11 @@ class Snapshot:
         listed.require_whole(load_timeline(self.table))
         return list(listed.slices)
 
-    def _known(self, files: Iterable[DataFile]) -> list[DataFile]:
+    def log_completions(self) -> LogCompletions:
+        """Return what decides which slice a log file belongs to."""
+        return LogCompletions(self.timeline, self._archived)
+
+    def known_files(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Return the files without those of a write that seems archived and is not.
 
         A file older than the timeline's start usually belongs to an archived, so completed,

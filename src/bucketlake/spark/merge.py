@@ -10,11 +10,10 @@ import io
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
@@ -27,7 +26,7 @@ from bucketlake.spark.address import spark_address
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.frame_source import SparkSource
 from bucketlake.spark.parquet_files import read_parquet
-from bucketlake.spark.read import has_usual_settings, read_files, refused
+from bucketlake.spark.read import has_usual_settings, read_files, refusing
 from bucketlake.spark.reports import Batches, collect_noted, noting
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
@@ -315,11 +314,7 @@ def _identified(rows: DataFrame, identities: Identities, *more: str) -> DataFram
     return map_in_arrow(needed, noting(identify), schema)
 
 
-@contextmanager
-def _naming_texts(bound: BoundMerge) -> Iterator[None]:
+def _naming_texts(bound: BoundMerge) -> AbstractContextManager[None]:
     """Turn Spark's refusal of a text into an InputError."""
-    try:
-        yield
-    except AnalysisException as error:
-        texts = "; ".join(clause.role for clause in bound.clauses)
-        raise refused(f"merge on {bound.on}: {texts}", error, "correct the text") from error
+    texts = "; ".join(clause.role for clause in bound.clauses)
+    return refusing(f"merge on {bound.on}: {texts}", "correct the text")

@@ -6,7 +6,8 @@ several slices per task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -80,16 +81,18 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
 
 def _filtered(frame: DataFrame, where: str) -> DataFrame:
     """Return the rows that match a condition; a Spark Connect server may check it later."""
-    try:
+    with refusing(f"where {where!r}", "correct the condition"):
         return frame.where(where)
+
+
+@contextmanager
+def refusing(where: str, next_step: str) -> Iterator[None]:
+    """Turn Spark's refusal of an expression into an InputError."""
+    try:
+        yield
     except AnalysisException as error:
-        raise refused(f"where {where!r}", error, "correct the condition") from error
-
-
-def refused(where: str, error: AnalysisException, next_step: str) -> InputError:
-    """Return the error that Spark cannot evaluate a text."""
-    problem = str(error).partition("\n")[0].rstrip(";")  # The plan follows.
-    return InputError(where, problem, next_step)
+        problem = str(error).partition("\n")[0].rstrip(";")  # The plan follows.
+        raise InputError(where, problem, next_step) from error
 
 
 def with_values(frame: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
@@ -100,12 +103,10 @@ def with_values(frame: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
     InputError
         If Spark cannot evaluate an expression.
     """
-    try:
+    where = f"update {', '.join(f'{name} = {text!r}' for name, text in expressions.items())}"
+    with refusing(where, "correct the expression"):
         changed = frame.withColumns({name: F.expr(text) for name, text in expressions.items()})
         _ = changed.schema  # Spark Connect checks expressions only when it is asked.
-    except AnalysisException as error:
-        where = f"update {', '.join(f'{name} = {text!r}' for name, text in expressions.items())}"
-        raise refused(where, error, "correct the expression") from error
     return changed
 
 

@@ -50,7 +50,7 @@ from bucketlake.model.keys import KeySpec, check_generator
 from bucketlake.model.names import one_of
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema, require_types
-from bucketlake.model.table_type import TableType
+from bucketlake.model.table_type import ChangeLogMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
@@ -97,6 +97,7 @@ def plan_table(
     table_type: str,
     name: str | None,
     metadata_table: bool = True,
+    cdc: str | None = None,
 ) -> NewTable:
     """Check the parameters of a table of version 9; nothing is written.
 
@@ -118,6 +119,8 @@ def plan_table(
         Name of the table; None takes the last part of the path.
     metadata_table : bool
         Whether the table gets a metadata table.
+    cdc : str or None
+        What the table keeps of each change, as in ``create_table``; None for nothing.
 
     Raises
     ------
@@ -137,6 +140,7 @@ def plan_table(
     _require_nameable_shards(key_spec, index)
     index.check_hash_fields(key_spec.record_key_fields)
     table_name = name or _name_from_path(path)
+    cdc_mode = None if cdc is None else _cdc_mode(cdc)
     config = TableConfig(
         name=table_name,
         table_type=_table_type(table_type),
@@ -148,6 +152,8 @@ def plan_table(
         unavailable_value=merging.unavailable_value,
         delete_field=merging.marker and merging.marker[0],
         delete_marker=merging.marker and merging.marker[1],
+        cdc_enabled=cdc is not None,
+        cdc_mode=cdc_mode,
         create_schema=avro_from_arrow(stored, table_name),
     )
     if isinstance(index, INDEXED_KINDS) and not metadata_table:
@@ -352,6 +358,13 @@ def _table_type(text: str) -> TableType:
     known = {t.value.lower(): t for t in TableType}
     if text.lower() not in known:
         raise ConfigError("table_type", text, one_of(text, known))
+    return known[text.lower()]
+
+
+def _cdc_mode(text: str) -> ChangeLogMode:
+    known = {mode.value.lower(): mode for mode in ChangeLogMode}
+    if text.lower() not in known:
+        raise ConfigError("cdc", text, one_of(text, known))
     return known[text.lower()]
 
 

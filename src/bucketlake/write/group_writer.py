@@ -23,9 +23,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from bucketlake.errors import FormatError
+from bucketlake.errors import FormatError, MissingFileError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.layout import GroupChoice, Layout
 from bucketlake.merge.combining import Combining, WholeRecords, completed
@@ -43,10 +44,10 @@ from bucketlake.metadata.statistics.of_file import (
     packed_statistics,
     packed_statistics_of_written,
 )
-from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName, file_path
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import RECORD_KEY, cast_table
-from bucketlake.model.table_type import LogFormat
+from bucketlake.model.table_type import ChangeLogMode, LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_reader import SliceReader
@@ -55,6 +56,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
+from bucketlake.write.change_log import ChangeLog, change_file_name
+from bucketlake.write.duplicates import NewKeys
 from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.record_index.key_changes import (
     ChangedKeys,
@@ -124,6 +127,11 @@ class GroupWriter:
     slices : SliceReader or None
         Reads the stored rows with which records are combined before they go into log files; None
         if readers of the table combine them.
+    new_keys : NewKeys or None
+        Leaves out records whose key is stored; None for a write that updates them.
+    change_log : ChangeLogMode or None
+        What a file beside a new base file keeps of its changes; None if the table has no such files
+        (``write/change_log.py``). Hudi finds the changes of log files without one.
     """
 
     storage: Storage
@@ -140,6 +148,8 @@ class GroupWriter:
     indexed: pa.Schema | None = None
     combining: Combining | None = None
     slices: SliceReader | None = None
+    change_log: ChangeLogMode | None = None
+    new_keys: NewKeys | None = None
 
     def write(
         self, plan: SlotPlan, incoming: IncomingRecords, changed: ChangedKeys | None = None
@@ -180,6 +190,12 @@ class GroupWriter:
             own = incoming if choice.rows is None else incoming.take(choice.rows)
             # Sequence numbers of rows contain this number, which is unique among the groups.
             number = plan.number + place * self.slot_count
+            if self.new_keys is not None and choice.file_slice is not None:
+                new = self.new_keys.among(own, choice.file_slice)
+                ignored += len(own) - len(new)
+                if len(new) == 0:
+                    continue
+                own = new
             stat, late = self._write_group(plan.partition_path, choice, own, number, changed)
             ignored += late
             if stat is not None:
@@ -227,7 +243,13 @@ class GroupWriter:
             return self._stat_of_published(partition, choice, base, path)
         stamp = Stamp(self.instant, number, partition, name)
         merge = GroupMerge(incoming, self.rule, stamp, self.schema, self.combining)
-        merged = merge.run(self._stored(base, len(incoming)))
+        stored = self._stored(base, len(incoming))
+        log = None
+        if self.change_log is not None and base is not None and not is_published:
+            log = ChangeLog(self.change_log, self.instant, self.schema)
+            merged = log.watch_merged(merge.run(log.watch_stored(stored, incoming.keys)))
+        else:
+            merged = merge.run(stored)
         if is_published:
             deque(merged, maxlen=0)
         else:
@@ -243,6 +265,11 @@ class GroupWriter:
             return self._stat_of_published(partition, choice, base, path)
         if merge.counts.changed == 0:
             return None, merge.counts.ignored
+        if log is not None:  # Before the base file: an attempt that finds that one finds both.
+            gone = incoming.keys.take(pa.array(np.flatnonzero(merge.is_gone)))
+            log_data = log.encode(self.schema_text, gone)
+            log_path = self._change_path(partition, choice.file_id)
+            self._put(partition, log_path, memoryview(log_data), MarkerType.CREATE)
         kind = MarkerType.CREATE if base is None else MarkerType.MERGE
         self._put(partition, path, written.data, kind)
         statistics = packed_statistics_of_written(written, self.indexed, path)
@@ -307,9 +334,15 @@ class GroupWriter:
             delete_count=deletes,
             file_size_bytes=size_bytes,
             opens_group=opens_group,
+            slice_files=self._slice_files(choice),
             log_copy=choice.log_copy,
             statistics=statistics,
         )
+
+    def _slice_files(self, choice: GroupChoice) -> tuple[str, ...]:
+        if self.change_log is None or choice.file_slice is None:
+            return ()
+        return tuple(file.name.to_file_name() for file in choice.file_slice.files)
 
     def _stored(self, base: DataFile | None, incoming_rows: int) -> Iterator[pa.Table]:
         if base is None:
@@ -330,6 +363,21 @@ class GroupWriter:
                 return cast_table(chunk, target)
 
             yield from map(checked, reader.iter_chunks(columns, rows_max=rows))
+
+    def _change_path(self, partition: str, file_id: FileId) -> str:
+        return file_path(partition, change_file_name(file_id, self.instant, WRITE_TOKEN))
+
+    def _change_files(
+        self, partition: str, choice: GroupChoice, base: DataFile | None
+    ) -> tuple[tuple[str, int], ...]:
+        """Return the path and size of the file with the changes of a base file, if there is one."""
+        if self.change_log is None or base is None:
+            return ()
+        path = self._change_path(partition, choice.file_id)
+        stored = self.storage.stat(path)
+        if stored is None:
+            raise MissingFileError(path, "its base file is there, which is written after it")
+        return ((path, stored.size_bytes),)
 
     def _put(self, partition: str, path: str, data: memoryview, kind: MarkerType) -> None:
         marker = Marker(partition, path.rpartition("/")[2], kind)
@@ -370,5 +418,6 @@ class GroupWriter:
             delete_count=counts.deleted,
             file_size_bytes=size_bytes,
             opens_group=choice.file_slice is None,
+            change_files=self._change_files(partition, choice, base),
             statistics=statistics,
         )

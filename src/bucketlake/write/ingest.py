@@ -43,6 +43,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batch_schema import schema_after, schema_text
 from bucketlake.write.commit_checks import require_same_index, require_same_settings
+from bucketlake.write.duplicates import NewKeys
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import Packed, PackedRecords, RecordSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
@@ -432,6 +433,8 @@ def _group_writer(
         indexed=indexed_columns(target.table, schema),
         combining=how.combining,
         slices=slices,
+        change_log=target.table.config.change_log,
+        new_keys=NewKeys.of_write(target, write.operation),
     )
 
 

@@ -18,7 +18,7 @@ from bucketlake.index.setting import TableIndex, is_stored, require_index, store
 from bucketlake.index.stored_setting import StoredSetting, read_stored
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.table_type import LogFormat, Operation, TableType
+from bucketlake.model.table_type import DuplicatePolicy, LogFormat, Operation, TableType
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
@@ -49,6 +49,8 @@ class Target:
         Rewrites slices of the metadata table on an engine.
     is_distinct : bool
         Whether two records of the write with one key are an error.
+    duplicates : DuplicatePolicy or None
+        What an insert does with records whose key is stored; None to update the stored record.
     """
 
     snapshot: Snapshot
@@ -59,6 +61,7 @@ class Target:
     engine: Engine = HERE
     job_marker: Marker | None = None
     is_distinct: bool = False
+    duplicates: DuplicatePolicy | None = None
 
     @property
     def table(self) -> OpenTable:

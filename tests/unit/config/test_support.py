@@ -88,7 +88,6 @@ def test_merging_of_its_own_keeps_merge_on_read_from_being_read_and_every_table_
 @pytest.mark.parametrize(
     ("changes", "feature"),
     [
-        ({"cdc_enabled": True}, "change data capture"),
         ({"populate_meta_fields": False}, "writing a table without meta columns"),
         ({"foreign_key_generator": "USER_PROVIDED"}, "key generator USER_PROVIDED"),
         ({"slash_separated_dates": True}, "partition paths"),

@@ -11,7 +11,7 @@ import pytest
 from bucketlake.config.table_config import TableConfig, is_whole, table_checksum
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec, TimestampPartition
-from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.model.table_type import ChangeLogMode, MergeMode, TableType
 
 SPEC = KeySpec(("id",), ("region",), KeyGenerator.SIMPLE)
 NEW_TABLE = TableConfig("trips", TableType.COPY_ON_WRITE, SPEC, MergeMode.EVENT_TIME, ("ts",))
@@ -134,6 +134,7 @@ def test_every_setting_comes_back_from_the_properties() -> None:
         drop_partition_columns=True,
         partition_metafile_as_base_format=True,
         cdc_enabled=True,
+        cdc_mode=ChangeLogMode.OP_KEY_ONLY,
         slash_separated_dates=True,
         legacy_payload_class="x",
         extra={"my.own": "y"},

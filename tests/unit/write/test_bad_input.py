@@ -196,7 +196,6 @@ def changed_properties(path: Path, **changes: str) -> None:
         ({"hoodie_table_format": "iceberg"}, "table format 'iceberg'"),
         ({"hoodie_table_base_file_format": "ORC"}, "base file format ORC"),
         ({"hoodie_populate_meta_fields": "false"}, "without meta columns"),
-        ({"hoodie_table_cdc_enabled": "true"}, "change data capture"),
         ({"hoodie_table_keygenerator_type": "USER_PROVIDED"}, "key generator"),
         ({"hoodie_table_metadata_partitions": "column_stats"}, "metadata table"),
     ],

@@ -91,7 +91,11 @@ def _require_places(snapshot: Snapshot, undone: Sequence[Instant]) -> None:
     """Raise if commit metadata names files outside of the data folders."""
     for instant in undone:
         commit = snapshot.timeline.read_commit(snapshot.storage, instant)
-        named = [(stat.partition_path, stat.path.rpartition("/")[2]) for stat in commit.stats]
+        named = [
+            (stat.partition_path, path.rpartition("/")[2])
+            for stat in commit.stats
+            for path in stat.file_sizes
+        ]
         named += [
             (path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids
         ]

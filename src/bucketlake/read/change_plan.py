@@ -1,0 +1,293 @@
+"""The plan of change data: which stored versions of which file groups to compare.
+
+Each commit is compared with the state before it, file group by file group, so nothing needs to be
+turned on when rows are written. Groups without a commit in the range are not looked at, nor are
+commits of table services, which only move rows. Where a commit replaced file groups, all of them in
+a partition are compared at once. ``read/change_reader.py`` reads the versions.
+
+The versions must still be there. If a clean or an archival took away what is needed, the plan
+raises an error that says since when changes can be read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from bucketlake.errors import MissingFileError, TimelineError
+from bucketlake.format.commit_metadata import changes_rows
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.read.clean_guard import cleaned_files
+from bucketlake.read.file_system_view import group_files, newest_slice
+from bucketlake.read.incremental import RangeCommit, commits_between
+from bucketlake.read.key_share import ALL_KEYS, KeyShare, shares_of
+from bucketlake.read.pruning.by_partition import partitions_that_may_match
+from bucketlake.read.request import ReadRequest, read_range
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.written_files import files_of, written_files
+from bucketlake.where.predicate import Predicate
+
+BYTES_PER_SHARE = 128 * 2**20
+
+_BEFORE_RANGE = -1
+
+Group = tuple[str, FileId]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedStates:
+    """States of some file groups of a partition, one after the other, and what made each.
+
+    Attributes
+    ----------
+    partition_path : str
+        The partition.
+    states : tuple of tuple of FileSlice
+        The slices of each state.
+    commits : tuple of int
+        For each state but the first, the commit that made it: its place in the range.
+    share : KeyShare
+        The keys to compare.
+    """
+
+    partition_path: str
+    states: tuple[tuple[FileSlice, ...], ...]
+    commits: tuple[int, ...]
+    share: KeyShare = ALL_KEYS
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read."""
+        return sum(held.size_bytes for state in self.states for held in state)
+
+    @property
+    def needed_by(self) -> tuple[int, ...]:
+        """The commit whose changes need each state."""
+        return (self.commits[0], *self.commits)
+
+    def cut(self) -> Iterator[ComparedStates]:
+        """Yield parts with a share of the keys each, whose rows fit into memory."""
+        largest = max(sum(held.size_bytes for held in state) for state in self.states)
+        for share in shares_of(largest, BYTES_PER_SHARE):
+            yield replace(self, share=share)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRange:
+    """A range of commits, and the table pinned at its end.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+        The table at the end of the range.
+    commits : tuple of RangeCommit
+        The commits of the range, in the order of their completion.
+    """
+
+    snapshot: Snapshot
+    commits: tuple[RangeCommit, ...]
+
+
+def pin_changes(table: OpenTable, request: ReadRequest) -> ChangeRange:
+    """Pin a table at the end of a range, with the commits of the range.
+
+    Raises
+    ------
+    ConfigError
+        If a time cannot be parsed, or ``since`` is later than ``until``, or than now.
+    """
+    timeline, since, until = read_range(table, request)
+    at_end, commits = commits_between(table, timeline, since, until)
+    return ChangeRange(load_snapshot(table, at_end), tuple(commits))
+
+
+def compared_states(found: ChangeRange, predicate: Predicate | None) -> list[ComparedStates]:
+    """Return what to compare for the changes of a range.
+
+    Parameters
+    ----------
+    found : ChangeRange
+    predicate : Predicate or None
+        Partitions that cannot have a matching row are left out.
+
+    Raises
+    ------
+    TimelineError
+        If a clean deleted a version that must be compared.
+    MissingFileError
+        If a committed file is missing for another reason.
+    """
+    places = range(len(found.commits))
+    changing = [place for place in places if changes_rows(found.commits[place].metadata)]
+    partitions = _partitions(found, changing, predicate)
+    if not partitions:
+        return []
+    versions = _Versions(found, partitions)
+    chains = [
+        *_chains_of_groups(found, changing, versions),
+        *_chains_of_replaced(found, changing, versions),
+    ]
+    versions.require_whole(chains)
+    return [part for chain in chains for part in chain.cut()]
+
+
+def _partitions(
+    found: ChangeRange, changing: Iterable[int], predicate: Predicate | None
+) -> list[str]:
+    touched = {path for place in changing for path in found.commits[place].metadata.partitions}
+    paths, config = sorted(touched), found.snapshot.config
+    if predicate is None or not config.paths_follow_keys:
+        return paths
+    schema = found.snapshot.readable_schema
+    kept = partitions_that_may_match(predicate, paths, config.key_spec, schema)
+    return [path for path, is_kept in zip(paths, kept, strict=True) if is_kept]
+
+
+def _chains_of_groups(
+    found: ChangeRange, changing: Iterable[int], versions: _Versions
+) -> Iterator[ComparedStates]:
+    """Yield the states of file groups that commits wrote to without replacing any."""
+    touched: dict[Group, list[int]] = defaultdict(list)
+    for place in changing:
+        metadata = found.commits[place].metadata
+        if not metadata.replaced_file_ids:
+            for partition in metadata.write_stats.keys() & versions.partitions:
+                for file_id in {stat.file_id for stat in metadata.write_stats[partition]}:
+                    touched[partition, file_id].append(place)
+    for group, places in sorted(touched.items()):
+        states: list[tuple[FileSlice, ...]] = []
+        commits: list[int] = []
+        for place in places:
+            # Its last state is the one before this commit too, unless it is a copy for a resize
+            # that was pending. It may be cleaned, and the same rows after a compaction not.
+            if not commits or not states[-1] or versions.lost(states[-1]):
+                if commits:
+                    yield ComparedStates(group[0], tuple(states), tuple(commits))
+                states, commits = [versions.at([group], place)], []
+            after = versions.at([group], place + 1)
+            if after or states[-1]:
+                states.append(after)
+                commits.append(place)
+        if commits:
+            yield ComparedStates(group[0], tuple(states), tuple(commits))
+
+
+def _chains_of_replaced(
+    found: ChangeRange, changing: Iterable[int], versions: _Versions
+) -> Iterator[ComparedStates]:
+    """Yield the states of partitions in which a commit replaced file groups."""
+    for place in changing:
+        metadata = found.commits[place].metadata
+        if not metadata.replaced_file_ids:
+            continue
+        for partition in sorted(metadata.partitions & versions.partitions):
+            written = {stat.file_id for stat in metadata.write_stats.get(partition, ())}
+            ids = written.union(metadata.replaced_file_ids.get(partition, ()))
+            groups = [(partition, file_id) for file_id in sorted(ids)]
+            states = versions.at(groups, place), versions.at(groups, place + 1)
+            yield ComparedStates(partition, states, (place,))
+
+
+class _Versions:
+    """The slices of file groups between the commits of a range.
+
+    Parameters
+    ----------
+    found : ChangeRange
+    partitions : list of str
+        The partitions that are looked at.
+    """
+
+    def __init__(self, found: ChangeRange, partitions: list[str]) -> None:
+        snapshot = self._snapshot = found.snapshot
+        self._found = found
+        self.partitions = {*partitions}
+        self._place = {commit.instant: place for place, commit in enumerate(found.commits)}
+        listed = snapshot.listed(partitions).files
+        self._there = {file.path for file in listed}
+        known = {file.path: file for file in self._committed()}
+        known |= {path: file for path, (file, _) in self._cleaned_by.items()}
+        known |= {file.path: file for file in listed}
+        self._files = group_files(snapshot.known_files(known.values()), snapshot.timeline)
+        self._completions = snapshot.log_completions()
+
+    def at(self, groups: Iterable[Group], place: int) -> tuple[FileSlice, ...]:
+        """Return the slices of groups as they were before the commit at a place of the range."""
+        slices = (self._slice(group, place) for group in groups)
+        return tuple(held for held in slices if held is not None)
+
+    def _slice(self, group: Group, place: int) -> FileSlice | None:
+        replaced = self._replaced_at.get(group)
+        if replaced is not None and replaced < place:
+            return None
+        files = [file for file in self._files.get(group, ()) if self._is_before(file, place)]
+        return newest_slice(group, files, self._completions)
+
+    def _is_before(self, file: DataFile, place: int) -> bool:
+        name = file.name
+        writer = name.copied_by if isinstance(name, LogFileName) else None
+        return all(
+            self._place.get(instant, _BEFORE_RANGE) < place
+            for instant in (name.instant, writer)
+            if instant is not None
+        )
+
+    @cached_property
+    def _replaced_at(self) -> Mapping[Group, int]:
+        """The place of the commit that replaced each group."""
+        active = self._snapshot.timeline.replaced_file_groups(self._snapshot.storage)
+        replaced = {
+            group: self._place.get(instant, _BEFORE_RANGE) for group, instant in active.items()
+        }
+        for place, commit in enumerate(self._found.commits):
+            for partition, ids in commit.metadata.replaced_file_ids.items():
+                for file_id in ids:
+                    replaced.setdefault((partition, file_id), place)
+        return replaced
+
+    def _committed(self) -> Iterator[DataFile]:
+        """Yield the files that commits say they wrote, whether they are still there or not."""
+        snapshot = self._snapshot
+        active = (files for _, files in written_files(snapshot.storage, snapshot.timeline))
+        in_range = (files_of(commit.metadata) for commit in self._found.commits)
+        for written in (*active, *in_range):
+            for partition in written.keys() & self.partitions:
+                yield from written[partition].values()
+
+    @cached_property
+    def _cleaned_by(self) -> Mapping[str, tuple[DataFile, InstantTime]]:
+        snapshot = self._snapshot
+        since = min(commit.instant for commit in self._found.commits)
+        newest = load_timeline(snapshot.table)
+        return cleaned_files(snapshot.table, snapshot.timeline, newest, self.partitions, since)
+
+    def lost(self, state: Iterable[FileSlice]) -> list[str]:
+        """Return the paths of the files of a state that are missing."""
+        return [path for held in state for path in held.paths if path not in self._there]
+
+    def require_whole(self, chains: Iterable[ComparedStates]) -> None:
+        """Raise an error if a file of a state is missing."""
+        lost = [
+            (commit, path)
+            for chain in chains
+            for commit, state in zip(chain.needed_by, chain.states, strict=True)
+            for path in self.lost(state)
+        ]
+        if not lost:
+            return
+        place, path = max(lost)
+        commit = self._found.commits[place]
+        cleaned = self._cleaned_by.get(path)
+        if cleaned is None:
+            where = f"{self._snapshot.storage.root}/{path}"
+            raise MissingFileError(where, f"the changes of the commit {commit.instant} need it")
+        raise TimelineError(
+            cleaned[1],
+            f"this clean deleted {path}, which the changes of the commit {commit.instant} need; "
+            f"ask for changes since {commit.completed_at} or later",
+        )

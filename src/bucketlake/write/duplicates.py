@@ -1,0 +1,80 @@
+"""Inserts that leave stored records alone: records whose key is stored are dropped, or an error.
+
+The keys of a file group are read by the task that writes the group, so the table is read once, and
+two writers that add the same key conflict, as all writers of a bucket do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import InputError, UnsupportedFeatureError
+from bucketlake.index.record import RecordIndex
+from bucketlake.merge.incoming import IncomingRecords
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.table_type import DuplicatePolicy, Operation
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.write.target import Target
+
+_OPTION = "hoodie.datasource.insert.dup.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class NewKeys:
+    """Finds the records whose key is not stored.
+
+    Attributes
+    ----------
+    reader : SliceReader
+        Reads stored keys.
+    policy : DuplicatePolicy
+        What happens to the other records.
+    """
+
+    reader: SliceReader
+    policy: DuplicatePolicy
+
+    @classmethod
+    def of_write(cls, target: Target, operation: Operation) -> NewKeys | None:
+        """Return what an insert asks for; None for other writes.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If a key is unique in the whole table: then it may be stored in another partition.
+        """
+        policy = target.duplicates
+        if policy is None or operation is not Operation.INSERT:
+            return None
+        if isinstance(target.index, RecordIndex) and not target.index.partitioned:
+            raise UnsupportedFeatureError(
+                f"{_OPTION}={policy.value} under a record-level index of the whole table",
+                target.storage.root,
+                "leave the option out, or use RecordIndex(partitioned=True)",
+            )
+        return cls(SliceReader.of_snapshot(target.snapshot), policy)
+
+    def among(self, incoming: IncomingRecords, held: FileSlice) -> IncomingRecords:
+        """Return the records whose key the slice does not have.
+
+        Raises
+        ------
+        InputError
+            If there are others, and the policy is to fail.
+        """
+        stored = [keys for keys, is_deleted in self.reader.keys(held) if not is_deleted]
+        known = pa.concat_arrays([pa.array([], pa.string()), *stored])
+        found = pc.is_in(incoming.keys, value_set=known).to_numpy(zero_copy_only=False)
+        if self.policy is DuplicatePolicy.FAIL and found.any():
+            first = incoming.keys[int(np.flatnonzero(found)[0])].as_py()
+            raise InputError(
+                f"insert into {self.reader.storage.root}",
+                f"the key {first!r} is stored already (and {int(found.sum()) - 1} more keys of "
+                f"file group {held.file_id})",
+                f"remove these records, use operation upsert, or set {_OPTION} to drop",
+            )
+        return incoming.take(np.flatnonzero(~found))
