@@ -99,6 +99,16 @@ def pin_read(table: OpenTable, request: ReadRequest) -> PinnedRead:
         return PinnedRead(load_snapshot(table, as_of=as_of), request)
     if request.as_of is not None:
         raise ConfigError("as_of", request.as_of, "give either as_of, or since and until")
+    require_changes(table)
+    timeline = load_timeline(table)
+    if since is not None:
+        _require_begun(since, until, timeline, table.config.timeline_timezone)
+    changes = changes_between(table, timeline, since, until)
+    return PinnedRead(load_snapshot(table, changes.timeline), request, changes)
+
+
+def require_changes(table: OpenTable) -> None:
+    """Raise UnsupportedFeatureError if the rows of a table do not tell which commit wrote them."""
     if not table.config.populate_meta_fields:
         # Hudi refuses this, too: the rows of a base file do not tell which commit wrote them.
         raise UnsupportedFeatureError(
@@ -107,11 +117,6 @@ def pin_read(table: OpenTable, request: ReadRequest) -> PinnedRead:
             "its files do not tell which commit wrote a row; read the table, or read it as_of a "
             "time",
         )
-    timeline = load_timeline(table)
-    if since is not None:
-        _require_begun(since, until, timeline, table.config.timeline_timezone)
-    changes = changes_between(table, timeline, since, until)
-    return PinnedRead(load_snapshot(table, changes.timeline), request, changes)
 
 
 def _require_begun(
