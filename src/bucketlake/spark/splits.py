@@ -25,7 +25,7 @@ from bucketlake.spark.late_pandas import postpone_pandas
 from bucketlake.spark.workers import spare_modules
 from bucketlake.storage.base import Storage
 
-_BATCH_ROWS = 32_768  # Spark copies a batch whole; larger ones are slower, not faster.
+_BATCH_ROWS = 65_536  # Spark holds a batch whole, in Python and in Java.
 
 
 @dataclass(frozen=True)
