@@ -163,7 +163,7 @@ def trips_of(numbers: Any, more: int) -> pa.Table:
 
 
 def test_the_options_are_the_arguments_of_table_read(spark: SparkSession, trips: bl.Table) -> None:
-    first = trips.timeline()[-1]
+    first = trips.timeline()[0]
     assert first.completed_at is not None
     options: list[dict[str, Any]] = [
         {"as_of": first.requested_at},

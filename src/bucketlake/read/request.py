@@ -102,7 +102,7 @@ def pin_read(table: OpenTable, request: ReadRequest) -> PinnedRead:
     require_changes(table)
     timeline = load_timeline(table)
     if since is not None:
-        _require_begun(since, until, timeline, table.config.timeline_timezone)
+        require_begun(since, until, timeline, table.config.timeline_timezone)
     changes = changes_between(table, timeline, since, until)
     return PinnedRead(load_snapshot(table, changes.timeline), request, changes)
 
@@ -119,7 +119,7 @@ def require_changes(table: OpenTable) -> None:
         )
 
 
-def _require_begun(
+def require_begun(
     since: InstantTime, until: InstantTime | None, timeline: Timeline, timezone: TimelineTimezone
 ) -> None:
     """Raise ConfigError if a range of time begins after its end or in the future.

@@ -93,7 +93,7 @@ class BucketLakeSource(DataSource):
 
     def streamWriter(  # noqa: N802 -- the name is Spark's.
         self,
-        schema: StructType,
+        schema: StructType,  # noqa: ARG002
         overwrite: bool,  # noqa: ARG002
     ) -> NoReturn:
         """Raise the error that says how to write a stream."""

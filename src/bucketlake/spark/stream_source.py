@@ -31,7 +31,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import did_you_mean
 from bucketlake.read.incremental import completion_times, timeline_at
 from bucketlake.read.read_plan import plan_read
-from bucketlake.read.request import PinnedRead, pin_read, require_changes
+from bucketlake.read.request import PinnedRead, pin_read, require_begun, require_changes
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.spark.data_source import naming, with_columns
 from bucketlake.spark.source_options import SourceOptions
@@ -139,7 +139,10 @@ def _start_of(start: str | None, opened: OpenTable) -> Offset:
     if start == "latest":
         return {_COMPLETED: _newest(opened) or read_time("0", "since")}
     try:
-        return {_COMPLETED: read_time(start, "since", opened.config.timeline_timezone)}
+        timezone = opened.config.timeline_timezone
+        after = read_time(start, "since", timezone)
+        require_begun(after, None, load_timeline(opened), timezone)
+        return {_COMPLETED: after}
     except ConfigError as error:
         allowed = f"{error.allowed}, or earliest or latest{did_you_mean(start, _WORDS)}"
         raise ConfigError("start", start, allowed) from None
