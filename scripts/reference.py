@@ -73,7 +73,7 @@ import bucketlake as bl
 ```
 """
 
-FUNCTIONS = ("create_table", "open_table", "convert", "save", "files")
+FUNCTIONS = ("create_table", "open_table", "convert", "save", "files", "register")
 VALUES = (
     *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "ExtendibleBucket"),
     *("DynamicBucket", "RecordIndex"),

@@ -106,7 +106,7 @@ def test_a_table_that_hudi_wrote_is_read_by_format(
 ) -> None:
     expected = pq.read_table(next(GOLDEN_TABLES.rglob(f"{name}.expected.parquet")))
     table = bl.open_table(str(golden_table(name)))
-    names = table.schema.names
+    names = table.schema().names
     found = arrow_of(load(spark, table))
     assert found.column_names == names
     assert plain_rows(found, names) == plain_rows(expected, names)
@@ -189,7 +189,8 @@ def test_the_options_are_the_arguments_of_table_read(spark: SparkSession, trips:
         assert found.schema == expected.schema
         seen.append(by_id(found))
         assert seen[-1] == by_id(expected), given
-    assert len({repr(rows) for rows in seen}) == len(options)  # Each option does something.
+    everything = by_id(trips.read(spark))
+    assert all(rows not in ([], everything) for rows in seen)  # Each option does something.
 
 
 @pytest.mark.parametrize(
@@ -385,6 +386,11 @@ def truth(pushed: Any, row: Row) -> bool | None:
     return COMPARISONS[kind](comparable(held), comparable(pushed.value))
 
 
+def place(row: Row) -> tuple[str, date]:
+    """Return the key of a row: each row is compared by the filters already."""
+    return row["id"], row["day"]
+
+
 def drawn(draw: random.Random) -> Any:
     name = draw.choice(list(CHOICES))
     path, values = tuple(name.split(".")), [*CHOICES[name], None]
@@ -429,7 +435,7 @@ def test_pushed_filters_prune_files_and_lose_no_row(tmp_path: Path, table_type: 
         found = [row for s in splits for batch in batches_of(s) for row in batch.to_pylist()]
         expected = [row for row in rows if all(truth(pushed, row) for pushed in filters)]
         kept = [row for row in found if all(truth(pushed, row) for pushed in filters)]
-        assert sorted(map(repr, kept)) == sorted(map(repr, expected)), filters
+        assert sorted(map(place, kept)) == sorted(map(place, expected)), filters
         pruned += sum(len(split.jobs) for split in splits) < everything
     assert pruned > 150
     reader = data_source.PushingReader(options, chosen, index, schema)
