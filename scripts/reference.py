@@ -74,7 +74,7 @@ import bucketlake as bl
 ```
 """
 
-FUNCTIONS = ("create_table", "open_table", "convert", "save", "files", "sql")
+FUNCTIONS = ("create_table", "open_table", "convert", "save", "files", "sql", "register")
 VALUES = (
     *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "ExtendibleBucket"),
     *("DynamicBucket", "RecordIndex"),

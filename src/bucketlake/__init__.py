@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bucketlake.engine import register
     from bucketlake.errors import (
         AlreadyExistsError,
         BucketLakeError,
@@ -93,6 +94,7 @@ __all__ = [
     "create_table",
     "files",
     "open_table",
+    "register",
     "save",
     "sql",
 ]
@@ -138,6 +140,7 @@ _MODULES = {
     "create_table": "opening",
     "files": "write.input_files.files",
     "open_table": "opening",
+    "register": "engine",
     "save": "hudi_job",
     "sql": "statements",
 }

@@ -17,6 +17,7 @@ from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.index.setting import TableIndex
+from bucketlake.model.arguments import check_session
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.change_plan import ChangeRange
 from bucketlake.read.change_reader import plan_changes
@@ -81,6 +82,32 @@ def require_session(spark: SparkSession | None) -> SparkSession:
     from bucketlake.spark.read import active_session
 
     return active_session(spark)
+
+
+def register(spark: SparkSession | None = None) -> None:
+    """Let a session read tables by ``spark.read.format("bucketlake")`` and in SQL.
+
+    Parameters
+    ----------
+    spark : SparkSession, optional
+        The session, classic or of Spark Connect; by default the active session.
+
+    Raises
+    ------
+    ConfigError
+        If no session is given or active.
+    UnsupportedFeatureError
+        If PySpark is older than 4; ``Table.read`` works with any version.
+
+    Notes
+    -----
+    Examples: ``docs/how-to/read-with-spark-format.md``.
+    """
+    check_session(spark)
+    session = require_session(spark)
+    from bucketlake.spark.registration import register_source
+
+    register_source(session)
 
 
 def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:

@@ -2081,6 +2081,16 @@ def with_settings(
     return handle
 
 
+def open_for_read(table: Table) -> OpenTable:
+    """Open a table for a read that is planned elsewhere."""
+    return table._open()
+
+
+def index_of(table: Table, snapshot: Snapshot) -> TableIndex | None:
+    """Return the index of a pinned table; None if it is not known: then no bucket is pruned."""
+    return table._index_of(snapshot)
+
+
 def index_when_opened(table: Table) -> TableIndex | None:
     """Return the index that a new handle from ``open_table`` has found; nothing is read."""
     return table._given_index

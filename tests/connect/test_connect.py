@@ -234,3 +234,33 @@ def test_an_error_of_storage_in_a_task_is_raised_as_itself(
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
     assert held_by(table) == rows
     assert table.upsert(frame).written == 40
+
+
+@pytest.mark.skipif(not hasattr(SparkSession, "dataSource"), reason="Spark 3 has no such sources")
+def test_a_table_is_read_by_format_in_sql_and_as_a_stream(
+    spark: SparkSession, table: bl.Table, tmp_path: Path
+) -> None:
+    bl.register(spark)
+    expected = in_order(rows_of(table.to_arrow()))
+    frame = spark.read.format("bucketlake").load(table.path)
+    assert in_order(rows_of(frame)) == expected
+    assert in_order(rows_of(frame.where("id = 'k3'"))) == [r for r in expected if r["id"] == "k3"]
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW later USING bucketlake "
+        f"OPTIONS (path '{table.path}', where 'id = ''k5''')"
+    )
+    assert [row["id"] for row in rows_of(spark.table("later"))] == ["k5"]
+    with pytest.raises(PySparkException, match="did you mean 'where'"):
+        _ = spark.read.format("bucketlake").option("wher", "x").load(table.path).schema
+    with pytest.raises(PySparkException, match=r"upsert\(df\).*nothing was written"):
+        frame.write.format("bucketlake").mode("append").save(table.path)
+    changes = spark.readStream.format("bucketlake").load(table.path).writeStream
+    target, checkpoint = str(tmp_path / "target"), str(tmp_path / "checkpoint")
+    for _ in range(2):  # The second run finds nothing new.
+        query = (
+            changes.format("parquet")
+            .option("checkpointLocation", checkpoint)
+            .option("path", target)
+        )
+        assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert in_order(rows_of(spark.read.parquet(target))) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
@@ -16,74 +17,100 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import cast_table
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.read_plan import ReadPlan
+from bucketlake.read.slice_reader import SliceReader
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
-from bucketlake.where.predicate import Predicate
+from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves
 
 _CHUNK_ROWS = 131_072
 
 
 def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
     """Read the files and slices of a plan; return its rows and columns as a table."""
-    parts = _Parts(storage, plan)
+    rows = PlannedRows.of_plan(storage, plan)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        tables = list(pool.map(lambda job: pa.concat_tables(parts.of(job)), parts.jobs))
-    return parts.returned(tables)
+        tables = list(pool.map(lambda job: pa.concat_tables(rows.of(job)), plan.jobs))
+    return rows.returned(tables)
 
 
 def first_rows(storage: Storage, plan: ReadPlan, count: int) -> pa.Table:
     """Return some rows of a plan; only the files that have them are read."""
-    parts, tables, left = _Parts(storage, plan), [], count
-    for chunk in chain.from_iterable(map(parts.of, parts.jobs)):
+    rows, tables, left = PlannedRows.of_plan(storage, plan), [], count
+    for chunk in chain.from_iterable(map(rows.of, plan.jobs)):
         tables.append(chunk.slice(0, min(left, len(chunk))))
         left -= tables[-1].num_rows
         if left <= 0:
             break
-    return parts.returned(tables)
+    return rows.returned(tables)
 
 
 def count_rows(storage: Storage, plan: ReadPlan) -> int:
     """Return the number of rows of a plan; of whole base files, the footers tell it."""
-    parts = _Parts(storage, plan)
+    rows = PlannedRows.of_plan(storage, plan)
 
     def count(job: DataFile | FileSlice) -> int:
-        if isinstance(job, DataFile) and plan.where is None:
+        if isinstance(job, DataFile) and rows.condition is None:
             with (
                 telling_what_is_gone(storage),
                 BaseFileReader(storage, job.path, job.size_bytes) as reader,
             ):
                 return reader.row_count
-        return sum(chunk.num_rows for chunk in parts.of(job))
+        return sum(chunk.num_rows for chunk in rows.of(job))
 
-    return sum(at_once(storage, count, parts.jobs))
+    return sum(at_once(storage, count, plan.jobs))
 
 
-class _Parts:
-    """The rows of a plan, file by file."""
+@dataclass(frozen=True, slots=True)
+class PlannedRows:
+    """How the files and slices of a plan are read; a small picklable value.
 
-    def __init__(self, storage: Storage, plan: ReadPlan) -> None:
-        self._storage, self._plan = storage, plan
-        self._condition = None
-        if plan.where is not None:
-            assert plan.predicate is not None, "only a Spark session gives SQL text another meaning"
-            self._condition = _condition(plan.predicate, plan.schema)
+    Attributes
+    ----------
+    storage : Storage
+        The table's storage.
+    reader : SliceReader
+        Reads slices with log files.
+    needed : pa.Schema
+        The columns that are read.
+    condition : pc.Expression or None
+        The rows to keep; None for all.
+    columns : tuple of str
+        The columns that the read returns, as paths.
+    """
+
+    storage: Storage
+    reader: SliceReader
+    needed: pa.Schema
+    condition: pc.Expression | None
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of_plan(cls, storage: Storage, plan: ReadPlan) -> PlannedRows:
+        """Return how the rows of a plan are read.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If only Spark can evaluate the condition.
+        """
+        condition, tested = None, []
+        if plan.predicate is not None:
+            condition = _condition(plan.predicate, plan.schema)
+            found = leaves(plan.predicate)
+            tested = [leaf.column for leaf in found if isinstance(leaf, COLUMN_TESTS)]
+        assert plan.where is None or condition is not None, "only a session may read SQL otherwise"
         wanted = plan.columns if plan.columns is not None else plan.schema.names
-        self._asked = [spelled(plan.schema, path) or path for path in wanted]
-        roots = roots_of(self._asked, plan.schema.names)
-        self._needed = plan.schema if plan.where is not None else fields_at(plan.schema, roots)
-
-    @property
-    def jobs(self) -> list[DataFile | FileSlice]:
-        """The files and slices."""
-        return [*(file for _, files in self._plan.files for file in files), *self._plan.merged]
+        asked = [spelled(plan.schema, path) or path for path in wanted]
+        needed = fields_at(plan.schema, roots_of([*asked, *tested], plan.schema.names))
+        return cls(storage, plan.reader, needed, condition, tuple(asked))
 
     def of(self, job: DataFile | FileSlice) -> Iterator[pa.Table]:
         """Yield the rows of a file or slice in chunks, at least an empty one."""
-        needed, condition = self._needed, self._condition
+        needed, condition = self.needed, self.condition
         if isinstance(job, FileSlice):
-            chunks = self._plan.reader.read(job, needed.names)
+            chunks = self.reader.read(job, needed.names)
         else:
-            chunks = _chunks_of_file(self._storage, job, needed)
+            chunks = _chunks_of_file(self.storage, job, needed)
         yield needed.empty_table()
         for chunk in chunks:
             rows = cast_table(chunk, needed)
@@ -91,8 +118,8 @@ class _Parts:
 
     def returned(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return the columns of the read, from the rows of its parts."""
-        table = pa.concat_tables([self._needed.empty_table(), *tables])
-        return columns_at(table, self._asked, "requested")
+        table = pa.concat_tables([self.needed.empty_table(), *tables])
+        return columns_at(table, self.columns, "requested")
 
 
 def _condition(predicate: Predicate, schema: pa.Schema) -> pc.Expression:

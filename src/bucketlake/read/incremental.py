@@ -22,7 +22,7 @@ from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import archived_commit, newest_manifest, read_archive
-from bucketlake.timeline.instant import Instant
+from bucketlake.timeline.instant import WRITES, Instant
 from bucketlake.timeline.open_table import OpenTable
 
 
@@ -134,6 +134,30 @@ def commits_between(
                     found.append(RangeCommit(entry.requested_at, entry.completed_at, commit))
     found.sort(key=lambda commit: (commit.completed_at, commit.instant))
     return timeline.without(later), found
+
+
+def completion_times(
+    table: OpenTable, timeline: Timeline, since: InstantTime | None
+) -> list[InstantTime]:
+    """Return when the commits completed that completed after a time; ascending, each time once.
+
+    Up to table version 6, commits have only requested times. A pending commit may then complete
+    with a time before those of completed commits, so these are left out until it completes.
+    """
+    times = {_time_of(timeline, commit.requested_at) for commit in timeline.completed_commits()}
+    if _reaches_into_archive(table.storage, timeline, since):
+        archived = read_archive(table, with_metadata=False)
+        times |= {entry.completed_at for entry in archived if entry.action.endswith("commit")}
+    if timeline.layout_version == 1:
+        pending = [i.requested_at for i in timeline.pending() if i.action in WRITES]
+        times = {time for time in times if all(time < begun for begun in pending)}
+    return sorted(time for time in times if since is None or time > since)
+
+
+def timeline_at(timeline: Timeline, until: InstantTime) -> Timeline:
+    """Return the timeline of a completion time, without the commits that completed later."""
+    commits = (commit.requested_at for commit in timeline.completed_commits())
+    return timeline.without({at for at in commits if _time_of(timeline, at) > until})
 
 
 def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTime | None) -> bool:

@@ -18,7 +18,7 @@ from bucketlake.errors import InputError
 from bucketlake.format.avro.table_schema import arrow_from_avro
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.kinds import IndexKind
-from bucketlake.model.field_path import spelled, why_missing
+from bucketlake.model.field_path import fields_at, spelled, why_missing
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES
@@ -27,7 +27,7 @@ from bucketlake.read.request import PinnedRead
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.at_once import at_once
-from bucketlake.where.predicate import Predicate
+from bucketlake.where.predicate import And, Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,11 @@ class ReadPlan:
     predicate: Predicate | None = None
     columns: tuple[str, ...] | None = None
 
+    @property
+    def jobs(self) -> list[DataFile | FileSlice]:
+        """The files, and the slices to merge; each can be read on its own."""
+        return [*(file for _, files in self.files for file in files), *self.merged]
+
 
 def plan_read(
     read: PinnedRead,
@@ -73,7 +78,7 @@ def plan_read(
     time_zone: str | None = None,
     usual_settings: bool = True,
     counts_all: bool = False,
-    pruning: Predicate | None = None,
+    besides: Predicate | None = None,
 ) -> ReadPlan:
     """Plan a snapshot read or an incremental read.
 
@@ -89,9 +94,9 @@ def plan_read(
         False if the reader's session gives SQL text another meaning; see ``prune_slices``.
     counts_all : bool
         Whether the report counts the whole table; see ``prune_slices``.
-    pruning : Predicate, optional
-        For a read without a condition: files without a row that may fulfil it are not read. The
-        rows are not filtered.
+    besides : Predicate, optional
+        Another condition. Files without a row that may fulfil it are not read; other rows that do
+        not fulfil it may be left out.
 
     Raises
     ------
@@ -100,9 +105,11 @@ def plan_read(
     """
     snapshot, where, columns = read.snapshot, read.condition, read.columns
     schema = readable_columns(snapshot, where, columns)
-    predicate = pruning
+    predicate = None
     if where is not None and usual_settings:
         predicate = parsed_condition(where, snapshot.readable_schema, time_zone)
+    if besides is not None:
+        predicate = besides if predicate is None else And((predicate, besides))
     slices, report = prune_slices(
         snapshot,
         index,
@@ -116,6 +123,20 @@ def plan_read(
         slices = [replace(file_slice, log_files=()) for file_slice in based]
     plan = _plan(snapshot, slices, schema, report)
     return replace(plan, where=where, predicate=predicate, columns=columns)
+
+
+def returned_schema(read: PinnedRead) -> pa.Schema:
+    """Return the columns of the rows that a read returns; no file is listed or read.
+
+    Raises
+    ------
+    InputError
+        If the list of columns is empty, or a column does not exist or is named twice.
+    """
+    schema = readable_columns(read.snapshot, read.condition, read.columns)
+    if read.columns is None:
+        return schema
+    return fields_at(schema, [spelled(schema, path) or path for path in read.columns])
 
 
 def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:

@@ -92,6 +92,13 @@ def pin_read(table: OpenTable, request: ReadRequest) -> PinnedRead:
         return PinnedRead(load_snapshot(table, as_of=as_of), request)
     if request.as_of is not None:
         raise ConfigError("as_of", request.as_of, "give either as_of, or since and until")
+    require_changes(table)
+    changes = changes_between(table, *read_range(table, request))
+    return PinnedRead(load_snapshot(table, changes.timeline), request, changes)
+
+
+def require_changes(table: OpenTable) -> None:
+    """Raise UnsupportedFeatureError if the rows of a table do not tell which commit wrote them."""
     if not table.config.populate_meta_fields:
         # Hudi refuses this, too: the rows of a base file do not tell which commit wrote them.
         raise UnsupportedFeatureError(
@@ -100,8 +107,6 @@ def pin_read(table: OpenTable, request: ReadRequest) -> PinnedRead:
             "its files do not tell which commit wrote a row; read the table, or read it as_of a "
             "time",
         )
-    changes = changes_between(table, *read_range(table, request))
-    return PinnedRead(load_snapshot(table, changes.timeline), request, changes)
 
 
 def read_range(
@@ -117,7 +122,7 @@ def read_range(
     since, until = _times(table, since=request.since, until=request.until)
     timeline = load_timeline(table)
     if since is not None:
-        _require_begun(since, until, timeline, table.config.timeline_timezone)
+        require_begun(since, until, timeline, table.config.timeline_timezone)
     return timeline, since, until
 
 
@@ -129,7 +134,7 @@ def _times(table: OpenTable, **given: ReadTime | None) -> list[InstantTime | Non
     ]
 
 
-def _require_begun(
+def require_begun(
     since: InstantTime, until: InstantTime | None, timeline: Timeline, timezone: TimelineTimezone
 ) -> None:
     """Raise ConfigError if a range of time begins after its end or in the future.

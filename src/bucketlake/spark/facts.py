@@ -76,6 +76,11 @@ def in_tasks(spark: SparkSession, work: Sequence[Any], sizes: Sequence[int]) -> 
     sizes : sequence of int
         Number of bytes that each piece reads.
     """
-    count = max(1, min(len(work), max(_TASKS_LEAST, -(-sum(sizes) // _TASK_BYTES))))
+    count = task_count(sizes)
     facts = facts_in_tasks(spark, work, spread(sizes, count), count)
     return facts.repartition(count, "task")
+
+
+def task_count(sizes: Sequence[int]) -> int:
+    """Return the number of tasks for pieces of work that read some numbers of bytes."""
+    return max(1, min(len(sizes), max(_TASKS_LEAST, -(-sum(sizes) // _TASK_BYTES))))

@@ -125,7 +125,7 @@ class SparkMerge:
         zone = self._session.conf.get("spark.sql.session.timeZone")
         is_usual = has_usual_settings(self._session)
         predicate = bound.reads(values, zone) if is_usual else None
-        plan = plan_read(PinnedRead(target.snapshot), target.index, pruning=predicate)
+        plan = plan_read(PinnedRead(target.snapshot), target.index, besides=predicate)
         with _naming_texts(bound):
             found = _found(bound, target, self._joined(bound, plan))
         spool = Spool(self._storage, self._root)
@@ -226,7 +226,7 @@ class SparkMerge:
 
     def _require_new(self, keys: DataFrame, pruning: Predicate | None, target: MergeTarget) -> None:
         pinned = PinnedRead(target.snapshot, ReadRequest(columns=target.key_columns))
-        plan = plan_read(pinned, target.index, pruning=pruning)
+        plan = plan_read(pinned, target.index, besides=pruning)
         stored = _identified(read_files(self._session, self._root, plan), target.identities())
         inserted = keys.where(F.col("effect") == Effect.INSERT.value)
         both = inserted.join(stored.select("key", "path"), ["key", "path"], "left_semi")

@@ -90,7 +90,7 @@ class ArrowMerge:
         snapshot = target.snapshot
         values = self._values(bound)
         predicate = bound.reads(values)
-        plan = plan_read(PinnedRead(snapshot), target.index, pruning=predicate)
+        plan = plan_read(PinnedRead(snapshot), target.index, besides=predicate)
         stored = read_arrow(snapshot.storage, plan)
         found = _Join(bound, target, stored, self._rows).rows()
         keys = target.identities(bound.ordering).identify(found)
@@ -126,7 +126,7 @@ class ArrowMerge:
 def _require_new(inserted: pa.Table, pruning: Predicate | None, target: MergeTarget) -> None:
     snapshot = target.snapshot
     pinned = PinnedRead(snapshot, ReadRequest(columns=target.key_columns))
-    held = read_arrow(snapshot.storage, plan_read(pinned, target.index, pruning=pruning))
+    held = read_arrow(snapshot.storage, plan_read(pinned, target.index, besides=pruning))
     names = ["key", "path"]
     stored = target.identities().identify(held).select(names)
     both = inserted.select(names).join(stored, names, join_type="left semi")

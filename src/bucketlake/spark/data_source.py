@@ -1,0 +1,224 @@
+"""The data source ``bucketlake``: ``spark.read.format("bucketlake")`` and its SQL, from PySpark 4.
+
+Spark runs these classes in Python processes beside the driver. It pickles the data source, so it
+holds no session. Spark asks for the schema when a table is loaded; the table is pinned then, as
+``Table.read`` pins it, and each query of the DataFrame reads that snapshot.
+
+Spark before :data:`KEEPS_SCANS_APART` gives all queries of a DataFrame the splits of the latest
+one, so filters must not change the splits there: ``where`` prunes, ``filter`` does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructField, StructType
+
+from bucketlake.errors import InputError, UnsupportedFeatureError, naming_table
+from bucketlake.index.setting import TableIndex
+from bucketlake.read.read_plan import plan_read, returned_schema
+from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
+from bucketlake.spark.pushed_filters import predicate_of
+from bucketlake.spark.source_options import STORED, SourceOptions, all_options, in_catalog
+from bucketlake.spark.spark_schema import arrow_from_spark, spark_from_arrow
+from bucketlake.spark.splits import Split, batches_of, splits_of
+from bucketlake.storage.location import shown_address
+from bucketlake.table import Table, index_of, open_for_read
+from bucketlake.where.predicate import And, Predicate
+
+FORMAT = "bucketlake"
+
+KEEPS_SCANS_APART = hasattr(DataSourceReader, "pushLimit")
+"""Whether Spark keeps the splits of each query.
+
+Up to 4.3 it stores them in the relation: after ``df.where("id = 'a'")``, ``df`` itself was read
+with the splits for ``id = 'a'``. Spark changed that together with the pushing of limits.
+"""
+
+_UPSERTS = "a writer of Spark's Python data sources cannot bring rows to their buckets"
+
+
+class BucketLakeSource(DataSource):
+    """A table as a data source of Spark."""
+
+    _pinned: tuple[PinnedRead, TableIndex | None] | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Pin the table, and return the columns that a read returns."""
+        created = in_catalog(self.options)
+        options = SourceOptions.of(dict(self.options) if created is None else created)
+        with naming(options):
+            if options.is_of_stream:
+                read, _ = _pin(options, options.stream_request())
+            else:
+                read, _ = self._pinned = _pin(options, options.request())
+            found = spark_from_arrow(returned_schema(read))
+        return found if created is None else _with_options(found, created)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of some columns of the table, as it was pinned."""
+        options = SourceOptions.of(all_options(self.options, schema))
+        with naming(options):
+            request = options.request()
+            pinned, index = self._pinned or _pin(options, request)
+            kind = PushingReader if KEEPS_SCANS_APART else TableReader
+            return kind(options, with_columns(pinned, schema), index, arrow_from_spark(schema))
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802 -- the name is Spark's.
+        """Return a reader of the changes of the table."""
+        options = SourceOptions.of(all_options(self.options, schema))
+        with naming(options):
+            return _stream_reader(options, _table(options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
+        """Raise the error that says how to write."""
+        table = f"bl.open_table({self.options.get('path', 'path')!r})"
+        _refuse_write(
+            self.options,
+            'df.write.format("bucketlake")',
+            f"{table}.upsert(df), .insert(df) or .insert_overwrite(df); for a job of Hudi "
+            "bl.save(df, path, options)",
+        )
+
+    def streamWriter(  # noqa: N802 -- the name is Spark's.
+        self,
+        schema: StructType,  # noqa: ARG002
+        overwrite: bool,  # noqa: ARG002
+    ) -> NoReturn:
+        """Raise the error that says how to write a stream."""
+        table = f"bl.open_table({self.options.get('path', 'path')!r})"
+        _refuse_write(
+            self.options,
+            'df.writeStream.format("bucketlake")',
+            f"df.writeStream.foreachBatch({table}.upsert_batch('name')).start(); for a job of Hudi "
+            "foreachBatch with bl.save(batch, path, options)",
+        )
+
+
+class SplitReader(DataSourceReader):
+    """What tasks get of a reader: it reads splits, and knows nothing else."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a split."""
+        return batches_of(partition)
+
+
+class TableReader(SplitReader):
+    """Reads a pinned table.
+
+    Parameters
+    ----------
+    options : SourceOptions
+        The options of the load.
+    pinned : PinnedRead
+        The table, and the columns to return.
+    index : TableIndex or None
+        The table's index, to prune buckets.
+    target : pa.Schema
+        Names and types of the rows.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        pinned: PinnedRead,
+        index: TableIndex | None,
+        target: pa.Schema,
+    ) -> None:
+        self._options, self._pinned, self._index = options, pinned, index
+        self._target = target
+        self._pushed: Predicate | None = None
+
+    def partitions(self) -> Sequence[Split]:
+        """Plan the read."""
+        with naming(self._options):
+            plan = plan_read(self._pinned, self._index, besides=self._pushed)
+            return splits_of(plan, self._pinned.snapshot.storage, self._target)
+
+    def __reduce__(self) -> tuple[type[SplitReader], tuple[()]]:
+        return SplitReader, ()
+
+
+class PushingReader(TableReader):
+    """Reads only the files that can hold rows that match the filters of a query."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802 -- the name is Spark's.
+        """Prune with filters; all of them are left to Spark, too."""
+        schema = self._pinned.snapshot.readable_schema
+        found = [predicate_of(pushed, schema) for pushed in filters]
+        understood = tuple(predicate for predicate in found if predicate is not None)
+        if understood:
+            self._pushed = And(understood)
+        return filters
+
+
+def naming(options: SourceOptions) -> AbstractContextManager[None]:
+    """Give errors of the body the address of the table."""
+    return naming_table(shown_address(options.path))
+
+
+def with_columns(read: PinnedRead, schema: StructType) -> PinnedRead:
+    """Return a read of the columns of a schema.
+
+    Raises
+    ------
+    InputError
+        If the table lacks a column, or has it with another type: the schema was declared, or is
+        older than the table's.
+    """
+    chosen = replace(read, request=replace(read.request, columns=tuple(schema.names)))
+    held = spark_from_arrow(returned_schema(chosen))
+    for given, found in zip(schema.fields, held.fields, strict=True):
+        declared, stored = given.dataType.simpleString(), found.dataType.simpleString()
+        if declared != stored:
+            raise InputError(
+                f"column {given.name}",
+                f"it is declared as {declared}, and the table has it as {stored}",
+                "load the table again, or create the table of Spark's catalog again",
+            )
+    return chosen
+
+
+def _table(options: SourceOptions) -> Table:
+    return Table(options.path, None, options.storage_options)
+
+
+def _pin(options: SourceOptions, request: ReadRequest) -> tuple[PinnedRead, TableIndex | None]:
+    table = _table(options)
+    pinned = pin_read(open_for_read(table), request)
+    return pinned, index_of(table, pinned.snapshot)
+
+
+def _with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Return a schema that stores the options of a table of Spark's catalog."""
+    first, *others = schema.fields
+    kept = StructField(first.name, first.dataType, first.nullable, {STORED: json.dumps(options)})
+    return StructType([kept, *others])
+
+
+def _stream_reader(options: SourceOptions, table: Table, schema: StructType) -> Any:
+    try:
+        from bucketlake.spark.stream_source import ChangeReader
+    except ImportError as error:
+        raise UnsupportedFeatureError(
+            "spark.readStream.format('bucketlake') before PySpark 4.2",
+            shown_address(options.path),
+            "install PySpark 4.2 or newer, or read the changes with table.read(since=...)",
+        ) from error
+    return ChangeReader(options, table, schema)
+
+
+def _refuse_write(options: Mapping[str, str], feature: str, way: str) -> NoReturn:
+    where = shown_address(options["path"]) if options.get("path") else "format('bucketlake')"
+    raise UnsupportedFeatureError(feature, where, f"{_UPSERTS}; use {way}; nothing was written")
