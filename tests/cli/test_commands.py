@@ -950,6 +950,8 @@ def test_some_columns_and_sums_are_upserted(flights: Run) -> None:
         assert problem in flights("upsert", "flights", "few.csv", *given, exit_code=2).output
     said = flights("upsert", "flights", "few.csv", "--merge", "delay=add", exit_code=1).output
     assert "give one of the rules" in said
+
+
 def test_statements_change_the_rows_of_the_table_that_is_named(flights: Run) -> None:
     Path("news.csv").write_text(
         "day,carrier,flight,origin,delay,status,updated_at\n"

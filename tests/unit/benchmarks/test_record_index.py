@@ -124,10 +124,8 @@ def _result() -> dict[str, Any]:
 def test_aims_that_are_missed_are_shown_as_missed() -> None:
     text = page_of(BENCHMARK, _result())
     assert "build of the index: at least 5x faster than hudi-cow | 7.00x (7.00 to 7.00)" in text
-    assert (
-        "upsert: at least 8x faster than hudi-cow | 7.00x (7.00 to 7.00) | 7.00x | **missed**"
-        in text
-    )
+    found = "7.00x (7.00 to 7.00) | **missed**"
+    assert f"upsert: at least 8x faster than hudi-cow | {found} | {found}" in text
     assert "| UUIDs of 36 characters | 100 | 15.0 | 14.0 | **missed** |" in text
     assert "| RecordIndex | 100 in 100 partitions | 0.50 | 0.40 | 10 (2000) | **missed** |" in text
     assert "| 1,000 | 1.0 | 1.0 | 15.0 | 1.00 |" in text
