@@ -172,7 +172,9 @@ class _Evolution:
         nulls = ", which writes nulls, also into stored records" if "fill_missing" in words else ""
         next_step = f"correct the batch, or allow the change with {how_to_allow(words)}{nulls}"
         if "fill_missing" in words and not any("." in path for path, *_ in self._refused):
-            next_step += "; an upsert with missing='keep' (--missing keep) keeps stored values there"
+            next_step += (
+                "; an upsert with missing='keep' (--missing keep) keeps stored values there"
+            )
         raise InputError(where, problem, next_step)
 
     def warn_of_ignored(self) -> None:

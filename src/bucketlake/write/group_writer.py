@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from bucketlake.errors import FormatError
@@ -260,6 +261,8 @@ class GroupWriter:
         conflict, as for a new base file.
         """
         if self.combining is None or self.slices is None:
+            if self.combining is not None:
+                self.combining.require_inserts(incoming, np.flatnonzero(~incoming.deleted))
             opens_group = choice.file_slice is None
             inserts = len(incoming) - int(incoming.deleted.sum()) if opens_group else 0
             return WholeRecords(incoming, inserts, 0)
