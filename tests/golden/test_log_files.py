@@ -43,6 +43,7 @@ TABLES = [
 LONG, DECIMAL = pa.int64(), pa.decimal128(30, 15)
 ORDERED_DELETES = {
     "mor_delete_marker": (LONG,),
+    "mor_not_read": (LONG,),
     "mor_deleted_by_flag": (LONG,),
     "mor_v6_deleted_by_flag": (LONG,),
     "mor_ordered_by_boolean": (pa.bool_(),),
