@@ -352,8 +352,10 @@ class Table:
             Name of the stream. Keep it when the stream restarts from its checkpoint.
         merge_schema : bool, str or sequence of str
             Changes that the batches may make to the table's schema, as for :meth:`upsert`.
-        missing, nulls : {"keep"}, optional
-            Whether stored values stay where a batch has none, as for :meth:`upsert`.
+        missing : {"keep"}, optional
+            What happens to columns that a batch lacks, as for :meth:`upsert`.
+        nulls : {"keep"}, optional
+            What a null of a batch means, as for :meth:`upsert`.
         merge : dict of str to str, or callable, optional
             How columns get their values, as for :meth:`upsert`.
 

@@ -90,6 +90,7 @@ LOG_COMPACTING = {
     "hoodie.log.compaction.blocks.threshold": "2",
     "hoodie.compact.inline.max.delta.commits": "50",
 }
+NOT_READ = "__debezium_unavailable_value"
 MOMENTS = tuple(dt.datetime(2024, 1, day, 12, 30, 0, 123_456) for day in (1, 2, 3))
 
 # ---- rows ---------------------------------------------------------------------------------------
@@ -98,6 +99,18 @@ MOMENTS = tuple(dt.datetime(2024, 1, day, 12, 30, 0, 123_456) for day in (1, 2, 
 def flagged(rows: pa.Table, *flags: bool | None) -> pa.Table:
     """Add the flag that deletes, one value after the other."""
     return with_column(rows, IS_DELETED, pa.bool_(), cycled(list(flags), rows.num_rows))
+
+
+def with_gaps(
+    numbers: range, ts: int, quantities: list[int | None], notes: list[str | None]
+) -> pa.Table:
+    """Events with these quantities and notes, one after the other."""
+    rows = events(numbers, ts=ts)
+    columns = {"qty": (quantities, pa.int32()), "note": (notes, pa.string())}
+    for name, (values, kind) in columns.items():
+        at = rows.column_names.index(name)
+        rows = rows.set_column(at, name, pa.array(cycled(values, rows.num_rows), kind))
+    return rows
 
 
 def ordered_by(kind: pa.DataType, *values: Any) -> pa.Table:
@@ -459,6 +472,37 @@ def upserts_and_late_ones(maker: Maker) -> None:
     maker.write(events(range(2), ts=0), "delete")
 
 
+def gaps(maker: Maker) -> None:
+    """Rows that lack values, some of them late, in base files and logs, and a delete."""
+    maker.write(with_gaps(range(8), 5, [1, None, 3], ["first", None]))
+    maker.write(with_gaps(range(4, 12), 7, [None, 20], [None, None, "second"]))
+    maker.write(with_gaps(range(10), 4, [300, 400, None], ["late"]))
+    maker.write(events(range(2), ts=0), "delete")
+    maker.write(with_gaps(range(1, 10), 8, [None], [None, "newest", None, None]))
+
+
+def gaps_then_compacted(maker: Maker) -> None:
+    gaps(maker)
+    compact(maker)
+    maker.write(with_gaps(range(3, 14), 6, [7, None], ["after", None]))
+
+
+def changes_not_read(maker: Maker) -> None:
+    """Changes of PostgreSQL: a text stands where a long value was not read."""
+    for ts, texts, kinds in [
+        (5, ["first", None, NOT_READ], ["c"]),
+        (7, [NOT_READ, NOT_READ, "second"], ["u", "u", "u", "d"]),
+        (4, ["late"], ["u"]),
+        (8, [NOT_READ, None], ["u"]),
+    ]:
+        rows = with_gaps(range(ts % 3, 10), ts, [ts, None], texts)
+        rows = with_column(rows, "_event_lsn", pa.int64(), [ts] * rows.num_rows)
+        kind = with_column(
+            rows, "_change_operation_type", pa.string(), cycled(kinds, rows.num_rows)
+        )
+        maker.write(kind)
+
+
 def logs_alone(maker: Maker) -> None:
     """File groups that begin with a log, and get a base file by compaction in one partition."""
     upserts_and_late_ones(maker)
@@ -631,6 +675,7 @@ WITH_HISTORY = (
     "mor_compacted_twice",
     "mor_insert_overwrite",
     "mor_v6_compacted",
+    "mor_gaps_compacted",
 )
 ORDERED = {ORDERING: "at"}
 MOR_TABLES = (
@@ -731,6 +776,20 @@ MOR_TABLES = (
         "mor_overwrite_non_defaults",
         {PAYLOAD: f"{PAYLOADS}OverwriteNonDefaultsWithLatestAvroPayload"},
         upserts_and_late_ones,
+    ),
+    _mor("mor_gaps", {PAYLOAD: f"{PAYLOADS}PartialUpdateAvroPayload"}, gaps),
+    _mor(
+        "mor_gaps_compacted", {PAYLOAD: f"{PAYLOADS}PartialUpdateAvroPayload"}, gaps_then_compacted
+    ),
+    _mor(
+        "mor_gaps_commit_time",
+        {PAYLOAD: f"{PAYLOADS}OverwriteNonDefaultsWithLatestAvroPayload"},
+        gaps,
+    ),
+    _mor(
+        "mor_not_read",
+        {PAYLOAD: f"{PAYLOADS}debezium.PostgresDebeziumAvroPayload", ORDERING: "_event_lsn"},
+        changes_not_read,
     ),
     _mor(
         "mor_v8_partial_update_payload",

@@ -43,6 +43,7 @@ TABLES = [
 LONG, DECIMAL = pa.int64(), pa.decimal128(30, 15)
 ORDERED_DELETES = {
     "mor_delete_marker": (LONG,),
+    "mor_not_read": (LONG,),
     "mor_deleted_by_flag": (LONG,),
     "mor_v6_deleted_by_flag": (LONG,),
     "mor_ordered_by_boolean": (pa.bool_(),),
@@ -90,8 +91,8 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_all_kinds_of_blocks_that_hudi_writes_are_there() -> None:
     kinds = Counter(block.kind for name in TABLES for block in blocks_of(name))
     assert kinds == {
-        BlockKind.AVRO_DATA: 597,
-        BlockKind.DELETE: 282,
+        BlockKind.AVRO_DATA: 625,
+        BlockKind.DELETE: 289,
         BlockKind.HFILE_DATA: 299,
         BlockKind.PARQUET_DATA: 9,
         BlockKind.CDC_DATA: 4,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.merge.gaps import Gaps
 from bucketlake.merge.log_records import LogEntries, LogMerge
 from bucketlake.merge.slice_merge import SliceMerge
 
@@ -75,16 +76,20 @@ def entries_of(columns: tuple[str, ...] | None, entries: list[Entry], compares: 
 
 
 def merged(
-    found: list[tuple[tuple[str, ...] | None, list[Entry]]], base: dict[str, Row], compares: bool
+    found: list[tuple[tuple[str, ...] | None, list[Entry]]],
+    base: dict[str, Row],
+    compares: bool,
+    gaps: Gaps | None = None,
 ) -> dict[str, Row]:
-    merge = LogMerge(SCHEMA, compares)
+    merge = LogMerge(SCHEMA, compares, gaps)
     for columns, entries in found:
         merge.add(entries_of(columns, entries, compares))
     stored = pa.Table.from_pylist(
         [{"_hoodie_record_key": key, **row} for key, row in base.items()], SCHEMA
     )
     chunks = [stored.slice(i, 2) for i in range(0, stored.num_rows, 2)]
-    run = SliceMerge(merge.survivors(), SCHEMA, ("ts",) if compares else ()).run(iter(chunks))
+    fields = ("ts",) if compares else ()
+    run = SliceMerge(merge.survivors(), SCHEMA, fields, gaps).run(iter(chunks))
     rows = [row for chunk in run for row in chunk.to_pylist()]
     result = {row.pop("_hoodie_record_key"): row for row in rows}
     assert len(result) == len(rows), "a key is there twice"
@@ -92,15 +97,20 @@ def merged(
 
 
 def model(
-    found: list[tuple[tuple[str, ...] | None, list[Entry]]], base: dict[str, Row], compares: bool
+    found: list[tuple[tuple[str, ...] | None, list[Entry]]],
+    base: dict[str, Row],
+    compares: bool,
+    gaps: Gaps | None = None,
 ) -> dict[str, Row]:
-    """Merge entry by entry, the logs first."""
+    """Merge entry by entry, the logs first; a null is like a column that is not there, if a gap."""
     current: dict[str, tuple[Entry, Row]] = {}
     for columns, entries in found:
         for entry in entries:
             values: Row = {"ts": entry.ts, "v": entry.v, "w": entry.w}
             if columns is not None:
                 values = {name: values[name] for name in columns}
+            if gaps is not None:
+                values = {name: value for name, value in values.items() if value is not None}
             if entry.key in current:
                 held, row = current[entry.key]
                 wins = held.reset or entry.reset or not compares or entry.ts >= held.ts
@@ -108,12 +118,15 @@ def model(
                     if not (held.deleted or entry.deleted):
                         current[entry.key] = (held, values | row)  # What it lacks comes from here.
                     continue
-                if columns is not None and not held.deleted:
+                if (columns is not None or gaps is not None) and not held.deleted:
                     values = row | values
             current[entry.key] = (entry, {} if entry.deleted else values)
     rows = {key: dict(row) for key, row in base.items()}
     for key, (entry, values) in current.items():
         if key in rows and compares and not entry.reset and entry.ts < (rows[key]["ts"] or 0):
+            if gaps is not None and not entry.deleted:
+                given = {name: value for name, value in rows[key].items() if value is not None}
+                rows[key] |= values | given
             continue
         if entry.deleted:
             rows.pop(key, None)
@@ -140,6 +153,49 @@ def test_parts_of_rows_override_what_they_win_over(
     found: list[tuple[tuple[str, ...] | None, list[Entry]]], base: dict[str, Row], compares: bool
 ) -> None:
     assert merged(found, base, compares) == model(found, base, compares)
+
+
+def nulled(
+    found: list[tuple[tuple[str, ...] | None, list[Entry]]], draw: st.DataObject
+) -> list[tuple[tuple[str, ...] | None, list[Entry]]]:
+    """Return blocks of whole rows of which some lack values."""
+    return [
+        (
+            columns,
+            [
+                replace(entry, **{n: None for n in "vw" if draw.draw(st.booleans())})
+                if not entry.deleted
+                else entry
+                for entry in entries
+            ],
+        )
+        for columns, entries in found
+    ]
+
+
+@given(
+    found=blocks(partial=False),
+    base=st.dictionaries(
+        st.sampled_from(KEYS),
+        st.fixed_dictionaries(
+            {
+                "ts": st.integers(0, 4),
+                "v": st.sampled_from([None, -1]),
+                "w": st.sampled_from([None, -2]),
+            }
+        ),
+    ),
+    compares=st.booleans(),
+    data=st.data(),
+)
+def test_gaps_take_the_values_of_rows_that_win_or_lose(
+    found: list[tuple[tuple[str, ...] | None, list[Entry]]],
+    base: dict[str, Row],
+    compares: bool,
+    data: st.DataObject,
+) -> None:
+    found, gaps = nulled(found, data), Gaps(nulls=True)
+    assert merged(found, base, compares, gaps) == model(found, base, compares, gaps)
 
 
 def one(key: str, ts: int, v: int) -> tuple[None, list[Entry]]:

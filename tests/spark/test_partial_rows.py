@@ -29,7 +29,11 @@ SCHEMA = pa.schema(
         ("tags", pa.list_(pa.string())),
     ]
 )
-INDEXES = [bl.SimpleBucket(2), bl.DynamicBucket(), bl.RecordIndex(partitioned=False)]
+KINDS = {
+    "simple": (bl.SimpleBucket(2), "merge_on_read"),
+    "dynamic": (bl.DynamicBucket(), "copy_on_write"),
+    "record": (bl.RecordIndex(partitioned=False), "merge_on_read"),
+}
 
 
 def rows_at(numbers: range, at: int, **changed: object) -> list[Row]:
@@ -40,11 +44,11 @@ def rows_at(numbers: range, at: int, **changed: object) -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("index", INDEXES, ids=["simple", "dynamic", "record"])
+@pytest.mark.parametrize("name", KINDS)
 def test_frames_are_combined_with_stored_rows(
-    spark: SparkSession, tmp_path: Path, index: bl.SimpleBucket, table_type: str
+    spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
+    index, table_type = KINDS[name]
     table = bl.create_table(
         str(tmp_path / "t"),
         schema=SCHEMA,

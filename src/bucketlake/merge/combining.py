@@ -173,6 +173,12 @@ class Combining:
         keys = incoming.keys.take(pa.array(positions[pairs]))
         return MixedRows(pairs, keys, joined(mixed, more))
 
+    def require_inserts(self, incoming: IncomingRecords, positions: IntArray) -> None:
+        """Raise InputError for a new record without a value in a column that needs one."""
+        if self.required:
+            at = pa.array(positions)
+            self.require_values(incoming.keys.take(at), incoming.columns.take(at))
+
     def require_values(self, keys: pa.Array, rows: pa.Table) -> None:
         """Raise InputError for a row without a value in a column that needs one."""
         for name in self.required:
@@ -181,9 +187,8 @@ class Combining:
                 at = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
                 raise InputError(
                     f"write to {self.table}, column {name}",
-                    f"the table requires a value, and the record {keys[at].as_py()!r} gets none: "
-                    "the batch has none, and no row of this key is stored",
-                    "add the column to the batch, with a value for new keys",
+                    f"the table requires a value, and the record {keys[at].as_py()!r} gets none",
+                    "add the column to the batch, with a value for each key that is not stored",
                 )
 
 
@@ -225,8 +230,7 @@ def completed(
         source[positions[mixed.pairs]] = count + np.arange(len(mixed.pairs))
         parts.append(mixed.rows)
         count += len(mixed.pairs)
-    new = pa.array(np.flatnonzero(fresh))
-    combining.require_values(incoming.keys.take(new), incoming.columns.take(new))
+    combining.require_inserts(incoming, np.flatnonzero(fresh))
     columns = joined(*parts).take(pa.array(source))
     records = incoming.with_columns(columns).take(np.flatnonzero(kept))
     return WholeRecords(records, int(fresh.sum()), int((~kept).sum()))

@@ -171,10 +171,9 @@ class GroupMerge:
 
     def _fresh(self) -> IntArray:
         positions = np.flatnonzero(~self.is_stored & ~self.incoming.deleted)
-        keys = _taken(self.incoming.keys, positions)
         if self.combining is not None:
-            self.combining.require_values(keys, self.incoming.columns.take(pa.array(positions)))
-        return positions[key_order(keys)]
+            self.combining.require_inserts(self.incoming, positions)
+        return positions[key_order(_taken(self.incoming.keys, positions))]
 
     def _assemble(
         self, chunk: pa.Table | None, source: IntArray, mixed: MixedRows | None = None

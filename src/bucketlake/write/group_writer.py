@@ -287,6 +287,8 @@ class GroupWriter:
         conflict, as for a new base file.
         """
         if self.combining is None or self.slices is None:
+            if self.combining is not None:
+                self.combining.require_inserts(incoming, np.flatnonzero(~incoming.deleted))
             opens_group = choice.file_slice is None
             inserts = len(incoming) - int(incoming.deleted.sum()) if opens_group else 0
             return WholeRecords(incoming, inserts, 0)

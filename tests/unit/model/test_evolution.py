@@ -148,7 +148,8 @@ def test_all_refused_changes_are_named_at_once_with_what_was_meant() -> None:
         "table holds int, the batch bigint; column fair: the table has no such column, the batch "
         "has it as int (did you mean 'fare'?); correct the batch, or allow the change with "
         "merge_schema=['fill_missing', 'widen_types', 'add_columns'] (command line: "
-        "--fill-missing --widen-types --add-columns), which writes nulls, also into stored records"
+        "--fill-missing --widen-types --add-columns), which writes nulls, also into stored "
+        "records; an upsert with missing='keep' (--missing keep) keeps stored values there"
     )
 
 

@@ -90,8 +90,10 @@ class MovingKeys:
 
     def winners(
         self, reader: BatchReader, rows: pa.Table, keys: pa.Array, stored: Sequence[Group]
-    ) -> tuple[BoolArray, pa.Table]:
+    ) -> tuple[BoolArray, pa.Table | None]:
         """Return which records win over the stored row of their key, and the rows to insert.
+
+        The second value is None if these are the rows of the batch.
 
         Parameters
         ----------
@@ -107,7 +109,7 @@ class MovingKeys:
         wins = np.ones(len(keys), np.bool_)
         combining, rule = reader.combining, reader.rule
         if not rule.compares and combining is None:
-            return wins, rows
+            return wins, None
         incoming, fields = reader.read(rows, keys), rule.ordering_fields if rule.compares else ()
         of_group: dict[Group, list[int]] = {}
         for row, group in enumerate(stored):
@@ -140,7 +142,7 @@ class MovingKeys:
                     source[positions[won][mixed.pairs]] = count + np.arange(len(mixed.pairs))
                     parts.append(mixed.rows)
         if combining is None:
-            return wins, rows
+            return wins, None
         columns_of_rows = joined(*parts).take(pa.array(source))
         return wins, reader.rows_of(incoming.with_columns(columns_of_rows))
 
@@ -384,9 +386,10 @@ class LocateStage:
         order = np.concatenate([np.flatnonzero(kept), moving[wins]])
         moved = np.zeros(len(order), np.bool_)
         moved[int(kept.sum()) :] = True
-        source = np.arange(len(places))
-        source[moving] = len(places) + np.arange(len(moving))
-        rows = pa.concat_tables([rows, moved_rows]).take(pa.array(source))
+        if moved_rows is not None:
+            source = np.arange(len(places))
+            source[moving] = len(places) + np.arange(len(moving))
+            rows = pa.concat_tables([rows, moved_rows]).take(pa.array(source))
         rows, tagged = _taken(rows, tagged, order)
         places = np.where(moved, places[order], inserted[order])
         return rows, tagged, places, moved, int((~wins).sum())
