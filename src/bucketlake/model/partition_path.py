@@ -100,6 +100,11 @@ def check_partitioning(spec: KeySpec) -> None:
         )
 
 
+def formatted_fields(spec: KeySpec) -> list[str]:
+    """Return the partition fields of which several values have one path: formatted times."""
+    return [field.name for field in _fields_of(spec) if field.is_time]
+
+
 def encode_segment(text: str) -> str:
     r"""Escape what Hudi escapes in a partition value: controls and ``"#%'*/:=?\{[]^``.
 

@@ -11,6 +11,8 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import reduce
+from operator import or_
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,6 +45,7 @@ from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, 
 from bucketlake.write.merge_rows import (
     EFFECT,
     IDENTITY,
+    NULL_MARKS,
     Identities,
     MergedRows,
     MergeTarget,
@@ -60,6 +63,7 @@ _STORED = "_bucketlake_stored"
 _GIVEN = "_bucketlake_given"
 _CLAUSE = "_bucketlake_clause"
 _SHOWN = "_bucketlake_shown"
+_UNSURE = len(Effect)  # The number of inserted rows whose key may be stored.
 _JOINS = {  # By whether rows of the table, and rows of the source, that match nothing are needed.
     (False, False): "inner",
     (True, False): "left",
@@ -90,6 +94,7 @@ class SparkMerge:
         self._storage, self._root = storage, root
         self._spool = Spool(storage, root)
         self._frame: DataFrame | None = None
+        self._records: RecordSource | None = None
         self._copy: str | None = None
 
     @property
@@ -100,13 +105,17 @@ class SparkMerge:
         return source_schema(found)
 
     def records(self) -> RecordSource:
-        """Return the rows as the records of an upsert."""
-        if isinstance(self._given, pa.Table):
-            return ArrowSource(self._given)
-        return SparkSource(self._given, Spool(self._storage, self._root))
+        """Return the rows as the records of an upsert, the same for each attempt."""
+        if self._records is None:
+            given = self._given
+            is_arrow = isinstance(given, pa.Table)
+            self._records = ArrowSource(given) if is_arrow else SparkSource(given, self._spool)
+        return self._records
 
     def close(self) -> None:
         """Drop the copies of the source."""
+        if self._records is not None:
+            self._records.close()
         self._spool.drop()
         if self._copy is not None:
             with suppress(StorageError):  # A leftover copy is not part of the table.
@@ -133,7 +142,7 @@ class SparkMerge:
             rows = spool.stable(found)
             keys = _identified(rows, target.identities(bound.ordering))
             counts = self._counted(keys, bound, target, plan)
-            if counts.get(Effect.INSERT) and not bound.inserts_new:
+            if counts[_UNSURE]:
                 pruning = bound.holds_new_keys(values) if is_usual else None
                 self._require_new(keys, pruning, target)
         except BaseException:
@@ -172,8 +181,7 @@ class SparkMerge:
         for field, text in bound.pruning_fields().items():
             held = source.select(F.expr(text).alias("value")).distinct().limit(VALUES_MAX + 1)
             values = [row[0] for row in held.collect()]
-            known = [value for value in values if value is not None]
-            found[field] = known if len(values) <= VALUES_MAX else None
+            found[field] = values if len(values) <= VALUES_MAX else None
         return found  # type: ignore[return-value] # Spark's values are untyped.
 
     def _joined(self, bound: BoundMerge, plan: ReadPlan) -> DataFrame:
@@ -190,17 +198,21 @@ class SparkMerge:
     def _counted(
         self, keys: DataFrame, bound: BoundMerge, target: MergeTarget, plan: ReadPlan
     ) -> Mapping[int, int]:
-        """Return the number of rows of each effect; raise InputError if a key is there twice."""
+        """Return the number of rows of each effect, and of inserted rows with an unsure key.
+
+        Raises InputError if a key is there twice.
+        """
+        kinds = {effect.value: F.col("effect") == effect.value for effect in Effect}
+        marks = [F.col(name).contains(text) for name, text in NULL_MARKS]
+        is_unsure = reduce(or_, marks) if bound.inserts_new else F.lit(True)
+        kinds[_UNSURE] = kinds[Effect.INSERT.value] & is_unsure
         by_key = keys.groupBy("key", "path").agg(
             F.count(F.lit(1)).alias("rows"),
-            *(
-                F.count(F.when(F.col("effect") == effect.value, 1)).alias(effect.name)
-                for effect in Effect
-            ),
+            *(F.count(F.when(test, 1)).alias(f"kind{kind}") for kind, test in kinds.items()),
         )
         totals = by_key.agg(
             F.max(F.struct("rows", "key", "path")).alias("most"),
-            *(F.sum(effect.name).alias(effect.name) for effect in Effect),
+            *(F.sum(f"kind{kind}").alias(f"kind{kind}") for kind in kinds),
         )
         (told,) = collect_noted(totals)
         if told["most"] is not None and told["most"]["rows"] > 1:
@@ -210,7 +222,7 @@ class SparkMerge:
             raise ambiguous(
                 target, key, path, effects, self._rows_of_key(bound, target, plan, key, path)
             )
-        return {effect.value: told[effect.name] or 0 for effect in Effect}
+        return {kind: told[f"kind{kind}"] or 0 for kind in kinds}
 
     def _rows_of_key(
         self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan, key: str, path: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from bucketlake.write.arrow_source import ArrowSource, selectable
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_rows import (
     EFFECT,
+    NULL_MARKS,
     MergedRows,
     MergeTarget,
     ambiguous,
@@ -96,7 +98,10 @@ class ArrowMerge:
         keys = target.identities(bound.ordering).identify(found)
         self._require_distinct(found, keys, target)
         inserted = keys.filter(pc.equal(keys["effect"], Effect.INSERT.value))
-        if len(inserted) and not bound.inserts_new:
+        if bound.inserts_new:
+            marks = [pc.match_substring(inserted[name], text) for name, text in NULL_MARKS]
+            inserted = inserted.filter(reduce(pc.or_, marks))
+        if len(inserted):
             _require_new(inserted, bound.holds_new_keys(values), target)
         counted = pc.value_counts(keys["effect"]).to_pylist()
         hidden = [name for name in found.column_names if name.startswith("_bucketlake_")]
@@ -107,7 +112,7 @@ class ArrowMerge:
     def _values(self, bound: BoundMerge) -> Values:
         found = {}
         for field, text in bound.pruning_fields().items():
-            held = _evaluated(text, {bound.source_alias: self._rows}, "on").unique().drop_null()
+            held = _evaluated(text, {bound.source_alias: self._rows}, "on").unique()
             found[field] = held.to_pylist() if len(held) <= VALUES_MAX else None
         return found
 

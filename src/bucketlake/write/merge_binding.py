@@ -14,8 +14,9 @@ import pyarrow as pa
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.merge.group_merge import MergeRule
-from bucketlake.model.field_path import field_at, roots_of, spelled, why_missing
+from bucketlake.model.field_path import field_at, known_field, roots_of, spelled, why_missing
 from bucketlake.model.names import did_you_mean
+from bucketlake.model.partition_path import formatted_fields
 from bucketlake.model.schema import IS_DELETED, META_NAMES
 from bucketlake.where.parser import parse_where
 from bucketlake.where.predicate import And, Constant, In, Or, Predicate
@@ -85,6 +86,8 @@ class BoundMerge:
         What ``on`` equates with a field of the identity, by field: a text of the source.
     on_is_key : bool
         Whether ``on`` equates each field of the identity, and nothing else.
+    formatted : frozenset of str
+        Partition fields of which several values have one path, such as the times of a day.
     is_upsert : bool
         Whether the merge is an upsert: all columns are updated or inserted, by key.
     ordering : tuple of str
@@ -102,6 +105,7 @@ class BoundMerge:
     identity: tuple[str, ...]
     equated: Mapping[str, str]
     on_is_key: bool
+    formatted: frozenset[str]
     is_upsert: bool
     ordering: tuple[str, ...]
     deletes_once: bool
@@ -118,8 +122,8 @@ class BoundMerge:
 
     @property
     def inserts_new(self) -> bool:
-        """Whether a row that matches no row of the table has a new key."""
-        return self.on_is_key and self._inserts_equated()
+        """Whether a row that matches no row of the table has a new key, unless it holds a null."""
+        return self.on_is_key and not self.formatted and self._inserts_equated()
 
     @property
     def columns(self) -> list[str]:
@@ -145,11 +149,16 @@ class BoundMerge:
         Parameters
         ----------
         values : mapping
-            The distinct values of the source for :meth:`pruning_fields`.
+            The distinct values of the source for :meth:`pruning_fields`, with nulls.
         time_zone : str, optional
             As for ``parse_where``.
         """
-        tests = [*_tests_of(values)]
+        tests = self._tests_of(
+            {
+                field: held and [value for value in held if value is not None]
+                for field, held in values.items()
+            }
+        )
         for each, _ in self.conjuncts:
             if each.sides == {self.alias}:
                 tests.append(self._predicate(each.text, time_zone))
@@ -163,7 +172,13 @@ class BoundMerge:
 
     def holds_new_keys(self, values: Values) -> Predicate | None:
         """Return a condition that stored rows with the keys of inserted rows fulfil."""
-        tests = [*_tests_of(values)] if self._inserts_equated() else []
+        # A null or empty text has a word of its own in keys and paths; several values may share it.
+        exact = {
+            field: held
+            for field, held in values.items()
+            if held is not None and field not in self.formatted and not {None, ""} & {*held}
+        }
+        tests = self._tests_of(exact) if self._inserts_equated() else []
         return And(tuple(tests)) if tests else None
 
     def _inserts_equated(self) -> bool:
@@ -173,6 +188,16 @@ class BoundMerge:
             if clause.effect is Effect.INSERT
             for field in self.identity
         )
+
+    def _tests_of(self, values: Values) -> list[Predicate]:
+        tests: list[Predicate] = []
+        for field, held in values.items():
+            if held is None:
+                continue
+            if known_field(self.schema, field).type == pa.int32():  # No row has a larger number.
+                held = [value for value in held if -(2**31) <= int(value) < 2**31]  # type: ignore[arg-type]
+            tests.append(In(field, tuple(held)) if held else Constant(False))
+        return tests
 
     def _predicate(self, text: str, time_zone: str | None) -> Predicate:
         return parse_where(without_side(text, self.alias), self.schema, time_zone=time_zone)
@@ -253,6 +278,7 @@ class _Binder:
             identity=self._identity,
             equated=self._equated,
             on_is_key=is_key,
+            formatted=frozenset(formatted_fields(self._config.key_spec)) & {*self._identity},
             is_upsert=is_key and self._is_upsert(),
             ordering=self._ordering_set(clauses),
             deletes_once=[(each.effect, each.condition) for each in matched]
@@ -435,11 +461,6 @@ def _require_order(clauses: Sequence[Clause]) -> None:
                     f"no later {match.value} can apply; give it a condition, or put it last",
                     "followed by another clause of its kind",
                 )
-
-
-def _tests_of(values: Values) -> list[Predicate]:
-    known = {field: held for field, held in values.items() if held is not None}
-    return [In(field, tuple(held)) if held else Constant(False) for field, held in known.items()]
 
 
 def _is_same(bound: BoundMerge, text: str | None, equated: str | None) -> bool:

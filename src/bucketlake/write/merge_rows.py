@@ -17,8 +17,8 @@ from bucketlake.merge.incoming import ORDERING, at_least, comparable
 from bucketlake.model.batch_columns import table_columns
 from bucketlake.model.evolution import evolve
 from bucketlake.model.field_path import columns_at, fields_at
-from bucketlake.model.keys import KeySpec, record_keys
-from bucketlake.model.partition_path import partition_paths
+from bucketlake.model.keys import EMPTY_TEXT, NULL_TEXT, KeySpec, record_keys
+from bucketlake.model.partition_path import DEFAULT_PARTITION, partition_paths
 from bucketlake.model.schema import cast_batch, normalise_schema, with_flag_of
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.where.predicate import Predicate
@@ -32,6 +32,9 @@ EFFECT = "_bucketlake_effect"
 
 IDENTITY = pa.schema({"key": pa.string(), "path": pa.string(), "effect": pa.int32()})
 """Columns of :func:`identify`."""
+
+NULL_MARKS = (("key", NULL_TEXT), ("key", EMPTY_TEXT), ("path", DEFAULT_PARTITION))
+"""Texts of keys and paths that are made of nulls; in a condition a null equals nothing."""
 
 _SHOWN_COLUMNS = 6
 
@@ -164,7 +167,13 @@ def require_types(rows: pa.Schema, clause: BoundClause, target: MergeTarget) -> 
     """Raise InputError if the type of a value does not fit its column."""
     held = target.snapshot.schema
     batch = with_flag_of(held, normalise_schema(rows, clause.role))
-    evolve(held, batch, where=clause.role, keys=target.key_columns)
+    try:
+        evolve(held, batch, where=clause.role, keys=target.key_columns)
+    except InputError as error:
+        step = "cast the value to the type of the column"
+        raise InputError(
+            error.where, error.problem.replace("the batch", "the value"), step
+        ) from None
 
 
 def ambiguous(

@@ -1,0 +1,222 @@
+"""Merges of a table: which files they read, what they refuse, and the statements of ``bl.sql``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import BucketLakeError, ConfigError, InputError, UnsupportedFeatureError
+from bucketlake.read.read_plan import ReadPlan
+from bucketlake.storage.memory import forget
+from bucketlake.write import arrow_merge
+from bucketlake.write.merge_statement import Merge
+
+SCHEMA = pa.schema({"id": pa.string(), "day": pa.int32(), "n": pa.int64(), "at": pa.int64()})
+ROWS = pa.table({"id": [f"k{n}" for n in range(24)], "day": [n % 3 for n in range(24)],
+                 "n": [*range(24)], "at": [5] * 24}, SCHEMA)  # fmt: skip
+ON = "t.id = s.id AND t.day = s.day"
+NAMES = count()
+
+
+def made(**options: Any) -> bl.Table:
+    settings = {"index": bl.SimpleBucket(4), "partition_by": "day", "ordering": "at", **options}
+    name = f"memory://merges-{next(NAMES)}"
+    table = bl.create_table(name, schema=SCHEMA, record_key="id", **settings)
+    table.upsert(ROWS)
+    return table
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    table = made()
+    yield table
+    forget(table.path.removeprefix("memory://"))
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of files of each read of a merge."""
+    counts: list[int] = []
+    read_arrow = arrow_merge.read_arrow
+
+    def counted(storage: Any, plan: ReadPlan) -> pa.Table:
+        counts.append(sum(len(files) for _, files in plan.files) + len(plan.merged))
+        return read_arrow(storage, plan)
+
+    monkeypatch.setattr(arrow_merge, "read_arrow", counted)
+    return counts
+
+
+def rows(*found: tuple[str, int | None, int, int]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in found], SCHEMA
+    )
+
+
+@pytest.mark.parametrize(
+    ("on", "insert", "most"),
+    [
+        (ON, False, [1]),
+        (ON, True, [1]),  # Its key is new, because on equates it.
+        (f"{ON} AND t.n < s.n", True, [1, 1]),  # Its key is looked up in its bucket.
+        ("t.n = s.n AND t.day = 1", False, [4]),
+        ("t.n = s.n", False, [12]),
+    ],
+)
+def test_a_merge_reads_the_files_that_can_have_matching_rows(
+    table: bl.Table, read: list[int], on: str, insert: bool, most: list[int]
+) -> None:
+    merge = table.merge(rows(("new" if insert else "k4", 1, 4, 9)), on).when_matched_delete()
+    result = (merge.when_not_matched_insert_all() if insert else merge).execute()
+    assert (result.inserted, result.deleted) == (int(insert), int(not insert))
+    assert len(read) == len(most)
+    assert all(found <= limit for found, limit in zip(read, most, strict=True)), read
+
+
+def test_rows_that_match_nothing_are_read_where_their_condition_selects_them(
+    table: bl.Table, read: list[int]
+) -> None:
+    source = rows(("k4", 1, 4, 9), ("k7", 1, 4, 9))
+    merge = table.merge(source, ON)
+    assert merge.when_not_matched_by_source_delete("t.day = 2 AND t.n > 9").execute().deleted == 5
+    assert read.pop() <= 6  # The buckets of two keys, and those of one partition.
+    assert merge.when_not_matched_by_source_delete().execute().deleted == 24 - 5 - 2
+    assert read.pop() > 6
+    assert sorted(table.to_arrow()["id"].to_pylist()) == ["k4", "k7"]
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_an_update_moves_a_row_only_where_keys_are_unique_in_the_table(partitioned: bool) -> None:
+    table = made(index=bl.RecordIndex(partitioned=partitioned))
+    merge = table.merge(rows(("k4", 7, 40, 9), ("k5", 8, 50, 9)), "t.id = s.id")
+    merge = merge.when_matched_update_all("s.n = 40").when_matched_delete()
+    if partitioned:
+        with pytest.raises(InputError, match=r"'day'.*partition column.*t\.day = `s`\.`day`"):
+            merge.execute()
+        return
+    result = merge.execute()
+    assert (result.updated, result.deleted) == (1, 1)
+    assert table.to_arrow(where="id = 'k4'").to_pylist() == rows(("k4", 7, 40, 9)).to_pylist()
+    assert table.to_arrow()["id"].to_pylist().count("k5") == 0
+
+
+def test_two_inserted_rows_of_one_partition_path_are_found_though_their_columns_differ() -> None:
+    days = bl.TimestampPartition("SCALAR", "yyyy/MM/dd", scalar_unit="HOURS")
+    table = made(timestamp_partition=days)
+    merge = table.merge(rows(("new", 30, 1, 9), ("new", 31, 2, 9)), ON)
+    with pytest.raises(InputError, match=r"'new' in partition '1970/01/02'.*n=1.*n=2"):
+        merge.when_not_matched_insert_all().execute()
+    merge = table.merge(rows(("k4", 2, 1, 9)), ON).when_not_matched_insert_all()
+    with pytest.raises(InputError, match=r"'k4' in partition '1970/01/01', which the table has"):
+        merge.execute()
+
+
+def test_an_inserted_row_whose_partition_is_null_does_not_replace_a_stored_one() -> None:
+    table = made()
+    table.upsert(rows(("k4", None, 1, 9)))
+    for on in (ON, f"{ON} AND t.n < 9"):
+        merge = table.merge(rows(("k4", None, 2, 9)), on).when_not_matched_insert_all()
+        with pytest.raises(InputError, match=r"'k4' in partition '__HIVE_DEFAULT.*the table has"):
+            merge.execute()
+    merge = table.merge(rows(("k5", None, 2, 9)), ON).when_not_matched_insert_all()
+    assert merge.execute().inserted == 1
+
+
+REFUSED: list[tuple[str, Callable[[Merge], Merge], type[BucketLakeError], str]] = [
+    ("t.id = s.idd", lambda m: m.when_matched_delete(), InputError, "'s.idd'.*mean 's.id'"),
+    ("t.id = = s.id", lambda m: m.when_matched_delete(), InputError, "position 8"),
+    (ON, lambda m: m, ConfigError, "add a clause"),
+    (ON, lambda m: m.when_matched_delete().when_matched_update_all(), ConfigError, "put it last"),
+    (ON, lambda m: m.when_matched_update({"nn": "1"}), InputError, "mean 'n'"),
+    (ON, lambda m: m.when_matched_update({"n": "n + 1"}), InputError, "write t.n or s.n"),
+    (ON, lambda m: m.when_matched_update({"n": "'x'"}), InputError, "table holds bigint"),
+    (ON, lambda m: m.when_matched_update({"id": "'x'"}), InputError, "record key column"),
+    (ON, lambda m: m.when_matched_update({"n": "pow(s.n, 2)"}), UnsupportedFeatureError, "Spark"),
+    (ON, lambda m: m.when_matched_delete("s.n"), InputError, "no condition"),
+    (ON, lambda m: m.when_matched_delete("s.n IN (SELECT 1)"), InputError, "subquery"),
+    (ON, lambda m: m.when_not_matched_insert({"id": "s.id"}), InputError, "no 'day'"),
+    (ON, lambda m: m.when_not_matched_insert_all("t.n = 1"), InputError, r"'t\.n'"),
+    (ON, lambda m: m.when_not_matched_by_source_update({"at": "9"}), InputError, "ordering"),
+    ("t.n = s.n", lambda m: m.when_matched_update_all(), InputError, "equate it in on"),
+    ("t.day = s.day", lambda m: m.when_matched_delete("s.n = 0").when_matched_update({"n": "s.n"}),
+     InputError, r"two rows .* 'k0' in partition '0': \(.*n=[12].*\) and \(.*n=[12].*\)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("on", "with_clauses", "kind", "words"), REFUSED)
+def test_a_wrong_merge_is_refused_before_anything_is_written(
+    table: bl.Table,
+    on: str,
+    with_clauses: Callable[[Merge], Merge],
+    kind: type[BucketLakeError],
+    words: str,
+) -> None:
+    before = len(table.timeline())
+    source = rows(("a", 0, 1, 9), ("b", 0, 2, 9), ("k4", 1, 3, 9))
+    with pytest.raises(kind, match=words):
+        with_clauses(table.merge(source, on)).execute()
+    assert len(table.timeline()) == before
+
+
+def test_source_columns_that_an_update_of_all_columns_lacks_are_named(table: bl.Table) -> None:
+    source = rows(("k4", 1, 4, 9)).drop_columns(["at"])
+    with pytest.raises(InputError, match="source has no column 'at'"):
+        table.merge(source, ON).when_matched_update_all().execute()
+    more = rows(("k4", 1, 44, 9)).append_column("op", pa.array(["u"]))
+    assert table.merge(more, ON).when_matched_update_all("s.op = 'u'").execute().updated == 1
+    upsert = table.merge(more, ON).when_matched_update_all().when_not_matched_insert_all()
+    assert upsert.execute().updated == 1
+
+
+def test_statements_run_without_spark(table: bl.Table) -> None:
+    path, news = table.path, rows(("k1", 1, 100, 9), ("k2", 2, 0, 9), ("z", 0, 7, 9))
+    merged = bl.sql(
+        None,
+        f"MERGE INTO bucketlake.`{path}` USING news ON t.id = news.id AND t.day = news.day\n"
+        "WHEN MATCHED AND news.n = 0 THEN DELETE\n"
+        "WHEN MATCHED THEN UPDATE SET t.n = t.n + news.n, at = news.at\n"
+        "WHEN NOT MATCHED BY TARGET THEN INSERT (id, day, n) VALUES (news.id, day, -1);",
+        tables={"News": news},
+    )
+    assert (merged.inserted, merged.updated, merged.deleted) == (1, 1, 1)
+    held = {row["id"]: row["n"] for row in table.to_arrow().to_pylist()}
+    assert (held["k1"], held["z"], "k2" in held) == (101, -1, False)
+    named = {"Orders": table, "again": path}
+    update = "UPDATE orders o SET o.n = o.n * 2 WHERE o.n > 20 AND o.day = 1"
+    assert bl.sql(None, update, tables=named).updated == 2
+    assert bl.sql(None, "DELETE FROM again WHERE n >= 202", tables=named).deleted == 1
+    copied = "MERGE INTO again USING orders ON again.id = orders.id AND again.day = orders.day "
+    assert bl.sql(None, f"{copied} WHEN MATCHED THEN DELETE", tables=named).deleted == 23
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "words"),
+    [
+        ("SELECT * FROM orders", UnsupportedFeatureError, "'SELECT'.*table.read"),
+        ("INSERT INTO orders VALUES (1)", UnsupportedFeatureError, "'INSERT'"),
+        ("DELETE orders", InputError, "expected FROM at line 1, position 8, found 'orders'"),
+        ("DELETE FROM ordrs", InputError, "no table of this name; did you mean 'orders'"),
+        ("DELETE FROM orders WHERE nn = 1", InputError, "did you mean 'n'"),
+        ("UPDATE orders SET n", InputError, "column = value at line 1, position 19"),
+        ("UPDATE orders SET n = 1, n = 2", InputError, "named twice"),
+        ("DELETE FROM rows", InputError, "only a table of bucketlake"),
+        ("MERGE INTO orders USING nothing ON 1 = 1 WHEN MATCHED THEN DELETE",
+         UnsupportedFeatureError, "'nothing'.*without Spark"),
+        ("MERGE INTO orders USING (SELECT 1) s ON 1 = 1 WHEN MATCHED THEN DELETE",
+         UnsupportedFeatureError, "subquery"),
+        (f"MERGE INTO orders t USING rows s ON {ON}\nWHEN MATCHED THEN INSERT *",
+         InputError, "expected UPDATE at line 2, position 19, found 'INSERT'"),
+        (f"MERGE INTO orders t USING rows s ON {ON} WHEN MATCHED THEN UPDATE SET n = 'a",
+         InputError, "quote at position"),
+    ],
+)  # fmt: skip
+def test_a_wrong_statement_is_refused(
+    table: bl.Table, statement: str, kind: type[BucketLakeError], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        bl.sql(None, statement, tables={"orders": table, "rows": rows(("a", 0, 1, 1))})
