@@ -267,6 +267,10 @@ def test_sql_reads_a_view_and_a_table_of_the_catalog(spark: SparkSession, trips:
     finally:
         spark.sql("DROP TABLE trips_of_path")
         spark.sql("DROP TABLE IF EXISTS trips_at")
+    spark.sql(f"CREATE TABLE declared (id string) USING bucketlake LOCATION '{path}'")
+    with pytest.raises(Exception, match="CREATE TABLE takes no columns"):
+        spark.table("declared").collect()
+    spark.sql("DROP TABLE declared")
     assert trips.count() == 41  # Spark's catalog does not own the table.
     for options, says in (
         (f"OPTIONS (path '{path}', `storage.secret` 'hush')", "shows its options"),
