@@ -267,6 +267,10 @@ def test_sql_reads_a_view_and_a_table_of_the_catalog(spark: SparkSession, trips:
     finally:
         spark.sql("DROP TABLE trips_of_path")
         spark.sql("DROP TABLE IF EXISTS trips_at")
+    spark.sql(f"CREATE TABLE declared (id string) USING bucketlake LOCATION '{path}'")
+    with pytest.raises(Exception, match="CREATE TABLE takes no columns"):
+        spark.table("declared").collect()
+    spark.sql("DROP TABLE declared")
     assert trips.count() == 41  # Spark's catalog does not own the table.
     for options, says in (
         (f"OPTIONS (path '{path}', `storage.secret` 'hush')", "shows its options"),
@@ -426,7 +430,7 @@ def test_pushed_filters_prune_files_and_lose_no_row(tmp_path: Path, table_type: 
     schema = returned_schema(pinned)
     everything = len(table.buckets())
     pruned = 0
-    for _ in range(400):
+    for _ in range(100):
         filters = [drawn(draw) for _ in range(draw.randint(1, 2))]
         chosen = data_source.with_columns(pinned, spark_from_arrow(schema))
         reader = data_source.PushingReader(options, chosen, index, schema)
@@ -437,7 +441,7 @@ def test_pushed_filters_prune_files_and_lose_no_row(tmp_path: Path, table_type: 
         kept = [row for row in found if all(truth(pushed, row) for pushed in filters)]
         assert sorted(map(place, kept)) == sorted(map(place, expected)), filters
         pruned += sum(len(split.jobs) for split in splits) < everything
-    assert pruned > 150
+    assert pruned > 40
     reader = data_source.PushingReader(options, chosen, index, schema)
     reader.pushFilters([source.EqualTo(("id",), "k3"), source.EqualTo(("day",), DAYS[0])])
     assert sum(len(split.jobs) for split in reader.partitions()) == 1

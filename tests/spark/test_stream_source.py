@@ -55,7 +55,7 @@ class Query:
         self.on_batch: Callable[[int], None] = lambda number: None
 
     def run(self, **options: str) -> list[list[tuple[str, int]]]:
-        """Read what there is; return the new batches: key and value of each row."""
+        """Read what there is; return key and value of the rows of each new batch that has some."""
         seen = len(self.batches)
         stream: DataStreamReader = self.spark.readStream.format("bucketlake")
         loaded = stream.options(**(self.options | options)).load(self.table.path)
@@ -63,7 +63,8 @@ class Query:
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(120)
-        return [sorted((row["id"], row["v"]) for row in rows) for rows in self.batches[seen:]]
+        new = filter(None, self.batches[seen:])  # The first batch of Spark may be empty.
+        return [sorted((row["id"], row["v"]) for row in rows) for rows in new]
 
     def _take(self, frame: DataFrame, number: int) -> None:
         rows = rows_of(frame)
@@ -109,8 +110,7 @@ def test_a_stream_has_the_table_and_then_each_change_once_over_restarts(
     assert sum(len(rows) for rows in query.batches[1:]) == 3
     table.upsert(batch([30], 4))
     query.on_batch = lambda number: None
-    found = query.run()
-    assert [rows for rows in found if rows] == [keys([1, 20], 3), keys([30], 4)]
+    assert query.run() == [keys([1, 20], 3), keys([30], 4)]
 
 
 def test_a_batch_that_is_run_again_has_the_same_rows_though_they_changed_since(

@@ -38,7 +38,7 @@ KEEPS_SCANS_APART = hasattr(DataSourceReader, "pushLimit")
 """Whether Spark keeps the splits of each query.
 
 Up to 4.3 it stores them in the relation: after ``df.where("id = 'a'")``, ``df`` itself was read
-with the splits for ``id = 'a'``. Spark changed that together with the pushing of limits.
+with the splits for ``id = 'a'``. Spark changed that when it began to push limits (SPARK-58551).
 """
 
 _UPSERTS = "a writer of Spark's Python data sources cannot bring rows to their buckets"
@@ -70,7 +70,7 @@ class BucketLakeSource(DataSource):
         """Return a reader of some columns of the table, as it was pinned."""
         options = SourceOptions.of(all_options(self.options, schema))
         with naming(options):
-            request = options.request()
+            request = options.request()  # Options of streams are refused here, too.
             pinned, index = self._pinned or _pin(options, request)
             kind = PushingReader if KEEPS_SCANS_APART else TableReader
             return kind(options, with_columns(pinned, schema), index, arrow_from_spark(schema))

@@ -77,7 +77,7 @@ def predicate_of(pushed: Any, schema: pa.Schema) -> Predicate | None:
 
 
 def _test(kind: str, column: str, pushed: Any, column_type: pa.DataType) -> Predicate | None:
-    if kind == "IsNull":
+    if kind == "IsNull" or (kind == "EqualNullSafe" and pushed.value is None):
         return IsNull(column)
     if kind == "IsNotNull":
         return negate(IsNull(column))

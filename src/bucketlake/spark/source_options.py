@@ -67,7 +67,8 @@ class SourceOptions:
             raise ConfigError(
                 "path",
                 options.get("path"),
-                "give the folder of the table: load(path) in Python, OPTIONS (path '...') in SQL",
+                "give the folder of the table: load(path) in Python, OPTIONS (path '...') in SQL, "
+                "where CREATE TABLE takes no columns",
             )
         storage = {
             name[len(PREFIX) :]: text
