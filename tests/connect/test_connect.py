@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -122,6 +123,24 @@ def test_rows_are_inserted_updated_read_by_condition_and_deleted(
     if kind == "merge_on_read":
         assert table.compact(spark=spark).slices
         assert held_by(table) == left
+
+
+def test_columns_are_combined_by_a_function_of_the_client(
+    spark: SparkSession, table: bl.Table, tmp_path: Path
+) -> None:
+    factor = 3.0
+
+    def longer(stored: pa.Table, new: pa.Table) -> pa.Table:
+        values = pc.multiply(stored["v"], factor)
+        return new.set_column(new.column_names.index("v"), "v", values)
+
+    few = frame_of(spark, events(range(35, 45), 2), tmp_path).select("id", "day", "ts")
+    assert table.upsert(few, missing="keep", merge=longer).updated == 5
+    model = {row["id"]: row for row in events(range(40), 1).to_pylist()}
+    for row in events(range(35, 45), 2).to_pylist():
+        held = model.get(row["id"])
+        model[row["id"]] = row | {"v": None if held is None else held["v"] * factor}
+    assert held_by(table) == in_order(model.values())
 
 
 def test_an_input_that_may_change_is_spooled_and_others_are_not(

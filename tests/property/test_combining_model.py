@@ -141,6 +141,17 @@ def test_any_batch_is_combined_as_the_row_by_row_model_says(
     assert whole.ignored == merge.counts.ignored - again.counts.ignored
 
 
+def test_a_union_does_not_depend_on_how_many_rows_of_a_key_come() -> None:
+    nothing: Row = dict.fromkeys(SCHEMA.names) | {"id": "a", "ts": 0, FLAG: False}
+    combining = Combining("t", Gaps(), {"tags": ColumnRule.UNION})
+    for count in range(1, 6):
+        batch = [*[nothing] * count, nothing | {"tags": ["v", None, "v"]}]
+        distinct, _ = combine_duplicates(
+            records_of(batch, (), set()), np.arange(len(batch)), combining
+        )
+        assert distinct.columns["tags"].to_pylist() == [["v", None, "v"]]
+
+
 @given(batch=BATCHES, seed=st.integers(0, 10), rules=RULES)
 def test_the_order_of_arrival_does_not_matter_for_rows_without_an_order(batch, seed, rules):
     combining = Combining(

@@ -100,7 +100,10 @@ def _sums(older: pa.Array, newer: pa.Array, where: str) -> pa.Array:
 
 
 def _unions(older: pa.ListArray, newer: pa.ListArray) -> pa.Array:
-    """Return lists with each element once: those of the older list, then those of the newer."""
+    """Return lists with each element once: those of the older list, then those of the newer.
+
+    Where one list is null, the other one stays as it is, however rows are paired.
+    """
     count = len(newer)
     rows = np.concatenate([_rows_of_elements(older), _rows_of_elements(newer)])
     elements = pa.concat_arrays([older.flatten(), newer.flatten()])
@@ -112,13 +115,11 @@ def _unions(older: pa.ListArray, newer: pa.ListArray) -> pa.Array:
     kept = first[np.lexsort((first, rows[first]))]
     lengths = np.bincount(rows[kept], minlength=count)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    neither = pc.and_(older.is_null(), newer.is_null())
-    return pa.ListArray.from_arrays(
-        pa.array(offsets),
-        elements.take(pa.array(kept)),
-        type=newer.type,
-        mask=neither if neither.true_count else None,
+    unions = pa.ListArray.from_arrays(
+        pa.array(offsets), elements.take(pa.array(kept)), type=newer.type
     )
+    has_older, has_newer = _mask(older.is_valid()), _mask(newer.is_valid())
+    return chosen(has_older & has_newer, unions, chosen(has_newer, newer, older))
 
 
 def _rows_of_elements(lists: pa.ListArray) -> IntArray:
