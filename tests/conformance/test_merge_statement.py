@@ -81,7 +81,7 @@ def test_merge_by_key_of_all_columns_is_an_upsert(
     monkeypatch.setattr(arrow_merge, "read_arrow", no_read)
     on = "t.id = s.id" if table.case.kind.keys_are_global else ON
     twice = table.table.merge(arrow([*source(), *rows([3], 7)]), on).when_matched_update_all()
-    with pytest.raises(InputError, match="two rows of the source have the key .*k3"):
+    with pytest.raises(InputError, match=r"two rows of the source have the key .*k3"):
         twice.when_not_matched_insert_all().execute()
     table.check_rows()
     made = table.table.merge(arrow(source()), on)
