@@ -47,7 +47,7 @@ class Target:
         The delete marker of a job, for a table that stores none.
     engine : Engine
         Rewrites slices of the metadata table on an engine.
-    is_distinct : bool
+    refuses_repeats : bool
         Whether two records of the write with one key are an error.
     """
 
@@ -58,7 +58,7 @@ class Target:
     log_format: LogFormat = LogFormat.PARQUET
     engine: Engine = HERE
     job_marker: Marker | None = None
-    is_distinct: bool = False
+    refuses_repeats: bool = False
 
     @property
     def table(self) -> OpenTable:

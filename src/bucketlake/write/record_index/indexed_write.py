@@ -331,7 +331,7 @@ class IndexedWrite:
             writer,
             reader.deletes_by_key,
             reader.delete_marker,
-            is_distinct=reader.is_distinct,
+            refuses_repeats=reader.refuses_repeats,
         )
 
     def _telling_progress(self, plan: WritePlan) -> AbstractContextManager[None]:
