@@ -1977,11 +1977,11 @@ class Table:
         if bound.is_upsert:
             records = source.records()
             records.keep(bound.columns)
-            target = replace(self._target_of(table, session), is_distinct=True)
+            target = replace(self._target_of(table, session), refuses_repeats=True)
             return write_records(target, Operation.UPSERT, records)
         merged = source.rows(bound, MergeTarget(snapshot, index, is_global))
         try:
-            target = replace(self._target_of(table, session), is_distinct=True)
+            target = replace(self._target_of(table, session), refuses_repeats=True)
             check = partial(require_same_matches, snapshot, merged.predicate)
             return write_records(
                 target,

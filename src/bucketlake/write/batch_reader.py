@@ -50,7 +50,7 @@ class BatchReader:
         The record key fields; different keys with the same text are an error.
     combining : Combining, optional
         How columns are combined with those of other rows; None if a record replaces whole rows.
-    is_distinct : bool
+    refuses_repeats : bool
         Whether two rows with one key are an error.
     """
 
@@ -61,7 +61,7 @@ class BatchReader:
     delete_marker: tuple[str, str] | None = None
     key_fields: tuple[str, ...] = ()
     combining: Combining | None = None
-    is_distinct: bool = False
+    refuses_repeats: bool = False
 
     def read(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         """Return rows with these keys as incoming records; InputError if a value does not fit."""
@@ -81,7 +81,7 @@ class BatchReader:
         require_valid(rows, where=where)
         columns = cast_batch(rows, self._read_as, where=where, may_widen=True).combine_chunks()
         self._require_distinct(columns, keys)
-        if self.is_distinct:
+        if self.refuses_repeats:
             require_no_repeat(columns, keys, where)
         fields = self.rule.ordering_fields if self.rule.compares else ()
         deleted = self.delete_flags(rows)

@@ -267,7 +267,7 @@ def write_into_slots(
     writer = _group_writer(write, target, layout, tagger.schema, how, len(plan.slots))
     index = None if upkeep is None else upkeep.task(plan.shards)
     deletes_by_key = operation is Operation.DELETE
-    task = WriteTask(tagger, writer, deletes_by_key, target.marker, index, target.is_distinct)
+    task = WriteTask(tagger, writer, deletes_by_key, target.marker, index, target.refuses_repeats)
     doing = operation.value.lower().replace("_", " ")
     with telling_progress(target.storage, write.instant, doing, len(plan.slots)):
         results = _written(packed, plan, task)
@@ -402,7 +402,7 @@ def _indexed(
         target.marker,
         tagger.key_spec.record_key_fields,
         how.combining,
-        target.is_distinct,
+        target.refuses_repeats,
     )
     return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer, upkeep)
 

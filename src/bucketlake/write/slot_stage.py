@@ -47,7 +47,7 @@ class WriteTask:
         The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
     index : IndexTask or None
         Maintains the record-level index; None if the write does not maintain one.
-    is_distinct : bool
+    refuses_repeats : bool
         Whether two records of a slot with one key are an error.
     """
 
@@ -56,7 +56,7 @@ class WriteTask:
     deletes_by_key: bool
     delete_marker: tuple[str, str] | None = None
     index: IndexTask | None = None
-    is_distinct: bool = False
+    refuses_repeats: bool = False
 
     def write(
         self,
@@ -77,7 +77,7 @@ class WriteTask:
             of the slot.
         changed : ChangedKeys, optional
             Gets the keys whose entries in the record-level index may change.
-        is_distinct : bool
+        refuses_repeats : bool
             Whether the keys are known to be distinct.
         """
         for slot, incoming, count in self.incoming(slots, rows, is_distinct=is_distinct):
@@ -118,7 +118,7 @@ class WriteTask:
             self.delete_marker,
             self.tagger.key_spec.record_key_fields,
             writer.combining,
-            self.is_distinct,
+            self.refuses_repeats,
         )
 
 

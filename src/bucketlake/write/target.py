@@ -47,7 +47,7 @@ class Target:
         The delete marker of a job, for a table that stores none.
     engine : Engine
         Rewrites slices of the metadata table on an engine.
-    is_distinct : bool
+    refuses_repeats : bool
         Whether two records of the write with one key are an error.
     duplicates : DuplicatePolicy or None
         What an insert does with records whose key is stored; None to update the stored record.
@@ -60,7 +60,7 @@ class Target:
     log_format: LogFormat = LogFormat.PARQUET
     engine: Engine = HERE
     job_marker: Marker | None = None
-    is_distinct: bool = False
+    refuses_repeats: bool = False
     duplicates: DuplicatePolicy | None = None
 
     @property

@@ -326,7 +326,13 @@ class IndexedWrite:
 
     def _task(self, plan: WritePlan) -> WriteTask:
         writer, reader = replace(self.writer, slot_count=len(plan.slots)), self.reader
-        return WriteTask(self.tagger, writer, reader.deletes_by_key, reader.delete_marker)
+        return WriteTask(
+            self.tagger,
+            writer,
+            reader.deletes_by_key,
+            reader.delete_marker,
+            refuses_repeats=reader.refuses_repeats,
+        )
 
     def _telling_progress(self, plan: WritePlan) -> AbstractContextManager[None]:
         doing = self.write.operation.value.lower().replace("_", " ")
