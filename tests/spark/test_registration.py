@@ -29,6 +29,8 @@ def test_a_session_reads_by_format_or_learns_how_to_read(
             bl.register(spark)
         assert table.read(spark).count() == 2
         return
+    found = spark.newSession().read.format("bucketlake").load(table.path)  # By Spark itself.
+    assert sorted(row.id for row in found.collect()) == ["a", "b"]
     bl.register(spark)
     bl.register()  # Again, and in the active session.
     frame = spark.read.format("bucketlake").load(table.path)
