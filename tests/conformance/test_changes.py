@@ -114,7 +114,7 @@ def test_a_condition_holds_for_the_row_before_or_after(
     assert table.table.changes_to_arrow(since=first, columns="day").num_rows == 1
 
 
-@pytest.mark.in_turns("mode", ["op_key_only", "data_before", "data_before_after", "data_before"])
+@pytest.mark.in_turns("mode", ["data_before", "op_key_only", "data_before_after"])
 def test_files_of_changes_hold_what_a_write_changed_in_stored_files(
     case: Case, mode: str, new_path: Callable[[], str]
 ) -> None:

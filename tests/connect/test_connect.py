@@ -143,6 +143,15 @@ def test_columns_are_combined_by_a_function_of_the_client(
     assert held_by(table) == in_order(model.values())
 
 
+def test_changes_are_those_without_spark(spark: SparkSession, table: bl.Table) -> None:
+    table.upsert(events(range(35, 45), 2))
+    columns = ["id", "v"]
+    expected = table.changes_to_arrow(where="ts = 2", columns=columns).to_pylist()
+    found = table.changes(spark, where="ts = 2", columns=columns).collect()
+    assert sorted(str(row.asDict(recursive=True)) for row in found) == sorted(map(str, expected))
+    assert len(expected) == 10
+
+
 def test_an_input_that_may_change_is_spooled_and_others_are_not(
     spark: SparkSession, table: bl.Table, tmp_path: Path
 ) -> None:

@@ -20,7 +20,6 @@ TABLES = Path(__file__).parent / "tables"
 
 NAMES = sorted(p.name.removesuffix(".tar.gz") for p in TABLES.rglob("cow_*.tar.gz"))
 REFUSED = {
-    "cow_dropped_partition_columns": "partition columns",
     "mor_v8_partial_update_payload": r"custom merging \(.*PartialUpdateAvroPayload\)",
 }
 UNRANGED = {

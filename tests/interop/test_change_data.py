@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.write import ingest, transaction
+from tests.faulty_storage import SimulatedCrash
 from tests.interop.peer.client import HudiPeer
 
 pytestmark = pytest.mark.interop
@@ -146,3 +148,27 @@ def test_cleans_of_both_delete_the_files_of_changes(hudi: HudiPeer, tmp_path: Pa
         newest = table.timeline()[-1]
         assert letters(our_changes(path, since=table.timeline()[-2].completed_at)) == "u"
         assert newest.operation == "UPSERT"
+
+
+def test_a_rollback_by_hudi_takes_our_files_of_changes_away(
+    hudi: HudiPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, given = tmp_path / "t", options("copy_on_write", MODES[2])
+    given |= {"hoodie.metadata.enable": "false"}
+    bl.save(rows([0, 1, 2], 1), str(path), options=given)
+
+    def die(*_: Any) -> None:
+        raise SimulatedCrash("before the commit")
+
+    monkeypatch.setattr(ingest, "commit_planned", die)
+    monkeypatch.setattr(transaction, "settle", lambda *_: None)
+    with pytest.raises(SimulatedCrash):
+        bl.save(rows([0, 1], 2), str(path), options=given)
+    monkeypatch.undo()
+    left = {*path.glob("*/.*.cdc")}
+    assert len(left) == 2
+    hudi.write(path, rows([2], 3), given | {"hoodie.clean.failed.writes.policy": "EAGER"})
+    assert not left & {*path.glob("*/.*.cdc")}
+    found = our_changes(path)
+    assert letters(found) == "iiiu"
+    assert hudi_changes(hudi, path) == found

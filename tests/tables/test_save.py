@@ -658,7 +658,11 @@ POLICY = "hoodie.datasource.insert.dup.policy"
 
 @pytest.mark.parametrize(
     "given",
-    [{"hoodie.datasource.write.insert.drop.duplicates": "true"}, {**INSERT, POLICY: "DROP"}],
+    [
+        {"hoodie.datasource.write.insert.drop.duplicates": "true"},
+        {POLICY: "DROP"},
+        {**INSERT, POLICY: "drop"},
+    ],
 )
 def test_an_insert_that_drops_duplicates_leaves_stored_records(
     table_path: Path, given: dict[str, str]

@@ -12,6 +12,7 @@ from bucketlake.config.merge_entries import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from bucketlake.config.table_config import NEWEST_VERSION, TableConfig
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.model.keys import KeyGenerator
 from bucketlake.model.table_type import MergeMode, TableType
 
 _FILES = "files"  # The partition of the metadata table that all others need.
@@ -82,7 +83,7 @@ def _unreadable(config: TableConfig) -> Iterator[tuple[str, str]]:
     if not config.populate_meta_fields:
         yield from _unmakeable_keys(config)
     if config.drop_partition_columns:
-        yield "a table whose files lack the partition columns", _READ_WITH_HUDI
+        yield from _untold_columns(config)
     if config.table_type is TableType.MERGE_ON_READ:
         yield from _own_merging(config)
 
@@ -94,6 +95,20 @@ def _unmakeable_keys(config: TableConfig) -> Iterator[tuple[str, str]]:
         yield f"{table} with key generator {config.foreign_key_generator}", _READ_WITH_HUDI
     if not config.key_spec.record_key_fields:
         yield f"{table} without record key fields", _READ_WITH_HUDI
+
+
+def _untold_columns(config: TableConfig) -> Iterator[tuple[str, str]]:
+    """Yield (feature, next step) if the values of partition columns that files lack are unknown."""
+    generator = config.key_spec.generator
+    name = config.foreign_key_generator or generator.value
+    if config.table_type is TableType.MERGE_ON_READ or not config.populate_meta_fields:
+        kind = (
+            "merge-on-read table" if config.populate_meta_fields else "table without meta columns"
+        )
+        yield f"a {kind} whose files lack the partition columns", _READ_WITH_HUDI
+    if not config.paths_follow_keys or generator not in (KeyGenerator.SIMPLE, KeyGenerator.COMPLEX):
+        table = "a table whose files lack the partition columns"
+        yield f"{table}, with key generator {name}", _READ_WITH_HUDI
 
 
 def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
@@ -118,6 +133,8 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
     yield from _own_merging(config)
     if not config.populate_meta_fields:
         yield f"writing a table without meta columns ({META_COLUMNS_OFF})", _WRITE_WITH_HUDI
+    if config.drop_partition_columns:
+        yield "writing a table whose files lack the partition columns", _WRITE_WITH_HUDI
     if config.foreign_key_generator is not None:
         yield f"writing with key generator {config.foreign_key_generator}", _WRITE_WITH_HUDI
     if not config.paths_follow_keys:

@@ -330,7 +330,7 @@ def _duplicates(entries: Entries) -> DuplicatePolicy | None:
 def _operation(given: Mapping[str, str], entries: Entries) -> Operation:
     """Return the operation; as in Hudi, an upsert that must not update anything is an insert."""
     found = _named_operation(given)
-    is_insert = found is Operation.UPSERT and entries.boolean(DROP_DUPLICATES)
+    is_insert = found is Operation.UPSERT and _duplicates(entries) is not None
     return Operation.INSERT if is_insert else found
 
 

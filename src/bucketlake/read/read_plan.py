@@ -42,7 +42,7 @@ class ReadPlan:
         Base files of slices without log files, by the schema with which they were written,
         restricted to the columns of ``schema``.
     merged : tuple of FileSlice
-        Slices with log files, for ``reader`` to merge.
+        Slices with log files, for ``reader`` to merge; all slices if files lack columns.
     reader : SliceReader
         Reads the slices.
     report : PruningReport
@@ -149,8 +149,10 @@ def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:
 def _plan(
     snapshot: Snapshot, slices: Sequence[FileSlice], schema: pa.Schema, report: PruningReport
 ) -> ReadPlan:
-    merged = tuple(file_slice for file_slice in slices if file_slice.log_files)
-    whole = [file_slice for file_slice in slices if not file_slice.log_files]
+    # Only the reader of slices knows the values of columns that files lack.
+    lacks = snapshot.config.drop_partition_columns
+    merged = tuple(file_slice for file_slice in slices if lacks or file_slice.log_files)
+    whole = [] if lacks else [file_slice for file_slice in slices if not file_slice.log_files]
     files = _by_schema(snapshot, whole, schema)
     return ReadPlan(schema, files, merged, SliceReader.of_snapshot(snapshot), report)
 

@@ -35,6 +35,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.clean_guard import telling_what_is_gone
+from bucketlake.read.dropped_columns import DroppedColumns
 from bucketlake.read.key_share import KeyShare, shares_of
 from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.snapshot import Snapshot
@@ -69,6 +70,8 @@ class SliceReader:
         How meta values are made in a table without meta columns; None for other tables.
     gaps : Gaps or None
         Values that count as not given, in a table with a partial update mode.
+    dropped : DroppedColumns or None
+        The partition columns that files lack; None for other tables.
     """
 
     storage: Storage
@@ -78,6 +81,7 @@ class SliceReader:
     delete_marker: tuple[str, str] | None = None
     virtual_keys: VirtualKeys | None = None
     gaps: Gaps | None = None
+    dropped: DroppedColumns | None = None
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> SliceReader:
@@ -100,9 +104,8 @@ class SliceReader:
         if marker is not None and config.table_type is TableType.MERGE_ON_READ:
             marker_field(schema, marker[0])  # Raises an error for a type without this rule.
         virtual = VirtualKeys.of_snapshot(snapshot)
-        gaps = Gaps.of_table(config)
-        parts = snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker, virtual
-        return cls(*parts, gaps)
+        rules = virtual, Gaps.of_table(config), DroppedColumns.of_config(config)
+        return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker, *rules)
 
     def read(self, file_slice: FileSlice, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows of a slice.
@@ -180,13 +183,16 @@ class SliceReader:
     def _stored(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
         if file_slice.base_file is None:
             return
-        base, virtual = file_slice.base_file, self.virtual_keys
+        base, virtual, dropped = file_slice.base_file, self.virtual_keys, self.dropped
         stored = needed if virtual is None else virtual.stored(needed)
+        stored = stored if dropped is None else dropped.stored(stored)
         with BaseFileReader(self.storage, base.path, base.size_bytes) as reader:
             for chunk in reader.iter_chunks(stored.names, rows_max=_CHUNK_ROWS):
                 rows = cast_table(chunk, stored)
                 if virtual is not None:
                     rows = virtual.completed(rows, needed, RowOrigin.of_base_file(base))
+                if dropped is not None:
+                    rows = dropped.completed(rows, needed, base.partition_path)
                 yield rows
 
     def _entries(self, block: LogBlock, needed: pa.Schema, file_slice: FileSlice) -> LogEntries:

@@ -31,6 +31,7 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.kept import kept_property
 from bucketlake.model.schema import with_meta
 from bucketlake.read.clean_guard import require_uncleaned
+from bucketlake.read.dropped_columns import DroppedColumns
 from bucketlake.read.file_system_view import (
     FileVersion,
     file_versions,
@@ -165,7 +166,11 @@ class Snapshot:
     @cached_property
     def schema_or_none(self) -> pa.Schema | None:
         """Data schema without meta columns; None if the table has no schema yet."""
-        return arrow_from_avro(self.schema_text) if self.schema_text else None
+        if not self.schema_text:
+            return None
+        schema = arrow_from_avro(self.schema_text)
+        dropped = DroppedColumns.of_config(self.config)
+        return schema if dropped is None else dropped.schema_with(schema)
 
     @property
     def schema(self) -> pa.Schema:

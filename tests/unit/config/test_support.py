@@ -56,7 +56,18 @@ def test_older_table_is_read_but_not_written(version: int, layout: int) -> None:
             {"populate_meta_fields": False, "key_spec": replace(SPEC, record_key_fields=())},
             "without meta columns .* without record key fields",
         ),
-        ({"drop_partition_columns": True}, "lack the partition columns"),
+        (
+            {"drop_partition_columns": True, "table_type": TableType.MERGE_ON_READ},
+            "merge-on-read table whose files lack the partition columns",
+        ),
+        (
+            {"drop_partition_columns": True, "populate_meta_fields": False},
+            "without meta columns whose files lack the partition columns",
+        ),
+        (
+            {"drop_partition_columns": True, "slash_separated_dates": True},
+            "lack the partition columns, with key generator SIMPLE",
+        ),
     ],
 )
 @pytest.mark.parametrize("check", [check_readable, check_writable])
@@ -89,6 +100,7 @@ def test_merging_of_its_own_keeps_merge_on_read_from_being_read_and_every_table_
     ("changes", "feature"),
     [
         ({"populate_meta_fields": False}, "writing a table without meta columns"),
+        ({"drop_partition_columns": True}, "files lack the partition columns"),
         ({"foreign_key_generator": "USER_PROVIDED"}, "key generator USER_PROVIDED"),
         ({"slash_separated_dates": True}, "partition paths"),
     ],
