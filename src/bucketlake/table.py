@@ -573,9 +573,11 @@ class Table:
             SQL condition under which a row of the table and a row of the source match, such as
             ``"t.id = s.id"``. If it equates all columns of the record key and the partition, only
             the partitions and buckets of these keys are read.
-        alias, source_alias : str
-            The names of table and source in all conditions and expressions. A column that only one
-            of them has needs no alias.
+        alias : str
+            The name of the table in all conditions and expressions. A column that only one of the
+            two sides has needs no alias.
+        source_alias : str
+            The name of the source.
         spark : SparkSession, optional
             The session that joins and writes; by default that of the source, the active session,
             or this process without one. Without Spark, conditions are as in :meth:`read`, or

@@ -95,8 +95,9 @@ def parse_statement(text: str) -> StatementText:
     if first not in forms:
         raise UnsupportedFeatureError(
             f"the statement {first or text!r}",
-            "bl.sql, which runs MERGE INTO, UPDATE and DELETE FROM,",
-            "for a query, run spark.sql on a view of table.read(spark), or use table.read(where=…)",
+            "bl.sql()",
+            "it runs MERGE INTO, UPDATE and DELETE FROM; for a query, register the format (bl.register(spark)) and run spark.sql, or call "
+            "table.read(where=…) (bucketlake read)",
         )
     found = forms[first]()
     reader.end()
