@@ -214,7 +214,8 @@ def _stream_reader(options: SourceOptions, table: Table, schema: StructType) -> 
         raise UnsupportedFeatureError(
             "spark.readStream.format('bucketlake') before PySpark 4.2",
             shown_address(options.path),
-            "install PySpark 4.2 or newer, or read the changes with table.read(since=…) (bucketlake read)",
+            "install PySpark 4.2 or newer, or read the changes with table.read(since=…) "
+            "(bucketlake read)",
         ) from error
     return ChangeReader(options, table, schema)
 
