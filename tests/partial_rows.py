@@ -44,6 +44,13 @@ def combined(
     return row
 
 
+def _accumulated(stored: Row, late: Row, columns: Collection[str], **how: Any) -> Row:
+    """Return the columns in which a late row counts: those of sums, extremes and unions."""
+    rules = how.get("rules") or {}
+    counts = [name for name in columns if rules.get(name) in ("sum", "min", "max", "union")]
+    return combined(stored, {n: late.get(n) for n in counts}, counts, rules=rules)
+
+
 def upserted(
     rows: Mapping[Key, Row],
     batch: Sequence[Row],
@@ -74,6 +81,8 @@ def upserted(
         stored = after.get(key)
         always = row.get(FLAG) and (ordering is None or row[ordering] is None)
         if stored is not None and not always and time_of(row) < time_of(stored):
+            if not row.get(FLAG) and not begins:
+                after[key] = stored | _accumulated(stored, row, columns, **how)
             continue
         if row.get(FLAG):
             after.pop(key, None)

@@ -132,7 +132,9 @@ def test_any_batch_is_combined_as_the_row_by_row_model_says(
 
     # A log file has whole rows: without combining, they give the same table.
     whole = completed(distinct, stored_chunks(stored, size), ordering, combining, "here")
-    again = GroupMerge(replace(whole.records, is_whole=None), rule, STAMP, SCHEMA)
+    times = tuple(comparable(whole.records.columns[name]) for name in ordering)
+    logged = replace(whole.records, is_whole=None, ordering=times)
+    again = GroupMerge(logged, rule, STAMP, SCHEMA)
     read = [
         row for part in again.run(iter(stored_chunks(stored, size))) for row in part.to_pylist()
     ]

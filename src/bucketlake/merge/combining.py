@@ -3,7 +3,8 @@
 The older row is the stored one, or the earlier one of a batch. Gaps of the newer row take the older
 value (:mod:`bucketlake.merge.gaps`); other columns follow their rules
 (:mod:`bucketlake.merge.column_rules`), and a function of the caller may follow. Rows of a batch are
-combined with each other first, then with the stored row.
+combined with each other first, then with the stored row. A late row counts in the columns whose
+rule accumulates: a sum must not depend on the order in which rows arrive.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from bucketlake.errors import InputError
 from bucketlake.merge.column_rules import chosen, combined_values
 from bucketlake.merge.gaps import Gaps
 from bucketlake.merge.incoming import BoolArray, IncomingRecords, IntArray, one_array
+from bucketlake.merge.row_changes import differing
 from bucketlake.merge.row_function import RowFunction
-from bucketlake.model.row_merge import ColumnRule
+from bucketlake.model.row_merge import ACCUMULATING, ColumnRule
 from bucketlake.model.schema import RECORD_KEY
 
 
@@ -115,15 +117,30 @@ class Combining:
         gaps = self.gaps.of(name, newer)
         return newer if gaps is None else chosen(~gaps, newer, older)
 
-    def fills(self, newer: pa.Table, older: pa.Table) -> BoolArray:
-        """Return which newer rows have a gap for which the older row has a value."""
-        found = np.zeros(newer.num_rows, np.bool_)
-        for name in newer.column_names:
-            gaps = self.gaps.of(name, newer[name])
-            if gaps is not None and gaps.any():
-                lacking = self.gaps.of(name, older[name])
-                found |= gaps if lacking is None else gaps & ~lacking
-        return found
+    def late_rows(self, late: pa.Table, stored: pa.Table, what: str) -> pa.Table:
+        """Combine late records with the rows to which they lose by their ordering value.
+
+        Parameters
+        ----------
+        late, stored : pa.Table, shape (n_pairs, n_columns)
+            Records and stored rows, with the columns and types of the table.
+        what : str
+            Where the rows are from, for messages.
+        """
+        if self.fills_late:
+            return self.rows(late, stored, what)
+        columns = [
+            self._column(name, one_array(stored[name]), one_array(late[name]))
+            if self.rules.get(name) in ACCUMULATING
+            else one_array(stored[name])
+            for name in stored.column_names
+        ]
+        return pa.Table.from_arrays(columns, schema=stored.schema)
+
+    @property
+    def late_count(self) -> bool:
+        """Whether a late record can change a row."""
+        return self.fills_late or not ACCUMULATING.isdisjoint(self.rules.values())
 
     def mixed(
         self,
@@ -153,25 +170,24 @@ class Combining:
         """
         names = incoming.columns.column_names
         live = ~incoming.deleted[positions]
-        takes = wins & live
         if incoming.is_whole is not None:
-            takes &= ~incoming.is_whole[positions]
+            live &= ~incoming.is_whole[positions]
+        takes = wins & live
         pairs = np.flatnonzero(takes)
         newer = incoming.columns.take(pa.array(positions[pairs]))
         mixed = self.rows(stored.select(names).take(pa.array(rows[pairs])), newer, what)
         keys = incoming.keys.take(pa.array(positions[pairs]))
         self.require_values(keys, mixed)
-        if not self.fills_late or wins.all():
-            return MixedRows(pairs, keys, mixed)
         late = np.flatnonzero(~wins & live)
-        older = incoming.columns.take(pa.array(positions[late]))
-        newer = stored.select(names).take(pa.array(rows[late]))
-        filled = np.flatnonzero(self.fills(newer, older))
-        at = pa.array(filled)
-        more = self.rows(older.take(at), newer.take(at).cast(older.schema), what)
-        pairs = np.concatenate([pairs, late[filled]])
+        if not self.late_count or len(late) == 0:
+            return MixedRows(pairs, keys, mixed)
+        records = incoming.columns.take(pa.array(positions[late]))
+        held = stored.select(names).take(pa.array(rows[late])).cast(records.schema)
+        more = self.late_rows(records, held, what)
+        changed = np.flatnonzero(differing(more, held))
+        pairs = np.concatenate([pairs, late[changed]])
         keys = incoming.keys.take(pa.array(positions[pairs]))
-        return MixedRows(pairs, keys, joined(mixed, more))
+        return MixedRows(pairs, keys, joined(mixed, more.take(pa.array(changed))))
 
     def require_inserts(self, incoming: IncomingRecords, positions: IntArray) -> None:
         """Raise InputError for a new record without a value in a column that needs one."""

@@ -38,6 +38,10 @@ class ColumnRule(Enum):
     UNION = "union"  # Of lists: the stored elements, then those that are new.
 
 
+ACCUMULATING = frozenset({ColumnRule.SUM, ColumnRule.MIN, ColumnRule.MAX, ColumnRule.UNION})
+"""Rules whose value does not depend on which of two rows is newer: late rows count, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowMerge:
     """The three arguments, checked.
