@@ -217,9 +217,9 @@ def test_a_partial_row_takes_its_stored_values_along_to_another_partition(wide: 
         [
             {"id": "k1", "day": "a", "at": 9, "n": 1},
             {"id": "k2", "day": "c", "at": 9, "n": 2},
-            {"id": "k4", "day": "c", "at": 1, "n": 4},  # Late, so it does not move.
         ],
         missing="keep",
         merge={"n": "sum"},
     )
+    wide.upsert([{"id": "k4", "day": "c", "at": 1, "n": 4}], missing="keep")  # Late: it stays.
     wide.check()
