@@ -14,7 +14,7 @@ from bucketlake.index.setting import TableIndex
 from tests.spark.frames import Row, rows_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
 source = pytest.importorskip("pyspark.sql.datasource", reason="Spark 3 has no sources in Python")
@@ -57,14 +57,18 @@ class Query:
     def run(self, **options: str) -> list[list[tuple[str, int]]]:
         """Read what there is; return key and value of the rows of each new batch that has some."""
         seen = len(self.batches)
+        self.read_on(**options)
+        new = filter(None, self.batches[seen:])  # The first batch of Spark may be empty.
+        return [sorted((row["id"], row["v"]) for row in rows) for rows in new]
+
+    def read_on(self, **options: str) -> None:
+        """Read what there is into `batches`."""
         stream: DataStreamReader = self.spark.readStream.format("bucketlake")
         loaded = stream.options(**(self.options | options)).load(self.table.path)
         writer = loaded.writeStream.foreachBatch(self._take)
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(120)
-        new = filter(None, self.batches[seen:])  # The first batch of Spark may be empty.
-        return [sorted((row["id"], row["v"]) for row in rows) for rows in new]
 
     def _take(self, frame: DataFrame, number: int) -> None:
         rows = rows_of(frame)
@@ -218,3 +222,46 @@ def test_a_table_without_meta_columns_has_no_stream(
     table = bl.open_table(str(golden_table("cow_without_meta_fields")))
     with pytest.raises(Exception, match="an incremental read of a table without meta columns"):
         Query(spark, table, tmp_path).run()
+
+
+def changes_of(frames: list[list[Row]]) -> list[list[tuple[str, int | None, int | None]]]:
+    def change(row: Row) -> tuple[str, int | None, int | None]:
+        before, after = row["before"], row["after"]
+        return (after or before)["id"], (before or {}).get("v"), (after or {}).get("v")
+
+    return [sorted(map(change, rows), key=str) for rows in frames if rows]
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_a_stream_of_changes_has_each_change_once_with_both_images(
+    spark: SparkSession, tmp_path: Path, table_type: str
+) -> None:
+    table = make(tmp_path, bl.DynamicBucket(), table_type)
+    query = Query(spark, table, tmp_path, changes="true", columns="id,v", max_commits="1")
+    first = table.upsert(batch(range(3), 0))
+    table.upsert(batch([1], 5))
+    query.read_on()
+    inserts: list[tuple[str, int | None, int | None]] = [(f"k{n}", None, 0) for n in range(3)]
+    assert changes_of(query.batches) == [inserts, [("k1", 0, 5)]]
+    table.delete(pa.table({"id": ["k0"], "day": ["a"]}))
+    if table_type == "merge_on_read":
+        table.compact()  # It changes no row.
+    query.read_on()
+    assert changes_of(query.batches)[2:] == [[("k0", 0, None)]]
+
+    assert first.completed_at is not None
+    expected = table.changes(spark, since=first)
+    found = _loading(spark, since=first.completed_at).load(table.path)
+    assert found.schema == expected.schema
+    assert sorted(rows_of(found), key=str) == sorted(rows_of(expected), key=str)
+    assert len(rows_of(found)) == 2
+    with pytest.raises(Exception, match="changes are read with since and until"):
+        _loading(spark, as_of=first.completed_at).load(table.path)
+    with pytest.raises(Exception, match="declare no schema"):
+        _loading(spark).schema("op string").load(table.path).collect()
+    with pytest.raises(Exception, match="give true or false"):
+        _loading(spark, changes="yes").load(table.path)
+
+
+def _loading(spark: SparkSession, **options: str) -> DataFrameReader:
+    return spark.read.format("bucketlake").options(**{"changes": "true", **options})

@@ -116,6 +116,10 @@ class PlannedRows:
             rows = cast_table(chunk, needed)
             yield rows if condition is None else rows.filter(condition)
 
+    def tables(self, job: DataFile | FileSlice) -> Iterator[pa.Table]:
+        """Yield the rows of a file or slice with the columns of the read."""
+        return (self.returned([chunk]) for chunk in self.of(job))
+
     def returned(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return the columns of the read, from the rows of its parts."""
         table = pa.concat_tables([self.needed.empty_table(), *tables])

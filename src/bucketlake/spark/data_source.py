@@ -22,12 +22,15 @@ from pyspark.sql.types import StructField, StructType
 
 from bucketlake.errors import InputError, UnsupportedFeatureError, naming_table
 from bucketlake.index.setting import TableIndex
+from bucketlake.read.change_plan import ChangeRange, pin_changes
+from bucketlake.read.change_reader import ChangesToRead, plan_changes
 from bucketlake.read.read_plan import plan_read, returned_schema
 from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.spark.pushed_filters import predicate_of
 from bucketlake.spark.source_options import STORED, SourceOptions, all_options, in_catalog
 from bucketlake.spark.spark_schema import arrow_from_spark, spark_from_arrow
-from bucketlake.spark.splits import Split, batches_of, splits_of
+from bucketlake.spark.splits import Split, batches_of, splits_of, splits_of_changes
 from bucketlake.storage.location import shown_address
 from bucketlake.table import Table, index_of, open_for_read
 from bucketlake.where.predicate import And, Predicate
@@ -48,6 +51,7 @@ class BucketLakeSource(DataSource):
     """A table as a data source of Spark."""
 
     _pinned: tuple[PinnedRead, TableIndex | None] | None = None
+    _range: ChangeRange | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -59,18 +63,36 @@ class BucketLakeSource(DataSource):
         created = in_catalog(self.options)
         options = SourceOptions.of(dict(self.options) if created is None else created)
         with naming(options):
-            if options.is_of_stream:
-                read, _ = _pin(options, options.stream_request())
-            else:
-                read, _ = self._pinned = _pin(options, options.request())
-            found = spark_from_arrow(returned_schema(read))
+            found = spark_from_arrow(self._columns(options))
         return found if created is None else _with_options(found, created)
+
+    def _columns(self, options: SourceOptions) -> pa.Schema:
+        if options.of_changes:
+            return self._columns_of_changes(options)
+        if options.is_of_stream:
+            read, _ = _pin(options, options.stream_request())
+        else:
+            read, _ = self._pinned = _pin(options, options.request())
+        return returned_schema(read)
+
+    def _columns_of_changes(self, options: SourceOptions) -> pa.Schema:
+        opened = open_for_read(_table(options))
+        if options.is_of_stream:
+            request, snapshot = options.stream_request(), load_snapshot(opened)
+        else:
+            request = options.request()
+            self._range = pin_changes(opened, request)
+            snapshot = self._range.snapshot
+        return planned_changes(ChangeRange(snapshot, ()), request).reader.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of some columns of the table, as it was pinned."""
         options = SourceOptions.of(all_options(self.options, schema))
         with naming(options):
             request = options.request()  # Options of streams are refused here, too.
+            if options.of_changes:
+                found = self._range or pin_changes(open_for_read(_table(options)), request)
+                return ChangeTableReader(options, found, schema)
             pinned, index = self._pinned or _pin(options, request)
             kind = PushingReader if KEEPS_SCANS_APART else TableReader
             return kind(options, with_columns(pinned, schema), index, arrow_from_spark(schema))
@@ -150,6 +172,32 @@ class TableReader(SplitReader):
         return SplitReader, ()
 
 
+class ChangeTableReader(SplitReader):
+    """Reads the changes of a range of commits.
+
+    Parameters
+    ----------
+    options : SourceOptions
+        The options of the load.
+    found : ChangeRange
+        The range.
+    schema : StructType
+        The columns of changes.
+    """
+
+    def __init__(self, options: SourceOptions, found: ChangeRange, schema: StructType) -> None:
+        self._options, self._found, self._schema = options, found, schema
+
+    def partitions(self) -> Sequence[Split]:
+        """Plan the read."""
+        with naming(self._options):
+            planned = planned_changes(self._found, self._options.request())
+            return splits_of_changes(planned, schema_of_changes(planned, self._schema))
+
+    def __reduce__(self) -> tuple[type[SplitReader], tuple[()]]:
+        return SplitReader, ()
+
+
 class PushingReader(TableReader):
     """Reads only the files that can hold rows that match the filters of a query."""
 
@@ -190,6 +238,23 @@ def with_columns(read: PinnedRead, schema: StructType) -> PinnedRead:
     return chosen
 
 
+def planned_changes(found: ChangeRange, request: ReadRequest) -> ChangesToRead:
+    """Plan a read of changes."""
+    return plan_changes(found, request.where, request.columns)
+
+
+def schema_of_changes(planned: ChangesToRead, schema: StructType) -> pa.Schema:
+    """Return names and types of changes; raise InputError if a schema was declared otherwise."""
+    held = spark_from_arrow(planned.reader.schema)
+    if schema.simpleString() != held.simpleString():
+        raise InputError(
+            "changes",
+            f"they are declared as {schema.simpleString()}, and are {held.simpleString()}",
+            "declare no schema; columns chooses the columns of the images",
+        )
+    return arrow_from_spark(schema)
+
+
 def _table(options: SourceOptions) -> Table:
     return Table(options.path, None, options.storage_options)
 
@@ -209,7 +274,7 @@ def _with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 def _stream_reader(options: SourceOptions, table: Table, schema: StructType) -> Any:
     try:
-        from bucketlake.spark.stream_source import ChangeReader
+        from bucketlake.spark.stream_source import StreamReader
     except ImportError as error:
         raise UnsupportedFeatureError(
             "spark.readStream.format('bucketlake') before PySpark 4.2",
@@ -217,7 +282,7 @@ def _stream_reader(options: SourceOptions, table: Table, schema: StructType) -> 
             "install PySpark 4.2 or newer, or read the changes with table.read(since=…) "
             "(bucketlake read)",
         ) from error
-    return ChangeReader(options, table, schema)
+    return StreamReader(options, table, schema)
 
 
 def _refuse_write(options: Mapping[str, str], feature: str, way: str) -> NoReturn:

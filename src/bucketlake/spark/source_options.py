@@ -27,7 +27,8 @@ STORED = "bucketlake.options"
 
 _TIMES = ("as_of", "since", "until")
 _OF_STREAMS = ("start", "max_commits")
-_KNOWN = ("path", "where", "columns", *_TIMES, "read_optimized", *_OF_STREAMS, f"{PREFIX}*")
+_FLAGS_OF_READS = ("read_optimized", "changes")
+_KNOWN = ("path", "where", "columns", *_TIMES, *_FLAGS_OF_READS, *_OF_STREAMS, f"{PREFIX}*")
 
 _OF_CATALOG = "provider"  # Spark adds it, and others, when a table of its catalog is created.
 _IN_CATALOG = "option."
@@ -90,16 +91,11 @@ class SourceOptions:
             If an option of streams is given, or a value cannot be used.
         """
         self._refuse(_OF_STREAMS, "it belongs to a stream: spark.readStream")
+        if self.of_changes:
+            self._refuse(("as_of", "read_optimized"), "changes are read with since and until")
         times = {name: self.given.get(name) for name in _TIMES}
-        flag = self.given.get("read_optimized", "false")
-        if flag.lower() not in _FLAGS:
-            raise ConfigError("read_optimized", flag, "give true or false")
-        return ReadRequest(
-            self.given.get("where"),
-            self.columns,
-            **times,
-            read_optimized=_FLAGS[flag.lower()],
-        )
+        flag = self._flag("read_optimized")
+        return ReadRequest(self.given.get("where"), self.columns, **times, read_optimized=flag)
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -120,6 +116,11 @@ class SourceOptions:
         return ReadRequest(self.given.get("where"), self.columns)
 
     @property
+    def of_changes(self) -> bool:
+        """Whether changes are read, with the rows before and after, in place of rows."""
+        return self._flag("changes")
+
+    @property
     def is_of_stream(self) -> bool:
         """Whether an option is given that only streams have."""
         return not self.given.keys().isdisjoint(_OF_STREAMS)
@@ -138,6 +139,12 @@ class SourceOptions:
         if not (text.isascii() and text.isdecimal() and int(text)):
             raise ConfigError("max_commits", text, "give an integer of at least 1")
         return int(text)
+
+    def _flag(self, name: str) -> bool:
+        text = self.given.get(name, "false")
+        if text.lower() not in _FLAGS:
+            raise ConfigError(name, text, "give true or false")
+        return _FLAGS[text.lower()]
 
     def _refuse(self, names: Iterable[str], reason: str) -> None:
         for name in names:

@@ -5,7 +5,8 @@ of the last batch, up to its own, as they were then. Spark stores the offset of 
 runs the batch, so a batch that is run again has the same rows. The first offset of a stream without
 a start is empty; its first batch is the table.
 
-Later kinds of changes, with deleted rows, need another plan in :meth:`ChangeReader.partitions`.
+With the option ``changes``, a batch has the changes of these commits, with the rows before and
+after, and a stream without a start begins with the first commit.
 """
 
 from __future__ import annotations
@@ -29,14 +30,20 @@ from bucketlake.errors import ConfigError, TimelineError
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import did_you_mean
+from bucketlake.read.change_plan import pin_changes
 from bucketlake.read.incremental import completion_times, timeline_at
 from bucketlake.read.read_plan import plan_read
 from bucketlake.read.request import PinnedRead, pin_read, require_begun, require_changes
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.spark.data_source import naming, with_columns
+from bucketlake.spark.data_source import (
+    naming,
+    planned_changes,
+    schema_of_changes,
+    with_columns,
+)
 from bucketlake.spark.source_options import SourceOptions
 from bucketlake.spark.spark_schema import arrow_from_spark
-from bucketlake.spark.splits import Split, batches_of, splits_of
+from bucketlake.spark.splits import Split, batches_of, splits_of, splits_of_changes
 from bucketlake.table import Table, index_of, open_for_read
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import OpenTable
@@ -49,7 +56,7 @@ _NOTHING: Offset = {_COMPLETED: ""}
 _WORDS = ("earliest", "latest")
 
 
-class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes of a table in batches.
 
     Parameters
@@ -74,9 +81,12 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._request = options.stream_request()
         self._max_commits = options.max_commits
         self._last: InstantTime | None = None
-        opened = open_for_read(table)
-        require_changes(opened)
-        self._start = _start_of(options.start, opened)
+        opened, start = open_for_read(table), options.start
+        if options.of_changes:
+            start = start or "earliest"
+        else:
+            require_changes(opened)
+        self._start = _start_of(start, opened)
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- the names of these methods are Spark's.
         """Return the offset before the first batch of a new query."""
@@ -112,6 +122,8 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         with naming(self._options), _telling_how_to_begin_again(start):
+            if self._options.of_changes:
+                return self._changes(start[_COMPLETED], end[_COMPLETED])
             pinned, index = self._pinned(start[_COMPLETED], InstantTime(end[_COMPLETED]))
             plan = plan_read(with_columns(pinned, self._schema), index)
             return splits_of(plan, pinned.snapshot.storage, arrow_from_spark(self._schema))
@@ -119,6 +131,11 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split."""
         return batches_of(partition)
+
+    def _changes(self, after: str, until: str) -> Sequence[Split]:
+        request = replace(self._request, since=after, until=until)
+        planned = planned_changes(pin_changes(open_for_read(self._table), request), request)
+        return splits_of_changes(planned, schema_of_changes(planned, self._schema))
 
     def _pinned(self, after: str, until: InstantTime) -> tuple[PinnedRead, TableIndex | None]:
         opened = open_for_read(self._table)
