@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from bucketlake.spark.merge import SparkMerge
     from bucketlake.where.predicate import Predicate
-    from bucketlake.write.arrow_merge import ArrowMerge
     from bucketlake.write.by_condition import Assignments
     from bucketlake.write.input_files.files import InputFiles
-
-    MergeSource: TypeAlias = "ArrowMerge | SparkMerge"
+    from bucketlake.write.merge_write import MergeSource
 
     Records: TypeAlias = (
         "DataFrame | pa.Table | ArrowData | InputFiles | Dataset | Scanner | LazyFrame | "

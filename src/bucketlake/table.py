@@ -39,7 +39,6 @@ from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError, 
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
-from bucketlake.index.record import RecordIndex
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
 from bucketlake.index.rescaled import Rules, rescaled_index
 from bucketlake.index.setting import (
@@ -143,7 +142,7 @@ if TYPE_CHECKING:
     import polars
     from pyspark.sql import DataFrame, SparkSession
 
-    from bucketlake.engine import MergeSource, Records
+    from bucketlake.engine import Records
 
 
 Handle = TypeVar("Handle")
@@ -1947,6 +1946,9 @@ class Table:
         statement: MergeStatement,
     ) -> WriteResult:
         """Find the rows that a merge changes, and write them."""
+        # Here, because the SQL parser is slow to import.
+        from bucketlake.write.merge_write import write_merge
+
         with naming_table(shown_address(self.path)):
             storage = open_storage(self.path, self.storage_options)
             session = spark or session_of(records)
@@ -1954,46 +1956,12 @@ class Table:
             try:
                 return with_needed_index(
                     storage,
-                    lambda: self._merge_once(source, session, statement),
+                    lambda: write_merge(self._target_of(self._open(), session), source, statement),
                     engine=engine_of(session),
                     lock=self.lock,
                 )
             finally:
                 source.close()
-
-    def _merge_once(
-        self, source: MergeSource, session: SparkSession | None, statement: MergeStatement
-    ) -> WriteResult:
-        # Here, because the SQL parser is slow to import.
-        from bucketlake.write.by_condition import require_same_matches
-        from bucketlake.write.merge_binding import bind_merge
-        from bucketlake.write.merge_rows import MergeTarget
-
-        table = self._open()
-        snapshot = load_snapshot(table)
-        index = self._index_of(snapshot)
-        is_global = isinstance(index, RecordIndex) and not index.partitioned
-        bound = bind_merge(
-            statement, snapshot.schema, source.schema, table.config, is_global=is_global
-        )
-        if bound.is_upsert:
-            records = source.records()
-            records.keep(bound.columns)
-            target = replace(self._target_of(table, session), refuses_repeats=True)
-            return write_records(target, Operation.UPSERT, records)
-        merged = source.rows(bound, MergeTarget(snapshot, index, is_global))
-        try:
-            target = replace(self._target_of(table, session), refuses_repeats=True)
-            check = partial(require_same_matches, snapshot, merged.predicate)
-            return write_records(
-                target,
-                Operation.UPSERT,
-                merged.source,
-                still_match=check,
-                changes=merged.changes,
-            )
-        finally:
-            merged.source.close()
 
     def _write(
         self,

@@ -50,7 +50,11 @@ from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
 from bucketlake.timeline.table_properties import table_at
+from bucketlake.write.arrow_merge import ArrowMerge
 from bucketlake.write.ingest import write_records
+from bucketlake.write.merge_statement import Clause, Match, MergeStatement
+from bucketlake.write.merge_statement import Effect as MergeEffect
+from bucketlake.write.merge_write import write_merge
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.tag import Tagger
@@ -90,6 +94,22 @@ LOCKS: tuple[TableLock, ...] = (
     NO_LOCK,
     FileSystemLock(expire_minutes=1, timeout_seconds=600),
     StorageLock(validity_seconds=60, renew_seconds=6, timeout_seconds=600),
+)
+
+MERGE = MergeStatement(
+    "t.id = s.id AND t.p = s.p",
+    "t",
+    "s",
+    (
+        Clause(Match.MATCHED, MergeEffect.DELETE, "s.ts = 0"),
+        Clause(Match.MATCHED, MergeEffect.UPDATE, None, {"v": "t.v + s.v"}),
+        Clause(
+            Match.NOT_MATCHED,
+            MergeEffect.INSERT,
+            None,
+            {n: f"s.{n}" for n in ("id", "p", "v", "ts")},
+        ),
+    ),
 )
 
 _GROWS = SchemaMerge(add_columns=True, widen_types=True)
@@ -193,7 +213,7 @@ class Crowd:
         for _ in range(4 if self.restores else 3):
             choices = [self._upsert, self._batch, self._delete, self._overwrite]
             weights = [4, 3, 2, 1]
-            choices, weights = [*choices, self._drop], [*weights, 1]
+            choices, weights = [*choices, self._drop, self._merge], [*weights, 1, 2]
             if is_dynamic(index_in_force(self.memory)):
                 pass  # Its buckets are not rescaled.
             elif has_rings(self.kind.index):
@@ -280,6 +300,29 @@ class Crowd:
         keys = {(r["p"], r["id"]) for r in rows}
         deed = Deed("delete", lambda state: {k: v for k, v in state.items() if k not in keys})
         self._perform(name, deed, partial(self._written, Operation.DELETE, batch, None))
+
+    def _merge(self, name: str) -> None:
+        """Add to the values of stored rows, delete some, and insert rows that are not stored."""
+        drawn = (self._row() for _ in range(self.random.randrange(1, 4)))
+        rows = {(row["p"], row["id"]): row for row in drawn}
+        given = pa.Table.from_pylist([*rows.values()], _NARROW)
+
+        def after(state: Rows) -> Rows:
+            left = dict(state)
+            for key, row in rows.items():
+                if key not in state:
+                    left[key] = row["v"], row["ts"], None
+                elif row["ts"] == 0:
+                    del left[key]
+                else:
+                    value, ts, x = state[key]
+                    left[key] = value + row["v"], ts, x
+            return left
+
+        def run(target: Callable[[], Target]) -> object:
+            return self._with_index(target, lambda: write_merge(target(), ArrowMerge(given), MERGE))
+
+        self._perform(name, Deed("merge", after), run)
 
     def _overwrite(self, name: str) -> None:
         rows, batch = self._rows()
@@ -446,13 +489,15 @@ class Crowd:
         of_stream = None if batch is None else Batch(STREAM, batch)
 
         def write() -> object:
-            return retried(
-                lambda: write_records(target(), operation, source, batch=of_stream, merge=_GROWS)
-            )
+            return write_records(target(), operation, source, batch=of_stream, merge=_GROWS)
 
+        return self._with_index(target, write)
+
+    def _with_index(self, target: Callable[[], Target], write: Callable[[], object]) -> object:
+        """Run a write, after a conflict again; build the record-level index if it is lacking."""
         for _ in range(3):
             try:
-                return write()
+                return retried(write)
             except IndexStateError as error:
                 if "record-level index" not in str(error):
                     raise
@@ -460,7 +505,7 @@ class Crowd:
             # writer converts the table, and builds the index or died meanwhile.
             if lacks_index(self.memory):
                 build_index(target().storage, lock=self.lock, now_ms=lambda: self.stage.now_ms)
-        return write()
+        return retried(write)
 
     def _perform(
         self,
