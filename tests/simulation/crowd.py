@@ -112,6 +112,13 @@ MERGE = MergeStatement(
     ),
 )
 
+MERGE_BY_PARTITION = MergeStatement(
+    "t.p = s.p AND t.ts = s.ts",
+    "t",
+    "s",
+    (Clause(Match.MATCHED, MergeEffect.UPDATE, None, {"v": "t.v + s.v"}),),
+)
+
 _GROWS = SchemaMerge(add_columns=True, widen_types=True)
 _NARROW = SCHEMA.set(SCHEMA.get_field_index("v"), pa.field("v", pa.int32()))
 
@@ -213,7 +220,9 @@ class Crowd:
         for _ in range(4 if self.restores else 3):
             choices = [self._upsert, self._batch, self._delete, self._overwrite]
             weights = [4, 3, 2, 1]
-            choices, weights = [*choices, self._drop, self._merge], [*weights, 1, 2]
+            choices, weights = [*choices, self._drop], [*weights, 1]
+            choices = [*choices, self._merge, self._merge_by_partition]
+            weights = [*weights, 1, 1]
             if is_dynamic(index_in_force(self.memory)):
                 pass  # Its buckets are not rescaled.
             elif has_rings(self.kind.index):
@@ -323,6 +332,24 @@ class Crowd:
             return self._with_index(target, lambda: write_merge(target(), ArrowMerge(given), MERGE))
 
         self._perform(name, Deed("merge", after), run)
+
+    def _merge_by_partition(self, name: str) -> None:
+        """Add to the values of all rows of a partition that have some ordering value."""
+        row = self._row()
+        given = pa.Table.from_pylist([row], _NARROW)
+
+        def after(state: Rows) -> Rows:
+            return {
+                key: (v + row["v"] * (key[0] == row["p"] and ts == row["ts"]), ts, x)
+                for key, (v, ts, x) in state.items()
+            }
+
+        def run(target: Callable[[], Target]) -> object:
+            return self._with_index(
+                target, lambda: write_merge(target(), ArrowMerge(given), MERGE_BY_PARTITION)
+            )
+
+        self._perform(name, Deed("merge by partition", after), run)
 
     def _overwrite(self, name: str) -> None:
         rows, batch = self._rows()
