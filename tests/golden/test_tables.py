@@ -85,4 +85,4 @@ def test_time_travel_to_each_commit_gives_hudis_own_rows(
 def test_golden_tables_are_all_there() -> None:
     assert len(NAMES) >= 30
     assert len(WITH_LOGS) == 83
-    assert len(HISTORIES) == 6
+    assert len(HISTORIES) == 7

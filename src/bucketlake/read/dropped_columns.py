@@ -55,7 +55,7 @@ class DroppedColumns:
         """
         values = self.values(partition_path)
         columns = [
-            pa.repeat(pa.scalar(values[field.name], field.type), rows.num_rows)
+            pa.repeat(pa.scalar(values[field.name], pa.string()).cast(field.type), rows.num_rows)
             if field.name in values
             else rows[field.name]
             for field in needed
@@ -67,7 +67,9 @@ class DroppedColumns:
 
         Examples
         --------
-        >>> spec = KeySpec(("id",), ("day", "place"), hive_style=True, url_encode=True)
+        >>> from bucketlake.model.keys import KeyGenerator
+        >>> fields = ("id",), ("day", "place")
+        >>> spec = KeySpec(*fields, KeyGenerator.COMPLEX, hive_style=True, url_encode=True)
         >>> DroppedColumns(spec).values("day=1/place=a%2Fb")
         {'day': '1', 'place': 'a/b'}
         """
