@@ -20,8 +20,8 @@ Settings = Mapping[str, Any]
 """The options of a run that its contenders are told."""
 
 NAMES = (
-    "upsert merge_on_read rescale resize groups startup metadata record_index dynamic streaming "
-    "location_cache base_files hashing"
+    "upsert statements merge_on_read rescale resize groups startup metadata record_index dynamic "
+    "streaming location_cache base_files hashing"
 ).split()
 
 
