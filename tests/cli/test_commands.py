@@ -973,7 +973,7 @@ def test_statements_change_the_rows_of_the_table_that_is_named(flights: Run) -> 
     flights("sql", "flights", "DELETE FROM flights WHERE delay < 3")
     assert sorted(row["delay"] for row in rows(flights)) == [3, 62]
     said = flights("sql", "flights", "SELECT 1", exit_code=1).stderr
-    assert "table.read" in said
+    assert "for a query, call bucketlake read" in said
     said = flights("sql", "flights", statement, "--source", "news", exit_code=2).stderr
     assert "NAME=FILE" in said
 

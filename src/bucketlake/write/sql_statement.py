@@ -96,8 +96,8 @@ def parse_statement(text: str) -> StatementText:
         raise UnsupportedFeatureError(
             f"the statement {first or text!r}",
             "bl.sql()",
-            "it runs MERGE INTO, UPDATE and DELETE FROM; for a query, register the format "
-            "(bl.register(spark)) and run spark.sql, or call table.read(where=…) (bucketlake read)",
+            "it runs MERGE INTO, UPDATE and DELETE FROM; for a query, call table.read(where=…) "
+            "(bucketlake read)",
         )
     found = forms[first]()
     reader.end()
