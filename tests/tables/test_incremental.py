@@ -10,7 +10,14 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import ConfigError
+from bucketlake.model.file_name import InstantTime
+from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.read.incremental import timeline_at
+from bucketlake.read.read_plan import plan_read
+from bucketlake.read.request import PinnedRead
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.table import open_for_read
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("ts", pa.int64())]
@@ -141,3 +148,16 @@ def test_a_time_that_is_none_is_refused_by_the_name_of_its_argument(
 def test_time_travel_and_ranges_are_not_mixed(table: bl.Table) -> None:
     with pytest.raises(ConfigError, match="either"):
         table.to_arrow(since="2024-01-01", as_of="2024-01-01")
+
+
+def test_the_timeline_of_a_time_leaves_out_commits_that_were_archived_since(
+    table: bl.Table,
+) -> None:
+    """A batch of a stream that is run again needs the rows of its own time."""
+    ends = [upsert(table, range(4), v) for v in range(1, 9)]
+    table.archive(keep_min=2, keep_max=3)
+    opened = open_for_read(table)
+    for v, end in enumerate(ends, start=1):
+        snapshot = load_snapshot(opened, timeline_at(opened, InstantTime(end)))
+        plan = plan_read(PinnedRead(snapshot), None)
+        assert values(read_arrow(snapshot.storage, plan)) == keys(range(4), v)

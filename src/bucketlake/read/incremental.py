@@ -20,7 +20,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import COMMIT_TIME
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_commit, newest_manifest, read_archive
 from bucketlake.timeline.instant import WRITES, Instant
 from bucketlake.timeline.open_table import OpenTable
@@ -154,10 +154,9 @@ def completion_times(
     return sorted(time for time in times if since is None or time > since)
 
 
-def timeline_at(timeline: Timeline, until: InstantTime) -> Timeline:
+def timeline_at(table: OpenTable, until: InstantTime) -> Timeline:
     """Return the timeline of a completion time, without the commits that completed later."""
-    commits = (commit.requested_at for commit in timeline.completed_commits())
-    return timeline.without({at for at in commits if _time_of(timeline, at) > until})
+    return commits_between(table, load_timeline(table), until, until)[0]
 
 
 def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTime | None) -> bool:

@@ -142,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if after:
             pinned = pin_read(opened, replace(self._request, since=after, until=until))
         else:
-            snapshot = load_snapshot(opened, timeline_at(load_timeline(opened), until))
+            snapshot = load_snapshot(opened, timeline_at(opened, until))
             pinned = PinnedRead(snapshot, self._request)
         return pinned, index_of(self._table, pinned.snapshot)
 
