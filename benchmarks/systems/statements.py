@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ CHANGES = "changes"
 class _Statements(SparkSystem):
     """What the three have in common."""
 
+    @abstractmethod
     def name_of(self, table: Path) -> str:
         """Return the table's name in a statement."""
-        raise NotImplementedError
 
     def run(self, statement: str) -> None:
         """Run a statement."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bucketlake.engine import active_session
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.model.arguments import check_session, check_texts
-from bucketlake.model.names import did_you_mean
+from bucketlake.model.names import did_you_mean, quoted
 from bucketlake.model.result import WriteResult
 from bucketlake.opening import open_table
 from bucketlake.table import Table
@@ -156,14 +156,10 @@ def _source(
         held = open_table(held)
     if held is None:
         what = f"the view or table {source.text!r}{did_you_mean(source.text, named)}"
-        return _needed(session, what).table(_quoted(source))
+        return _needed(session, what).table(quoted(source.parts))
     if isinstance(held, Table):
         return held.to_arrow() if session is None else held.read(session)
     return held
-
-
-def _quoted(name: NamedTable) -> str:
-    return ".".join("`{}`".format(part.replace("`", "``")) for part in name.parts)
 
 
 def _needed(session: SparkSession | None, what: str) -> SparkSession:

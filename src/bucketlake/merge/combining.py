@@ -18,9 +18,10 @@ import pyarrow as pa
 from bucketlake.errors import InputError
 from bucketlake.merge.column_rules import chosen, combined_values
 from bucketlake.merge.gaps import Gaps
-from bucketlake.merge.incoming import BoolArray, IncomingRecords, IntArray, one_array
+from bucketlake.merge.incoming import BoolArray, IncomingRecords, IntArray
 from bucketlake.merge.row_changes import differing
 from bucketlake.merge.row_function import RowFunction
+from bucketlake.model.arrays import one_array
 from bucketlake.model.row_merge import ACCUMULATING, ColumnRule
 from bucketlake.model.schema import RECORD_KEY
 

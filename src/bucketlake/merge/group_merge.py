@@ -21,8 +21,8 @@ from bucketlake.merge.incoming import (
     IncomingRecords,
     IntArray,
     key_order,
-    one_array,
 )
+from bucketlake.model.arrays import one_array
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.number_order import is_everything
 from bucketlake.model.schema import META_NAMES

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.model.arrays import one_array
 from bucketlake.model.field_path import column_of, field_at
 from bucketlake.model.number_order import is_everything
 
@@ -219,7 +220,7 @@ def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     null, which is less than all other values. Floating-point values become integers in Java's total
     order: -0.0 before 0.0, NaN last.
     """
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    array = one_array(values)
     if pa.types.is_floating(array.type):
         bits = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False).copy()
         bits[np.isnan(bits)] = np.nan  # Java's comparison treats all NaN values as equal.
@@ -381,11 +382,6 @@ def _contents(columns: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
 def _rendered(column: pa.ChunkedArray) -> pa.Array:
     # Arrow cannot sort nested values. The loop over rows is rare: only rows with repeated keys.
     return pa.array([json.dumps(v, default=str, sort_keys=True) for v in column.to_pylist()])
-
-
-def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _true_values(flags: pa.Array | pa.ChunkedArray) -> BoolArray:

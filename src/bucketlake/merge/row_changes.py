@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.merge.incoming import BoolArray, IntArray, key_order
+from bucketlake.model.arrays import one_array
 
 INSERT, UPDATE, DELETE = "i", "u", "d"
 
@@ -111,7 +112,7 @@ def differing(one: pa.Table, other: pa.Table) -> BoolArray:
     """Return for each row whether two tables of one schema have different values in it."""
     found = np.zeros(one.num_rows, np.bool_)
     for left, right in zip(one.columns, other.columns, strict=True):
-        found |= _differ(_whole(left), _whole(right))
+        found |= _differ(one_array(left), one_array(right))
     return found
 
 
@@ -139,10 +140,6 @@ def _ranks(codes: IntArray) -> IntArray:
     ranks = np.empty(len(codes), np.int64)
     ranks[order] = places - np.maximum.accumulate(np.where(begins, places, 0))
     return ranks
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _differ(one: pa.Array, other: pa.Array) -> BoolArray:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
+from bucketlake.model.arrays import one_array
 from bucketlake.model.field_path import column_of
 from bucketlake.model.keys import EMPTY_TEXT, NULL_TEXT
 
@@ -44,7 +45,7 @@ def require_distinct_texts(
     InputError
         If there are such keys; the error shows both.
     """
-    values = [_combined(column_of(columns, name, "record key")) for name in fields]
+    values = [one_array(column_of(columns, name, "record key")) for name in fields]
     names = [f",{name}:" for name in fields[1:]]
     suspects = [held for held in values if _may_hold(held, [*names, *_WORDS])]
     if not suspects:
@@ -89,10 +90,6 @@ def require_no_repeat(columns: pa.Table, keys: pa.Array, where: str) -> None:
         f"two rows of the source have the key {key.as_py()!r}: {rows[0]} and {rows[1]}",
         "give the source one row a key",
     )
-
-
-def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _may_hold(values: pa.Array, texts: Sequence[str]) -> bool:

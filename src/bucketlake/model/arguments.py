@@ -56,6 +56,17 @@ def check_words(**given: object) -> None:
             raise ConfigError(name, value, "give a word of letters, digits and underscores")
 
 
+def check_expressions(**given: object) -> None:
+    """Raise ConfigError for a value that is no mapping of columns and SQL expressions."""
+    for name, value in given.items():
+        if not isinstance(value, Mapping) or not value:
+            raise ConfigError(name, value, "give a dict of columns and SQL expressions")
+        for column, text in value.items():
+            if not isinstance(column, str) or not isinstance(text, str):
+                allowed = "give SQL text; a text value has quotes: {'status': \"'gone'\"}"
+                raise ConfigError(name, {column: text}, allowed)
+
+
 def check_integers(least: int, **given: object) -> None:
     """Raise ConfigError for a value that is no integer, or less than ``least``."""
     for name, value in given.items():

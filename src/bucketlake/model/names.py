@@ -47,3 +47,14 @@ def one_of(given: object, known: Iterable[str]) -> str:
     """
     names = [*known]
     return f"one of {', '.join(names)}{did_you_mean(given, names)}"
+
+
+def quoted(steps: Iterable[str]) -> str:
+    """Return the steps of a name as SQL writes them; a step may have dots and backquotes.
+
+    Examples
+    --------
+    >>> quoted(["t", "a.b"])
+    '`t`.`a.b`'
+    """
+    return ".".join(f"`{step.replace('`', '``')}`" for step in steps)

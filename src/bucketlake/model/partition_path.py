@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.model.arrays import one_array
 from bucketlake.model.field_path import column_of
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.time_partition import check_timestamp_partition, time_texts
@@ -168,7 +169,7 @@ def _segments_of(
 
 def _encode(values: Column) -> pa.DictionaryArray:
     """Encode a column as a dictionary array; the dictionary has only values that occur."""
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    array = one_array(values)
     if pa.types.is_dictionary(array.type):  # Its dictionary may have values that no row has.
         array = array.dictionary_decode()
     return array.dictionary_encode(null_encoding="encode")

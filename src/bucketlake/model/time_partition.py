@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.model.arrays import one_array
 from bucketlake.model.keys import TimestampPartition
 from bucketlake.model.time_pattern import (
     DAY_MS,
@@ -112,7 +113,7 @@ def time_texts(values: Column, setting: TimestampPartition, where: str) -> pa.Di
     >>> time_texts(pa.array([1_700_000_000, None]), setting, "column ts").to_pylist()
     ['2023/11/14', '1970/01/01']
     """
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    array = one_array(values)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     unit = _unit_of(setting)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
 from bucketlake.format.log_block import LogBlock
+from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -144,7 +145,7 @@ class VirtualKeys:
             raise FormatError(
                 path, "rows with a record key", f"{error.where}: {error.problem}"
             ) from error
-        return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        return one_array(keys)
 
     def canonical(self, keys: pa.Array) -> pa.Array:
         """Return keys that a writer stored, spelled as :meth:`keys_of` spells them."""

@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.model.field_path import steps_of
+from bucketlake.model.names import quoted
 from bucketlake.read.change_reader import AFTER, BEFORE, ChangeReader, ChangesToRead
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_of, in_tasks
 from bucketlake.spark.read import refusing
 from bucketlake.spark.reports import Batches, BatchFunction, noting
-from bucketlake.spark.spark_schema import quoted
 
 # Beside the columns of an image, so not names that one of them may have.
 _CHANGE, _MATCHES, _IS_THERE = "__change", "__matches", "__is_there"

@@ -135,6 +135,9 @@ class SplitReader(DataSourceReader):
         """Yield the rows of a split."""
         return batches_of(partition)
 
+    def __reduce__(self) -> tuple[type[SplitReader], tuple[()]]:
+        return SplitReader, ()
+
 
 class TableReader(SplitReader):
     """Reads a pinned table.
@@ -168,9 +171,6 @@ class TableReader(SplitReader):
             plan = plan_read(self._pinned, self._index, besides=self._pushed)
             return splits_of(plan, self._pinned.snapshot.storage, self._target)
 
-    def __reduce__(self) -> tuple[type[SplitReader], tuple[()]]:
-        return SplitReader, ()
-
 
 class ChangeTableReader(SplitReader):
     """Reads the changes of a range of commits.
@@ -193,9 +193,6 @@ class ChangeTableReader(SplitReader):
         with naming(self._options):
             planned = planned_changes(self._found, self._options.request())
             return splits_of_changes(planned, schema_of_changes(planned, self._schema))
-
-    def __reduce__(self) -> tuple[type[SplitReader], tuple[()]]:
-        return SplitReader, ()
 
 
 class PushingReader(TableReader):

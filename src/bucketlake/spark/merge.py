@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's
 
 from bucketlake.config.paths_of_table import SPOOL_FOLDER
 from bucketlake.errors import StorageError
+from bucketlake.model.names import quoted
 from bucketlake.model.schema import IS_DELETED, cast_batch
 from bucketlake.read.read_plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead, ReadRequest
@@ -33,7 +34,6 @@ from bucketlake.spark.reports import Batches, collect_noted, noting
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
     nested_columns,
-    quoted,
     schema_of,
     spark_from_arrow,
 )

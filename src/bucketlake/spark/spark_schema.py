@@ -14,6 +14,7 @@ from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's user
 
 from bucketlake.errors import InputError
 from bucketlake.model.field_path import steps_of
+from bucketlake.model.names import quoted
 
 _DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"\b(var)?char\(\d+\)")
@@ -123,11 +124,6 @@ def _built(tree: _Tree) -> list[Column]:
         (F.struct(*_built(held)) if isinstance(held, dict) else held).alias(name)
         for name, held in tree.items()
     ]
-
-
-def quoted(steps: Sequence[str]) -> str:
-    """Return the steps of a path as one name in Spark's SQL; a step may have dots and backticks."""
-    return ".".join(f"`{step.replace('`', '``')}`" for step in steps)
 
 
 def _arrow_field(field: T.StructField, path: str) -> pa.Field:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, functions, types
 
-from bucketlake.spark.spark_schema import quoted
+from bucketlake.model.names import quoted
 
 
 def without_voids(df: DataFrame) -> DataFrame:

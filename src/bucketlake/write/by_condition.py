@@ -17,7 +17,8 @@ import pyarrow as pa
 from bucketlake.actions.commit import CommitView
 from bucketlake.actions.conflict import commits_since, require_kept
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitConflictError, ConfigError, InputError
+from bucketlake.errors import CommitConflictError, InputError
+from bucketlake.model.arguments import check_expressions
 from bucketlake.model.field_path import roots_of, spelled, why_missing
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.write_stat import CommitMetadata
@@ -50,13 +51,9 @@ class Assignments:
         InputError
             If there is no such column, a column may not be updated, or a text is no expression.
         """
-        if not isinstance(given, Mapping) or not given:
-            raise ConfigError("set", given, "give a dict of columns and SQL expressions")
+        check_expressions(set=given)
         found: dict[str, Expression] = {}
         for name, text in given.items():
-            if not isinstance(name, str) or not isinstance(text, str):
-                allowed = "give SQL text; a text value has quotes: {'status': \"'gone'\"}"
-                raise ConfigError("set", {name: text}, allowed)
             column = spelled(schema, name)
             if column is None:
                 raise InputError(

@@ -57,8 +57,8 @@ from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
 from bucketlake.write.change_log import ChangeLog, change_file_name
-from bucketlake.write.duplicates import NewKeys
 from bucketlake.write.log_file import encode_log_file
+from bucketlake.write.new_keys import NewKeys
 from bucketlake.write.record_index.key_changes import (
     ChangedKeys,
     changes_of_append,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -40,11 +40,10 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batch_schema import schema_after, schema_text
 from bucketlake.write.commit_checks import require_same_index, require_same_settings
-from bucketlake.write.duplicates import NewKeys
 from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.new_keys import NewKeys
 from bucketlake.write.pack import Packed, PackedRecords, RecordSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.record_index.indexed_result import SharedGroupsError
@@ -58,7 +57,7 @@ from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
 
 
 @dataclass(frozen=True, slots=True)
-class RowChanges:
+class ChangeCounts:
     """How many rows of a table a write changes.
 
     Attributes
@@ -123,7 +122,7 @@ def write_records(
     counted: CountedRecords | None = None,
     still_match: CommitStep | None = None,
     rows: RowMerge = WHOLE_ROWS,
-    changes: RowChanges | None = None,
+    changes: ChangeCounts | None = None,
 ) -> WriteResult:
     """Write the records of a source, and commit.
 
@@ -146,7 +145,7 @@ def write_records(
         are. So the result counts exactly, even if no stored row was looked at.
     rows : RowMerge
         How the columns of a record and of the stored row are combined.
-    changes : RowChanges, optional
+    changes : ChangeCounts, optional
         With ``still_match``: what the records change. By default each updates or deletes a row.
 
     Returns
@@ -187,14 +186,8 @@ def write_records(
     if changes is None:
         count = sum(counts.values())
         deleted = count if operation is Operation.DELETE else 0
-        changes = RowChanges(updated=count - deleted, deleted=deleted)
-    return replace(
-        result,
-        inserted=changes.inserted,
-        updated=changes.updated,
-        deleted=changes.deleted,
-        ignored=changes.ignored,
-    )
+        changes = ChangeCounts(updated=count - deleted, deleted=deleted)
+    return replace(result, **asdict(changes))
 
 
 def _written_by_index(
@@ -394,17 +387,9 @@ def _indexed(
 ) -> IndexedWrite:
     writer = _group_writer(write, target, layout.unpinned, tagger.schema, how)
     deletes_by_key = write.operation is Operation.DELETE
-    reader = BatchReader(
-        target.storage.root,
-        tagger.schema,
-        writer.rule,
-        deletes_by_key,
-        target.marker,
-        tagger.key_spec.record_key_fields,
-        how.combining,
-        target.refuses_repeats,
-    )
-    return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer, upkeep)
+    refuses = target.refuses_repeats
+    task = WriteTask(tagger, writer, deletes_by_key, target.marker, refuses_repeats=refuses)
+    return IndexedWrite(write, target.snapshot, layout, tagger, task.reader, writer, upkeep)
 
 
 def _group_writer(

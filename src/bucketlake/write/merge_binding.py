@@ -15,7 +15,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.field_path import field_at, known_field, roots_of, spelled, why_missing
-from bucketlake.model.names import did_you_mean
+from bucketlake.model.names import did_you_mean, quoted
 from bucketlake.model.partition_path import formatted_fields
 from bucketlake.model.schema import IS_DELETED, META_NAMES
 from bucketlake.where.parser import parse_where
@@ -338,7 +338,7 @@ class _Binder:
         return BoundClause(clause.match, clause.effect, role, condition, values)
 
     def _own(self, column: str) -> str:
-        return f"{_quoted(self._statement.alias)}.{_quoted(column)}"
+        return quoted([self._statement.alias, column])
 
     def _deleted(self) -> dict[str, str | None]:
         """Return the row of a delete: without ordering values, it deletes whatever is stored."""
@@ -367,7 +367,7 @@ class _Binder:
                     f"the source has no column {name!r}{did_you_mean(name, self._given.names)}",
                     "add the column to the source, or name the columns and their values",
                 )
-            text = f"{_quoted(self._statement.source_alias)}.{_quoted(given)}"
+            text = quoted([self._statement.source_alias, given])
             values[name] = (
                 text if clause.effect is Effect.INSERT else self._kept(clause, name, text)
             )
@@ -469,7 +469,3 @@ def _is_same(bound: BoundMerge, text: str | None, equated: str | None) -> bool:
     named = column_named(text, bound.source_alias, bound.source_schema)
     other = column_named(equated, bound.source_alias, bound.source_schema)
     return text == equated or (named is not None and named == other)
-
-
-def _quoted(name: str) -> str:
-    return "`{}`".format(name.replace("`", "``"))

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from bucketlake.errors import InputError
 from bucketlake.index.setting import TableIndex
 from bucketlake.merge.incoming import ORDERING, at_least, comparable
+from bucketlake.model.arrays import one_array
 from bucketlake.model.batch_columns import table_columns
 from bucketlake.model.evolution import evolve
 from bucketlake.model.field_path import columns_at, fields_at
@@ -22,7 +23,7 @@ from bucketlake.model.partition_path import DEFAULT_PARTITION, partition_paths
 from bucketlake.model.schema import cast_batch, normalise_schema, with_flag_of
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.where.predicate import Predicate
-from bucketlake.write.ingest import RowChanges
+from bucketlake.write.ingest import ChangeCounts
 from bucketlake.write.merge_binding import BoundClause
 from bucketlake.write.merge_statement import Effect
 from bucketlake.write.pack import RecordSource
@@ -47,14 +48,14 @@ class MergedRows:
     ----------
     source : RecordSource
         The rows, with a flag of deletes.
-    changes : RowChanges
+    changes : ChangeCounts
         How many rows of each kind they are.
     predicate : Predicate or None
         A condition that all rows of the table which the merge can change fulfil.
     """
 
     source: RecordSource
-    changes: RowChanges
+    changes: ChangeCounts
     predicate: Predicate | None
 
 
@@ -124,13 +125,13 @@ class Identities:
         An update with an ordering value that is less than the stored one has no effect.
         """
         columns = cast_batch(columns_at(rows, self.fields), fields_at(self.schema, self.fields))
-        keys = _whole(record_keys(columns, self.spec))
-        paths = _whole(partition_paths(columns, self.spec)).dictionary_decode()
+        keys = one_array(record_keys(columns, self.spec))
+        paths = one_array(partition_paths(columns, self.spec)).dictionary_decode()
         if self.is_global:
             paths = pa.repeat(pa.scalar(""), len(keys))
         effects = pa.nulls(len(keys), pa.int32())
         if EFFECT in rows.column_names:
-            effects = _whole(rows[EFFECT]).cast(pa.int32())
+            effects = one_array(rows[EFFECT]).cast(pa.int32())
             if self.ordering:
                 effects = self._with_losers(rows, effects)
         return pa.table([keys, paths, effects], schema=IDENTITY)
@@ -158,9 +159,9 @@ def old_name(number: int) -> str:
     return f"_bucketlake_old_{number}"
 
 
-def changes_of(counts: Mapping[int, int]) -> RowChanges:
+def changes_of(counts: Mapping[int, int]) -> ChangeCounts:
     """Return the changes of a merge, from the number of rows of each effect."""
-    return RowChanges(*(counts.get(effect.value, 0) for effect in Effect))
+    return ChangeCounts(*(counts.get(effect.value, 0) for effect in Effect))
 
 
 def require_types(rows: pa.Schema, clause: BoundClause, target: MergeTarget) -> None:
@@ -216,7 +217,3 @@ def _shown(row: Mapping[str, object]) -> str:
     held = [f"{name}={value!r}" for name, value in row.items()]
     more = ", …" if len(held) > _SHOWN_COLUMNS else ""
     return f"({', '.join(held[:_SHOWN_COLUMNS])}{more})"
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

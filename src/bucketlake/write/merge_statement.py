@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 
-from bucketlake.errors import ConfigError
-from bucketlake.model.arguments import check_optional_texts
+from bucketlake.model.arguments import check_expressions, check_optional_texts
 from bucketlake.model.result import WriteResult
 
 
@@ -115,7 +114,8 @@ class Merge:
         -------
         Merge
         """
-        return self._with(Match.MATCHED, Effect.UPDATE, condition, _values_of(set))
+        check_expressions(set=set)
+        return self._with(Match.MATCHED, Effect.UPDATE, condition, set)
 
     def when_matched_update_all(self, condition: str | None = None) -> Merge:
         """Set all columns of matching rows to the columns of the source with the same names.
@@ -162,7 +162,8 @@ class Merge:
         -------
         Merge
         """
-        return self._with(Match.NOT_MATCHED, Effect.INSERT, condition, _values_of(values))
+        check_expressions(values=values)
+        return self._with(Match.NOT_MATCHED, Effect.INSERT, condition, values)
 
     def when_not_matched_insert_all(self, condition: str | None = None) -> Merge:
         """Insert rows of the source that match no row of the table, with all columns of the table.
@@ -196,7 +197,8 @@ class Merge:
         -------
         Merge
         """
-        return self._with(Match.BY_SOURCE, Effect.UPDATE, condition, _values_of(set))
+        check_expressions(set=set)
+        return self._with(Match.BY_SOURCE, Effect.UPDATE, condition, set)
 
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge:
         """Delete rows of the table that match no row of the source.
@@ -243,16 +245,6 @@ class Merge:
         values: Mapping[str, str] | None = None,
     ) -> Merge:
         check_optional_texts(condition=condition)
-        clauses = (*self.statement.clauses, Clause(match, effect, condition, values))
+        kept = None if values is None else dict(values)  # The caller may change its own.
+        clauses = (*self.statement.clauses, Clause(match, effect, condition, kept))
         return replace(self, statement=replace(self.statement, clauses=clauses))
-
-
-def _values_of(given: Mapping[str, str]) -> Mapping[str, str]:
-    allowed = "give a dict of columns and SQL expressions"
-    if not isinstance(given, Mapping) or not given:
-        raise ConfigError("set", given, allowed)
-    for name, text in given.items():
-        if not isinstance(name, str) or not isinstance(text, str):
-            quotes = f"{allowed}; a text value has quotes: {{'status': \"'gone'\"}}"
-            raise ConfigError("set", {name: text}, quotes)
-    return dict(given)

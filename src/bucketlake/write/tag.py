@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.index.layout import Layout, Slot, SlotArray
+from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import require_valid
 from bucketlake.model.field_path import columns_at, fields_at
 from bucketlake.model.keys import KeySpec, record_keys
@@ -142,7 +143,7 @@ class Tagger:
         columns = cast_batch(columns_at(columns, self.columns), self._stored)
         keys = self._keys(columns)
         paths = partition_paths(columns, self.key_spec)
-        paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
+        paths = one_array(paths)
         partitions = paths.dictionary.to_pylist()
         codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
         slots = self.layout.slots_of_keys(keys, partitions, codes)
@@ -184,7 +185,7 @@ class Tagger:
         """Return the record keys of rows with hidden columns."""
         name = KEY if KEY in rows.column_names else self.key_column(rows.schema)
         keys = rows[name]
-        return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        return one_array(keys)
 
     def tags_of(self, rows: pa.Table) -> TaggedRecords:
         """Return the tags of rows with hidden columns."""
@@ -198,7 +199,7 @@ class Tagger:
 
     def _keys(self, columns: pa.Table) -> pa.StringArray:
         keys = record_keys(columns, self.key_spec)
-        return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        return one_array(keys)
 
 
 def slot_codes(
