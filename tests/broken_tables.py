@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import count
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import State
+from bucketlake.timeline.instant import State, shift_instant
 from bucketlake.timeline.open_table import opened_table
 
 SCHEMA = pa.schema(
@@ -84,7 +85,7 @@ def newest(table: bl.Table) -> InstantTime:
 
 
 def later(instant: InstantTime, by_ms: int = 1) -> InstantTime:
-    return InstantTime(str(int(instant) + by_ms))
+    return shift_instant(instant, timedelta(milliseconds=by_ms))
 
 
 def copied(

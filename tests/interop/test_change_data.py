@@ -157,7 +157,7 @@ def test_a_rollback_by_hudi_takes_our_files_of_changes_away(
     given |= {"hoodie.metadata.enable": "false"}
     bl.save(rows([0, 1, 2], 1), str(path), options=given)
 
-    def die(*_: Any) -> None:
+    def die(*_: Any, **_named: Any) -> None:
         raise SimulatedCrash("before the commit")
 
     monkeypatch.setattr(ingest, "commit_planned", die)

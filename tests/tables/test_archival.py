@@ -52,6 +52,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
+from tests.broken_tables import later
 from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 from tests.storages import objects_of
@@ -206,7 +207,7 @@ def test_outcomes_of_commits_that_hudi_archived_go(table: bl.Table) -> None:
 def test_what_forbids_a_commit_stays(table: bl.Table) -> None:
     """A late task or committer must find it, however late it is."""
     commits = upserts(table, 4)
-    undone = InstantTime(f"{int(commits[1].requested_at) + 1}")
+    undone = later(commits[1].requested_at)
     claim_rollback(storage_of(table), undone)
     table.archive(keep_min=1, keep_max=2)
     assert read_outcome(storage_of(table), undone) is not None
@@ -216,10 +217,11 @@ def test_cleans_and_rollbacks_go_with_the_commits_around_them(table: bl.Table) -
     first = upsert(table, 1)
     mistaken = upsert(table, 2)
     report = table.rollback(mistaken.requested_at)
-    storage, clean = storage_of(table), int(report.instants[0]) + 1
+    storage = storage_of(table)
+    clean, end = (later(report.instants[0], by_ms) for by_ms in (1, 2))
     for suffix, content in (("requested", b"plan"), ("inflight", b"")):
         storage.put(f".hoodie/timeline/{clean}.clean.{suffix}", content)
-    storage.put(f".hoodie/timeline/{clean}_{clean + 1}.clean", b"done")
+    storage.put(f".hoodie/timeline/{clean}_{end}.clean", b"done")
     commits = upserts(table, 3)
     table.archive(keep_min=1, keep_max=2)
     entries = read_archive(opened_table(storage, table.config()))
@@ -296,7 +298,8 @@ def test_nothing_goes_where_the_first_instant_is_pending(table: bl.Table) -> Non
 def test_a_failed_write_is_settled_first_and_holds_nothing_back(table: bl.Table) -> None:
     upserts(table, 2)
     storage, last = storage_of(table), timeline_of(table).newest_time()
-    dead = InstantTime(f"{int(last or 0) + 1}")
+    assert last is not None
+    dead = later(last)
     storage.put(f".hoodie/timeline/{dead}.commit.requested", b"")
     storage.put(f".hoodie/timeline/{dead}.inflight", b"")
     name = f"00000000-0000-4000-8000-000000000000-0_1-0-1_{dead}.parquet"
@@ -553,7 +556,8 @@ def test_a_range_below_the_newest_rules_is_pruned_by_the_archived_ones(ruled: bl
 def test_counts_of_a_write_that_hudi_rolled_back_go(table: bl.Table) -> None:
     """Once the timeline begins later, they would count as committed."""
     commits = upserts(table, 2)
-    undone = InstantTime(f"{int(commits[-1].completed_at or 0) + 1}")
+    assert commits[-1].completed_at is not None
+    undone = later(commits[-1].completed_at)
     record = {"version": 1, "partitions": {"a": [7, undone]}}
     storage_of(table).put(record_path(undone), json.dumps(record).encode())
     commits += upserts(table, 3)

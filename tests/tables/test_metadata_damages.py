@@ -16,13 +16,14 @@ from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.changes import MetadataChange, publish_change, write_change
 from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.metadata.slices.log_files import GroupEntries, put_log_file
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import FileId
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
+from tests.broken_tables import later
 from tests.choices import every_second
 from tests.metadata_truth import require_true_metadata
 
@@ -116,7 +117,7 @@ def _entries(storage: Storage, entries: GroupEntries, *, of_index: bool) -> None
     )
     newest = metadata.timeline.newest_time()
     assert newest is not None
-    instant, end = (InstantTime(f"{int(newest) + more}") for more in (1, 2))
+    instant, end = (later(newest, by_ms) for by_ms in (1, 2))
     change = MetadataChange()
     if of_index:
         group = metadata.slices("record_index")[0].file_id

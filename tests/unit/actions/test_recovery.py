@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms
-from bucketlake.timeline.instant import Action
+from bucketlake.timeline.instant import Action, shift_instant
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.open_table import OpenTable, opened_table
@@ -53,7 +54,7 @@ def leave_file(table: bl.Table, instant: InstantTime) -> str:
 
 
 def later(instant: InstantTime) -> InstantTime:
-    return InstantTime(f"{int(instant) + 1}")
+    return shift_instant(instant, timedelta(milliseconds=1))
 
 
 def test_files_of_a_late_task_go_after_another_program_rolled_its_write_back(
