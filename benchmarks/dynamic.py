@@ -1,50 +1,22 @@
-"""Dynamic buckets: writes beside the other kinds, Hudi and Delta; their cache, index and sizes.
+"""Dynamic buckets without Spark: the cache of their index, and the sizes of their buckets.
 
-Three questions:
+- The cache and the index: how fast the cache is filled, and bytes for each key.
+- Sizes of buckets as a partition grows, under each kind of index.
 
-- Tables on Spark under dynamic buckets of both types, beside every other kind of index of
-  bucketlake, Hudi's record-level index (partitioned and global), and Delta's MERGE. Ours share one
-  session and have a metadata table. Each partition begins with as many dynamic buckets as it has
-  simple ones, so that as many tasks write. Hudi's load is the fastest that it has: `bulk_insert`
-  without the index, and then `CREATE INDEX`.
-- The cache and the index, without Spark: how fast the cache is filled, and bytes for each key.
-- Sizes of buckets as a partition grows, without Spark, under each kind of index.
-
-The last two are asked in the first round only.
+`upsert` and `lakeloader` have writes on Spark, beside the other kinds, Hudi and Delta.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
-from typing import Any
 
-import bucketlake as bl
-from benchmarks.common.benchmark import Benchmark, Contender, Option, Settings, count
-from benchmarks.common.figures import Result, factor, factors, met
-from benchmarks.common.plot import BY_PROCESSOR, Chart, step_bars
-from benchmarks.common.report import Aim, Page
-from benchmarks.common.rows import REGIONS
-from benchmarks.common.tables import Column, Row, Table, Tell, columns, figure, listing, median
+from benchmarks.common.benchmark import Benchmark, Contender, Option, count
+from benchmarks.common.figures import Result, met
+from benchmarks.common.report import Page
+from benchmarks.common.tables import Column, Row, Table, Tell, figure, listing, median
 from benchmarks.common.turn import plain_work
-from benchmarks.systems.bucketlake import BucketLake
-from benchmarks.systems.delta import DeltaMerge
-from benchmarks.systems.hudi import GLOBAL_RECORD_LEVEL, RECORD_LEVEL, HudiRecordIndex
 from benchmarks.workloads.bucket_sizes import FIRST_BUCKETS, GROWTH_FACTOR, BucketSizes
 from benchmarks.workloads.cache_fills import CacheFills
-
-TITLES = {step: step for step in ("load", "upsert", "read")}
-TABLE_TYPES = {"cow": "copy_on_write", "mor": "merge_on_read"}
-OURS = {"cow": "bucketlake-spark4", "mor": "bucketlake-mor-spark4"}
-DELTA = "delta-merge"
-KINDS = {
-    "simple-cow": "SimpleBucket",
-    "partition-cow": "PartitionBucket",
-    "consistent-cow": "ConsistentBucket",
-    "bucketlake-spark4": "DynamicBucket",
-    "record-cow": "RecordIndex",
-}
-"""Copy-on-write tables of bucketlake under each kind of index."""
 
 FILLS = tuple(f"fill-{number}" for number in range(5))
 SIZES = {
@@ -64,81 +36,14 @@ REPAIRS = {
     "grow-partition": "one rescale at the end",
     "grow-consistent": "a resize after each batch",
 }
-FASTER_THAN_HUDI, TIMES_SIMPLE = 8.0, 1.5
 FILL_RATE, MEMORY_BYTES, OVER_LIMIT = 2.0, 8.0, 1.2
 """Aims: million keys a second, bytes a key, and the largest bucket over its limit."""
 
 
-# ---- contenders ---------------------------------------------------------------------------------
-
-
-def _ours(name: str, index: Callable[[int], Any], short: str = "cow") -> Contender:
-    def make(settings: Settings) -> BucketLake:
-        kind = index(settings["buckets"])
-        return BucketLake(settings, kind, TABLE_TYPES[short], metadata_table=True)
-
-    return Contender(name, make, "bucketlake")
-
-
-def _hudi(name: str, short: str, index: Mapping[str, str]) -> Contender:
-    def make(settings: Settings) -> HudiRecordIndex:
-        return HudiRecordIndex(settings, TABLE_TYPES[short], index=index, is_built=True)
-
-    return Contender(f"{name}-{short}", make, "hudi", spark35=True)
-
-
-def _dynamic(buckets: int) -> bl.DynamicBucket:
-    return bl.DynamicBucket(assigners=buckets)
-
-
-def _partition(buckets: int) -> bl.PartitionBucket:
-    return bl.PartitionBucket({REGIONS[0]: buckets}, default=buckets)
-
-
 CONTENDERS = (
-    *(_ours(name, _dynamic, short) for short, name in OURS.items()),
-    *(_ours(f"simple-{short}", bl.SimpleBucket, short) for short in TABLE_TYPES),
-    _ours("partition-cow", _partition),
-    _ours("consistent-cow", bl.ConsistentBucket),
-    _ours("record-cow", lambda _: bl.RecordIndex()),
-    *(_hudi("hudi-rli", short, RECORD_LEVEL) for short in TABLE_TYPES),
-    *(_hudi("hudi-global-rli", short, GLOBAL_RECORD_LEVEL) for short in TABLE_TYPES),
-    Contender(DELTA, DeltaMerge, spark35=True),
-    Contender("cache", CacheFills, steps=("make", *FILLS), turn=plain_work, once=True),
-    Contender("growth", BucketSizes, steps=("make", *SIZES, *GROWN), turn=plain_work, once=True),
+    Contender("cache", CacheFills, steps=("make", *FILLS), once=True),
+    Contender("growth", BucketSizes, steps=("make", *SIZES, *GROWN), once=True),
 )
-ON_SPARK = tuple(each.name for each in CONTENDERS if not each.once)
-
-
-# ---- page ---------------------------------------------------------------------------------------
-
-
-def compared(result: Result) -> list[Row]:
-    """Return the rows of those that are compared, without the other kinds of ours."""
-    others = set(KINDS) - {OURS["cow"], "simple-cow"}
-    names = [name for name in result.ranked("upsert") if name in ON_SPARK]
-    return [Row(name) for name in names if name not in others]
-
-
-def aims(result: Result) -> str:
-    """Judge the upserts of ours, by seconds and by processor time."""
-    rows = []
-    for short, ours in OURS.items():
-        for aim in (
-            Aim("upsert", f"simple-{short}", 1 / TIMES_SIMPLE),
-            Aim("upsert", f"hudi-rli-{short}", FASTER_THAN_HUDI),
-            Aim("upsert", f"hudi-global-rli-{short}", FASTER_THAN_HUDI),
-        ):
-            wall, cpu = (aim.found(result, ours, field) for field in ("seconds", "cpu_seconds"))
-            if wall:
-                verdicts = [aim.verdict(found) for found in (wall, cpu)]
-                rows.append([f"{ours}: {aim.text()}", factors(wall), factor(cpu), *verdicts])
-    ours = OURS["cow"]
-    if wall := result.ratios("upsert", DELTA, ours):
-        cpu = result.ratios("upsert", DELTA, ours, "cpu_seconds")
-        rows.append([f"{ours}: beside {DELTA}, no aim", factor(wall), factor(cpu), "–", "–"])
-    heads = ["<upsert", "by seconds, median (min to max)", "by processor time", "<", "<"]
-    return listing("Aims", "The verdicts are those by seconds and by processor time.", heads, rows)
 
 
 def cache(result: Result) -> str:
@@ -185,44 +90,11 @@ def grown(field: str) -> Tell:
     return figure(field=field, form=median(2))
 
 
-def last(step: str, field: str) -> Column:
-    """Return the column of a value of the last round."""
-    titles = {"data_files": "files", "largest_file_rows": "rows of the largest"}
-    return Column(titles[field], figure(step, field, lambda found: f"{found[-1]:,}"))
-
-
 def fullest_verdict(result: Result, row: Row) -> str:
     """Judge the largest bucket."""
     return met(result.first(*row[:2])["fullest"] <= OVER_LIMIT)
 
 
-TIMES = Table(
-    compared,
-    [
-        Column("rounds", lambda result, row: str(len(result.rounds(row.contender)))),
-        *columns(TITLES, "*, s"),
-        Column("load, processor s", figure("load", "cpu_seconds", median())),
-        Column("upsert, processor s", figure("upsert", "cpu_seconds", median())),
-    ],
-    text="Median (minimum to maximum). *bucketlake* has dynamic buckets, *simple* is its simple "
-    "bucket index; *mor* and *cow* are the table types, and without them it is copy-on-write. All "
-    "their tables have a metadata table and are loaded by `upsert`. *rli* is Hudi's partitioned "
-    "record-level index, *global-rli* its global one; their load is `bulk_insert` without the "
-    "index, followed by `CREATE INDEX`. Delta's load appends.",
-)
-ALL_KINDS = Table(
-    lambda _: [Row(name, title=title) for name, title in KINDS.items()],
-    [
-        *columns(TITLES, "*, processor s", "cpu_seconds", median()),
-        last("upsert", "data_files"),
-        last("upsert", "largest_file_rows"),
-    ],
-    "All kinds of index",
-    "Copy-on-write tables of bucketlake on the same data, from the same run. *Files* counts those "
-    "after the upsert, which keeps the versions before it. A record-level index fills one file "
-    "after another up to its file size, so here it has one file in each partition.",
-    head="index",
-)
 BUCKET_SIZES = Table(
     lambda _: [Row("growth", step, title) for step, title in SIZES.items()],
     [
@@ -259,38 +131,22 @@ GROWTH = Table(
 
 BENCHMARK = Benchmark(
     name="dynamic",
-    description="Dynamic buckets beside the other kinds of index, Hudi and Delta.",
+    description="Dynamic buckets without Spark: the cache of their index, and bucket sizes.",
     contenders=CONTENDERS,
-    steps=tuple(TITLES),
+    turn=plain_work,
     options=[
         Option("--cache-keys", count, 4_000_000, "keys in the cache"),
         Option("--bucket-rows", count, 50_000, "rows of a bucket in the partition that grows"),
     ],
+    defaults={"rounds": 1, "warmup_rounds": 0},
     quick={"cache_keys": 100_000, "bucket_rows": 2_000},
+    orders=False,
     page=Page(
         title="Benchmark of dynamic buckets",
-        text="Tables with dynamic buckets beside simple ones, Hudi's record-level indexes and "
-        "Delta's `MERGE`: a load, a batch of 20 % updates and 2 % inserts, and a read. Same data, "
-        "same machine, contenders interleaved, processes warm, fresh tables each round. After "
-        "every round each table has shown the row count and the column sums that the generator "
-        "predicts. Then the cache and the index, and the sizes of buckets, without Spark.",
-        image="Processor time of load and upsert",
-        head="{rows:,} rows, {partitions} partitions, {buckets} buckets in each, {rounds}",
-        busy=(ON_SPARK, tuple(TITLES)),
-        blocks=[TIMES, aims, ALL_KINDS, cache, BUCKET_SIZES, GROWTH],
-        chart=Chart(
-            "{millions} M rows, then {updates_k} k updates and {inserts_k} k inserts",
-            [
-                step_bars(
-                    step,
-                    f"{step}, processor time",
-                    field="cpu_seconds",
-                    unit=BY_PROCESSOR,
-                    limits={"simple-cow", "simple-mor"},
-                    names=ON_SPARK,
-                )
-                for step in ("upsert", "load")
-            ],
-        ),
+        text="The cache of the index of dynamic buckets, and the sizes of buckets as a partition "
+        "grows, without Spark. [Upserts](upsert.md) and [LakeLoader's tables](lakeloader.md) have "
+        "writes beside the other kinds, Hudi and Delta.",
+        head="{cache_keys:,} keys in the cache, {bucket_rows:,} rows in a bucket",
+        blocks=[cache, BUCKET_SIZES, GROWTH],
     ),
 )

@@ -20,7 +20,8 @@ Settings = Mapping[str, Any]
 """The options of a run that its contenders are told."""
 
 NAMES = (
-    "upsert statements merge_on_read rescale resize groups startup metadata record_index dynamic "
+    "upsert lakeloader statements merge_on_read rescale resize groups startup metadata "
+    "record_index dynamic "
     "streaming location_cache base_files hashing"
 ).split()
 
@@ -156,14 +157,18 @@ def counts(text: str) -> list[int]:
 SHAPES = ("orders", "lines")
 
 
-def shape(text: str) -> str:
-    """Parse the shape of rows."""
-    if text not in SHAPES:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(SHAPES)}")
-    return text
+def shape_option(shapes: Sequence[str], text: str) -> Option:
+    """Return the option for the shape of rows of a benchmark; the first one is the default."""
+
+    def shape(given: str) -> str:
+        if given not in shapes:
+            raise argparse.ArgumentTypeError(f"must be one of {', '.join(shapes)}")
+        return given
+
+    return Option("--shape", shape, shapes[0], f"shape of rows: {text}")
 
 
-SHAPE = Option("--shape", shape, SHAPES[0], "shape of rows: orders, or repetitive lines of orders")
+SHAPE = shape_option(SHAPES, "orders, or repetitive lines of orders")
 """An option of benchmarks that compare formats: one shape alone flatters."""
 
 REPEATS = Option("--repeats", count, 5, "measurements of each rate")

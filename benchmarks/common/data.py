@@ -4,6 +4,11 @@ There are two shapes. *Orders* arrive in any order, and their values vary. *Line
 as they are numbered, with few and short texts: files of such rows compress well, and are cheap to
 write for any format.
 
+Three more have the values of orders, and the changes of LakeLoader's tables
+(github.com/onehouseinc/lake-loader, its README). *Facts* are partitioned by time, and most updates
+meet the newest partitions, by Zipf's law. *Dimensions* have one partition, and any row is updated.
+*Events* are partitioned by time and never updated.
+
 Everything follows from (shape, rows, partitions, seed): the same Parquet files on every machine
 with the same pyarrow. An order's region, customer and creation date are functions of its number, so
 an update meets the row that it replaces; what an order goes through (status, quantity, amount,
@@ -31,6 +36,8 @@ SEED = 20_250
 FORMAT = 1  # Part of the folder's name: raise it whenever the rows change.
 ROWS_PER_FILE_MAX = 250_000
 UPDATE_SHARE, INSERT_SHARE = 0.20, 0.02
+BY_TIME = ("facts", "events")  # Shapes whose partitions follow the numbers of the orders.
+ZIPF_EXPONENT = 1.5
 STATUSES = ("placed", "paid", "picked", "shipped", "delivered", "returned", "cancelled")
 LINE_STATUSES = STATUSES[:4]
 LINES_OF_ORDER = 4
@@ -69,6 +76,18 @@ class Recipe:
         """The folder that these rows, and no others, live in."""
         return f"{self.shape}-v{FORMAT}-{self.rows}r-{self.partitions}p-s{self.seed}"
 
+    def regions_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the place of the region of each order, among the regions."""
+        if self.shape == "dimensions":
+            return np.zeros(len(numbers), np.int32)
+        if self.shape in BY_TIME:
+            # The orders of the changes come after all others, into the newest partition.
+            return np.minimum(numbers * self.partitions // self.rows, self.partitions - 1).astype(
+                np.int32
+            )
+        lasting = _mix(numbers.astype(np.uint64) + np.uint64(self.seed))
+        return (lasting % np.uint64(self.partitions)).astype(np.int32)
+
 
 def prepare(root: Path, recipe: Recipe) -> DataSet:
     """Return the data set of a recipe, generating its files when they are not there yet."""
@@ -85,8 +104,9 @@ def _generate(data: DataSet, recipe: Recipe) -> None:
     rng = np.random.default_rng([recipe.seed, 0])
     is_lines = recipe.shape == "lines"
     arrival = np.arange(recipe.rows) if is_lines else rng.permutation(recipe.rows)
-    updated = rng.permutation(recipe.rows)[: int(recipe.rows * UPDATE_SHARE)]
-    inserted = np.arange(recipe.rows, recipe.rows + int(recipe.rows * INSERT_SHARE))
+    updated = _updated(recipe, rng)
+    insert_count = int(recipe.rows * (UPDATE_SHARE + INSERT_SHARE)) - len(updated)
+    inserted = np.arange(recipe.rows, recipe.rows + insert_count)
     changes = np.concatenate([np.sort(updated), inserted])
     changes = changes if is_lines else rng.permutation(np.concatenate([updated, inserted]))
     is_updated = np.zeros(recipe.rows, dtype=bool)
@@ -112,6 +132,19 @@ def _generate(data: DataSet, recipe: Recipe) -> None:
     data.facts_path.write_text(json.dumps(facts, indent=1) + "\n")
 
 
+def _updated(recipe: Recipe, rng: np.random.Generator) -> np.ndarray:
+    """Return the numbers of the orders that are updated, each once, in any order."""
+    if recipe.shape == "events":
+        return np.empty(0, np.int64)
+    numbers = rng.permutation(recipe.rows)
+    if recipe.shape == "facts":
+        # A row of a likely partition gets an early place; see Efraimidis and Spirakis, 2006.
+        age = recipe.partitions - recipe.regions_of(numbers)
+        places = rng.exponential(size=recipe.rows) * age**ZIPF_EXPONENT
+        numbers = numbers[np.argsort(places)]
+    return numbers[: int(recipe.rows * UPDATE_SHARE)]
+
+
 def _write_files(
     folder: Path, numbers: np.ndarray, recipe: Recipe, *, version: int
 ) -> Iterator[tuple[np.ndarray, pa.Table]]:
@@ -132,7 +165,7 @@ def _orders(
     """Rows of the orders with these numbers, in this order."""
     count = len(numbers)
     lasting = _mix(numbers.astype(np.uint64) + np.uint64(recipe.seed))
-    region = (lasting % np.uint64(recipe.partitions)).astype(np.int32)
+    region = recipe.regions_of(numbers)
     customers = max(1, int(recipe.rows * CUSTOMERS_PER_ORDER))
     customer = (_mix(lasting) % np.uint64(customers)).astype(np.int64) + 1_000_000
     day = (_mix(lasting + np.uint64(1)) % np.uint64(700)).astype(np.int32) + FIRST_DAY

@@ -82,6 +82,10 @@ class BucketLake(SparkSystem):
         """Write the changes."""
         bl.open_table(str(table)).upsert(self.spark.read.parquet(str(data.changes)))
 
+    def append(self, data: DataSet, table: Path) -> None:
+        """Write the changes, all of which have new keys."""
+        bl.open_table(str(table)).insert(self.spark.read.parquet(str(data.changes)))
+
     upsert_again = upsert_linked = upsert
 
     def upsert_row(self, data: DataSet, table: Path) -> None:

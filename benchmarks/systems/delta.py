@@ -60,6 +60,11 @@ class DeltaMerge(SparkSystem):
             WHEN MATCHED AND changes.{ORDERING} >= stored.{ORDERING} THEN UPDATE SET *
             WHEN NOT MATCHED THEN INSERT *""")
 
+    def append(self, data: DataSet, table: Path) -> None:
+        """Append the changes."""
+        rows = self.spark.read.parquet(str(data.changes))
+        rows.write.format("delta").mode("append").save(str(table))
+
     def frame(self, table: Path, _columns: Sequence[str] | None = None) -> DataFrame:
         """Read the table."""
         return self.spark.read.format("delta").load(str(table))

@@ -182,6 +182,10 @@ class Hudi(SparkSystem):
 
     upsert_twice = upsert
 
+    def append(self, data: DataSet, table: Path) -> None:
+        """Write the changes, all of which have new keys."""
+        self._append(self.spark.read.parquet(str(data.changes)), table, "insert")
+
     def upsert_row(self, data: DataSet, table: Path) -> None:
         """Write one row, which is stored already."""
         self._append(one_row(self.spark, data), table)
@@ -216,8 +220,8 @@ class Hudi(SparkSystem):
     def _table_name(self) -> str:
         return f"orders_{id(self)}_{self._registered}"
 
-    def _append(self, rows: DataFrame, table: Path) -> None:
-        options = {**self._options, OPERATION: "upsert"}
+    def _append(self, rows: DataFrame, table: Path, operation: str = "upsert") -> None:
+        options = {**self._options, OPERATION: operation}
         rows.write.format("hudi").options(**options).mode("append").save(str(table))
 
     def _call(self, procedure: str, arguments: str) -> list[Row]:

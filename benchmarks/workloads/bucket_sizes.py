@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 import bucketlake as bl
+from benchmarks.common.data import SEED
 from benchmarks.common.rows import REGIONS, DataSet
 from benchmarks.systems.engine_free import EngineFree, cpu_seconds
 from benchmarks.systems.order_tables import bytes_of_files, create, rows_of_files
@@ -47,10 +48,10 @@ class BucketSizes(EngineFree):
         resize = f"after each batch, split_threshold={SPLIT_THRESHOLD:g}"
         super().__init__(**told, resize=resize)
 
-    def make(self, data: DataSet, table: Path) -> None:
+    def make(self, _data: DataSet, table: Path) -> None:
         """Measure the bytes of a stored row."""
         made = _create(table / "sample", bl.SimpleBucket(FIRST_BUCKETS))
-        made.upsert(next(self._batches(data)))
+        made.upsert(next(self._batches()))
         sizes, rows = bytes_of_files(table / "sample"), rows_of_files(table / "sample")
         self._row_bytes = sum(sizes) / sum(rows)
 
@@ -58,7 +59,7 @@ class BucketSizes(EngineFree):
     def _capacity_bytes(self) -> int:
         return int(self._capacity * self._row_bytes)
 
-    def fill(self, data: DataSet, table: Path, kind: str) -> None:
+    def fill(self, _data: DataSet, table: Path, kind: str) -> None:
         """Fill dynamic buckets by rows or bytes; ``compacted`` is by bytes, merge-on-read."""
         by_rows = kind == "rows"
         limit = self._capacity if by_rows else self._capacity_bytes
@@ -70,7 +71,7 @@ class BucketSizes(EngineFree):
         merge_on_read = kind == "compacted"
         made = _create(table / kind, index, merge_on_read=merge_on_read)
         fullest = 0.0
-        for rows in self._batches(data):
+        for rows in self._batches():
             made.upsert(rows)
             if merge_on_read:
                 made.compact()
@@ -84,13 +85,13 @@ class BucketSizes(EngineFree):
         }
         shutil.rmtree(table / kind)
 
-    def grow(self, data: DataSet, table: Path, kind: str) -> None:
+    def grow(self, _data: DataSet, table: Path, kind: str) -> None:
         """Grow a partition under a kind of index."""
         made = _create(table / kind, self._index(kind))
         upserts: list[float] = []
         repair = 0.0
         fullest = 0.0
-        for rows in self._batches(data):
+        for rows in self._batches():
             upserts.append(cpu_seconds(partial(made.upsert, rows)))
             if kind == "consistent":
                 repair += cpu_seconds(partial(self._resize, made))
@@ -127,8 +128,8 @@ class BucketSizes(EngineFree):
         ).buckets:
             pass
 
-    def _batches(self, data: DataSet) -> Iterator[pa.Table]:
-        rng = np.random.default_rng([data.facts["seed"], self._capacity])
+    def _batches(self) -> Iterator[pa.Table]:
+        rng = np.random.default_rng([SEED, self._capacity])
         for _ in range(GROWTH_FACTOR):
             yield key_rows(HEX, self._capacity * FIRST_BUCKETS, REGION, rng)
 

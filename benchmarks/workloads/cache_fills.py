@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import bucketlake as bl
+from benchmarks.common.data import SEED
 from benchmarks.common.rows import KEY, REGIONS, DataSet
 from benchmarks.systems.engine_free import EngineFree
 from benchmarks.systems.order_tables import create, index_files
@@ -40,9 +41,9 @@ class CacheFills(EngineFree):
             index=repr(bl.DynamicBucket()),
         )
 
-    def make(self, data: DataSet, table: Path) -> None:
+    def make(self, _data: DataSet, table: Path) -> None:
         """Write the rows, and build the index again."""
-        rng = np.random.default_rng([data.facts["seed"], self._count])
+        rng = np.random.default_rng([SEED, self._count])
         rows = key_rows(HEX, self._count, REGIONS[0], rng)
         created = create(table, rows.schema, bl.DynamicBucket(), "merge_on_read")
         created.bulk_insert(rows)

@@ -21,6 +21,7 @@ from bucketlake.config.argument_options import OPTION_OF_ARGUMENT, naming_option
 from bucketlake.config.merge_entries import DELETE_MARKER, WRITE_MERGE_MODE, WRITE_PAYLOAD
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import (
     are_files,
@@ -340,6 +341,7 @@ class _Save:
             name=job.table_name,
             metadata_table=job.metadata_table is not False,
             cdc=job.cdc,
+            version=job.version or NEWEST_VERSION,
         )
 
     def _write(
@@ -434,6 +436,7 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
         of["hive_style"]: (job.hive_style, found.hive_style),
         of["url_encode"]: (job.url_encode, found.url_encode),
         of["table_type"]: (job.table_type, held.table_type),
+        of["version"]: (job.version, held.version),
         of["cdc"]: (job.cdc, held.change_log and held.change_log.value),
     }
     for what, (stated, known) in compared.items():

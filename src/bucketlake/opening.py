@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from bucketlake.config.merge_entries import MergeSettings
 from bucketlake.config.support import check_readable
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.engine import arrow_schema
 from bucketlake.errors import ConfigError, UnsupportedFeatureError, naming_table
 from bucketlake.index.dynamic import DynamicBucket
@@ -64,9 +65,10 @@ def create_table(
     timestamp_partition: TimestampPartition | None = None,
     metadata_table: bool = True,
     cdc: str | None = None,
+    version: int = NEWEST_VERSION,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Create an empty Hudi table (table version 9).
+    """Create an empty Hudi table.
 
     Parameters
     ----------
@@ -104,6 +106,9 @@ def create_table(
         What the table keeps of each change for Hudi's query of change data, in files beside the
         base files: operation and key, also the row before it, or also the row after it.
         :meth:`Table.changes` does not need it.
+    version : {8, 9}
+        Table version: 9 is read by Hudi 1.1 and newer, 8 by Hudi 1.0 too. A ``DynamicBucket``, a
+        ``PartitionBucket`` and a partitioned ``RecordIndex`` need version 9.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
@@ -148,6 +153,7 @@ def create_table(
             timestamp_partition=timestamp_partition,
             metadata_table=metadata_table,
             cdc=cdc,
+            version=version,
             storage_options=storage_options,
         )
 
@@ -167,6 +173,7 @@ def _create_table(
     timestamp_partition: TimestampPartition | None,
     metadata_table: bool,
     cdc: str | None,
+    version: int,
     storage_options: Mapping[str, str] | None,
 ) -> Table:
     options = options_of(storage_options, "storage_options")
@@ -198,6 +205,7 @@ def _create_table(
         name=name,
         metadata_table=metadata_table,
         cdc=cdc,
+        version=version,
     )
     make_table(storage, planned)
     return Table(path, index, options)

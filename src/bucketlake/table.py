@@ -21,6 +21,7 @@ from bucketlake.actions.stream_batches import Batch
 from bucketlake.config.merge_entries import Marker
 from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import NEWEST_VERSION, check_version
 from bucketlake.engine import (
     active_session,
     change_frame,
@@ -122,6 +123,11 @@ from bucketlake.services.resize.resize import resize
 from bucketlake.services.undo.restore_savepoint import RestoreReport, restore
 from bucketlake.services.undo.rollback_commits import RollbackReport, roll_back
 from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.version_change import (
+    VersionReport,
+    change_version,
+    plan_version_change,
+)
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.storage.store_options import GivenOptions
@@ -1747,6 +1753,94 @@ class Table:
         :class:`RecordIndex` or :class:`DynamicBucket`, whose index is a part of it.
         """
         drop_metadata_table(self._open().storage, lock=self.lock)
+
+    def upgrade(
+        self, to: int = NEWEST_VERSION, *, spark: SparkSession | None = None, dry_run: bool = False
+    ) -> VersionReport:
+        """Put the table into a newer table version, in place.
+
+        No data file is written. The metadata table is built anew, in the form of the version;
+        meanwhile readers list the storage. If the call dies, the next one goes on.
+
+        Parameters
+        ----------
+        to : int
+            The table version.
+        spark : SparkSession, optional
+            Session that builds a record index; by default the active session, or this process
+            without one.
+        dry_run : bool
+            Only return what would be done.
+
+        Returns
+        -------
+        VersionReport
+            Versions before and afterwards, and the partitions of the metadata table that are built.
+
+        Raises
+        ------
+        ConfigError
+            If bucketlake does not write this version, or it is older than the table's.
+        UnsupportedFeatureError
+            If the table cannot be written.
+        CommitConflictError
+            If another process builds or removes the metadata table meanwhile.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> orders = bl.create_table(
+        ...     "memory://docs/upgraded", schema=pa.schema({"id": pa.string()}), record_key=["id"],
+        ...     index=bl.SimpleBucket(4), version=8)
+        >>> orders.upgrade().version
+        9
+        """
+        return self._change_version(to, spark, dry_run=dry_run, is_upgrade=True)
+
+    def downgrade(
+        self, to: int, *, spark: SparkSession | None = None, dry_run: bool = False
+    ) -> VersionReport:
+        """Put the table into an older table version, in place, so that older releases read it.
+
+        No data file is written. The metadata table is built anew, in the form of the version;
+        meanwhile readers list the storage. If the call dies, the next one goes on.
+
+        Parameters
+        ----------
+        to, spark, dry_run
+            As for :meth:`upgrade`.
+
+        Returns
+        -------
+        VersionReport
+            As :meth:`upgrade`; and the partitions of the metadata table that the version lacks.
+
+        Raises
+        ------
+        ConfigError
+            If bucketlake does not write this version, it is newer than the table's, or it lacks
+            what the table uses, for example dynamic buckets; the error names it.
+        UnsupportedFeatureError, CommitConflictError
+            As :meth:`upgrade`.
+        """
+        return self._change_version(to, spark, dry_run=dry_run, is_upgrade=False)
+
+    def _change_version(
+        self, to: int, spark: SparkSession | None, *, dry_run: bool, is_upgrade: bool
+    ) -> VersionReport:
+        check_version(to, "to")
+        check_session(spark)
+        check_flags(dry_run=dry_run)
+        table = self._open()
+        held = table.config.version
+        if (to < held) if is_upgrade else (to > held):
+            other = "downgrade" if is_upgrade else "upgrade"
+            said = f"the table has version {held}; use table.{other}(to={to})"
+            raise ConfigError("to", to, f"{said} (bucketlake {other} --to {to} --run)")
+        if dry_run:
+            return plan_version_change(table, to)
+        engine = engine_of(spark or active_session())
+        return change_version(table.storage, to, engine=engine, lock=self.lock)
 
     def doctor(
         self,

@@ -30,6 +30,7 @@ import random
 from dataclasses import dataclass
 
 import bucketlake as bl
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.index.setting import TableIndex
 from tests.conformance.damages import (
     COMMON,
@@ -71,6 +72,8 @@ class Kind:
         Damages that apply to its tables.
     keys_are_global : bool
         Whether a key is unique in the whole table; otherwise it is unique in its partition.
+    version : int
+        Version of its tables.
     is_variant : bool
         Whether this is only another setting of a kind above, without damages and Spark tests.
     """
@@ -82,12 +85,19 @@ class Kind:
     keyed_by_partition: bool = False
     damages: tuple[Damage, ...] = ()
     keys_are_global: bool = False
+    version: int = NEWEST_VERSION
     is_variant: bool = False
 
     @property
     def is_rescaled(self) -> bool:
         """Whether partitions may get other bucket counts by rules."""
-        return isinstance(self.index, bl.SimpleBucket | bl.PartitionBucket)
+        has_counts = isinstance(self.index, bl.SimpleBucket | bl.PartitionBucket)
+        return has_counts and self.version == NEWEST_VERSION
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether tables of the kind may be put under dynamic buckets."""
+        return not isinstance(self.index, bl.DynamicBucket) and self.version == NEWEST_VERSION
 
     @property
     def needs_metadata_table(self) -> bool:
@@ -196,6 +206,18 @@ KINDS = (
         bl.ExtendibleBucket(2, hash_fields=["id"]),
         bl.ExtendibleBucket(2),
         keyed_by_partition=True,
+        is_variant=True,
+    ),
+    Kind("simple_8", bl.SimpleBucket(2), bl.SimpleBucket(3), version=8, is_variant=True),
+    Kind(
+        "consistent_8", bl.ConsistentBucket(2), bl.ConsistentBucket(3), version=8, is_variant=True
+    ),
+    Kind(
+        "global_record_index_8",
+        bl.RecordIndex(partitioned=False, max_file_size=FULL_BYTES),
+        bl.SimpleBucket(2),
+        keys_are_global=True,
+        version=8,
         is_variant=True,
     ),
 )

@@ -61,7 +61,7 @@ def test_a_metadata_table_that_a_commit_skipped_is_found_and_taken_off(
 ) -> None:
     config = read_table_config(storage)
     newest = load_timeline(opened_table(storage, config)).completed_commits()[-1]
-    path = f"{config.timeline_folder}/{newest.to_file_name(config.layout_version)}"
+    path = f"{config.timeline_folder}/{newest.to_file_name(config.layout)}"
     later = str(int(newest.requested_at) + 5000)
     storage.put(f"{config.timeline_folder}/{later}_{later}.commit", storage.read(path))
     [found] = diagnose(storage, None, min_age_seconds=0)

@@ -7,6 +7,7 @@ import pytest
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.avro.timeline_records import avro_schema, decode_record, encode_record
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean
@@ -195,7 +196,7 @@ def _is_of(path: str, instant: Instant) -> bool:
 def test_rolled_back_commit_has_left_the_timeline() -> None:
     storage, _, timeline = _open("cow_rolled_back")
     (rollback,) = [one for one in timeline.completed() if one.action is Action.ROLLBACK]
-    path = f".hoodie/timeline/{rollback.to_file_name(2)}"
+    path = f".hoodie/timeline/{rollback.to_file_name(LAYOUT_2)}"
     metadata = decode_record(storage.read(path), path, "HoodieRollbackMetadata")
     (gone,) = metadata["commitsRollback"]
     assert gone not in {one.requested_at for one in timeline.instants}

@@ -130,9 +130,7 @@ def test_timeline_is_complete_and_in_order(name: str) -> None:
         completed_at = timeline.completion_time(instant.requested_at)
         assert completed_at is not None
         assert config.version == 6 or completed_at > instant.requested_at
-    names = {
-        f"{config.timeline_folder}/{one.to_file_name(config.layout_version)}" for one in completed
-    }
+    names = {f"{config.timeline_folder}/{one.to_file_name(config.layout)}" for one in completed}
     assert names <= set(objects_of_table(name))
 
 

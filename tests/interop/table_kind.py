@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import bucketlake as bl
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
 from bucketlake.index.setting import TableIndex
 
@@ -49,6 +50,10 @@ class TableKind:
         Whether the record-level index of both writers is partitioned; None for buckets.
     dynamic : bool
         Whether bucketlake takes the shards of a partitioned index for assigners of buckets.
+    version : int
+        Version of the table.
+    ring : bool
+        Whether the buckets are those of a hash ring.
     metadata_table : bool
         Whether both writers maintain a metadata table; Hudi builds it where there is none.
     """
@@ -67,6 +72,8 @@ class TableKind:
     max_file_size: int | None = None
     partitioned_index: bool | None = None
     dynamic: bool = False
+    version: int = NEWEST_VERSION
+    ring: bool = False
     metadata_table: bool = False
 
     @property
@@ -76,6 +83,8 @@ class TableKind:
             return bl.DynamicBucket(max_records=20, assigners=2)
         if self.partitioned_index is not None:
             return bl.RecordIndex(self.partitioned_index)
+        if self.ring:
+            return bl.ConsistentBucket(BUCKETS)
         fields, size = self.hash_fields, self.max_file_size
         if self.rules:
             return bl.PartitionBucket(self.rules, BUCKETS, hash_fields=fields, max_file_size=size)
@@ -95,6 +104,7 @@ class TableKind:
             timestamp_partition=self.timestamp,
             table_type="merge_on_read" if self.merge_on_read else "copy_on_write",
             metadata_table=self.metadata_table,
+            version=self.version,
         )
 
     def open(self, path: Path) -> bl.Table:
@@ -123,7 +133,10 @@ class TableKind:
         if self.merge_on_read:
             options["hoodie.datasource.write.table.type"] = "MERGE_ON_READ"
             options["hoodie.compact.inline"] = "false"
-        if self.ordering is not None:
+        if self.version < NEWEST_VERSION:
+            options["hoodie.write.table.version"] = str(self.version)
+            options["hoodie.datasource.write.precombine.field"] = self.ordering or ""
+        elif self.ordering is not None:
             options["hoodie.table.ordering.fields"] = self.ordering
         if self.generator is not None:
             options[KEYGEN] = f"org.apache.hudi.keygen.{self.generator}"

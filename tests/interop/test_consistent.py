@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.format.clustering_plan import (
     ClusteringPlan,
     encode_clustering_plan,
@@ -188,7 +189,7 @@ def test_hudi_goes_on_after_a_resize_that_is_completed_in_our_bytes(
 
 
 def timeline_file(table: ConsistentTable, instant: Instant) -> Path:
-    return table.path / ".hoodie" / "timeline" / instant.to_file_name(2)
+    return table.path / ".hoodie" / "timeline" / instant.to_file_name(LAYOUT_2)
 
 
 def overwrite(path: Path, content: bytes) -> None:

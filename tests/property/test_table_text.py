@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.properties import parse_properties, render_properties
 from bucketlake.model.file_name import FileId, InstantTime
@@ -47,13 +48,13 @@ def instants(draw: st.DrawFn) -> Instant:
 
 @given(instants())
 def test_instant_comes_back_from_its_name(instant: Instant) -> None:
-    assert Instant.from_file_name(instant.to_file_name(2)) == instant
+    assert Instant.from_file_name(instant.to_file_name(LAYOUT_2)) == instant
 
 
 @given(TEXT)
 def test_text_is_either_no_instant_or_prints_itself(text: str) -> None:
     instant = Instant.from_file_name(text)
-    assert instant is None or instant.to_file_name(2) == text
+    assert instant is None or instant.to_file_name(LAYOUT_2) == text
 
 
 @given(st.integers(EARLIEST_MS, LATEST_MS))

@@ -161,7 +161,7 @@ class Crowd:
         self.evolves = self.random.random() < 0.3
         self.by_event_time = not self.merges_on_read and seed % 4 == 0
         drawn = random.Random(f"indexes of crowd {seed}")
-        self.converts = not is_dynamic(self.kind.index) and drawn.random() < 0.4
+        self.converts = self.kind.is_converted and drawn.random() < 0.4
         self.keeps_index = not self.kind.needs_metadata_table and drawn.random() < 0.3
         self.name = f"crowd-{seed}-{id(self)}"
         self.memory = MemoryStorage(self.name, lambda: self.stage.now_ms)
@@ -172,6 +172,7 @@ class Crowd:
             partition_by=["p"],
             ordering="ts" if self.by_event_time else None,
             index=self.kind.index,
+            version=self.kind.version,
             table_type=table_type,
             metadata_table=self.random.random() < 0.4 or self.kind.needs_metadata_table,
         )

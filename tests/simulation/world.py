@@ -132,7 +132,7 @@ class World:
         self.storage = MemoryStorage(self.name)
         self.now_ms = 1_750_000_000_000
         drawn = random.Random(f"indexes of {self.seed}")
-        self.converts = not is_dynamic(self.kind.index) and drawn.random() < 0.5
+        self.converts = self.kind.is_converted and drawn.random() < 0.5
         self.keeps_index = not self.kind.needs_metadata_table and drawn.random() < 0.3
         bl.create_table(
             f"memory://{self.name}",
@@ -143,6 +143,7 @@ class World:
             # merged with the base row again, as in Hudi. The model has no base rows.
             ordering=None if self.merges_on_read else "ts",
             index=self.kind.index,
+            version=self.kind.version,
             table_type=table_type,
             metadata_table=self.seed % 2 == 1 or self.kind.needs_metadata_table,
         )

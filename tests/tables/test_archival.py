@@ -22,6 +22,7 @@ from bucketlake.actions.metadata_upkeep import prepare_deletion
 from bucketlake.actions.pending import begin_instant
 from bucketlake.actions.rollback import carry_on_rollback
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, OUTCOME_FOLDER
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import AlreadyExistsError, CommitConflictError, ConfigError, TimelineError
 from bucketlake.format.archive_file import ArchiveFile, encode_manifest
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
@@ -436,7 +437,7 @@ def test_a_column_that_was_added_before_the_archive_ends_is_still_there(
     upserts_of(any_table, wider, 3)
     any_table.archive(keep_min=1, keep_max=2)
     for one in any_table.timeline():
-        path = f".hoodie/timeline/{one.to_file_name(2)}"
+        path = f".hoodie/timeline/{one.to_file_name(LAYOUT_2)}"
         storage_of(any_table).put(path, without_schema(storage_of(any_table).read(path)))
     assert any_table.schema() == schema
     assert any_table.to_arrow()["note"].to_pylist() == ["x"] * 4
@@ -1064,7 +1065,7 @@ def test_ranges_miss_nothing_of_an_archival_that_died_among_commits_that_overtoo
     storage, config = storage_of(table), table.config()
     completed = [str(one.completed_at) for one in commits]
     late, overtaking = commits[1], commits[2]
-    old = f"{config.timeline_folder}/{late.to_file_name(2)}"
+    old = f"{config.timeline_folder}/{late.to_file_name(LAYOUT_2)}"
     completed[1] = str(int(str(overtaking.completed_at)) + 1)
     storage.put(old.replace(str(late.completed_at), completed[1]), storage.read(old))
     storage.delete(old)

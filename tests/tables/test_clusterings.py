@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import TimelineError
 from bucketlake.format.clustering_plan import ClusteringPlan, decode_clustering_plan
 from bucketlake.index.ring_engine import CONSISTENT
@@ -186,7 +187,7 @@ def test_writes_and_services_go_on_while_a_resize_is_pending_and_it_can_still_co
 ) -> None:
     table, resize = opened(pending), resize_of(pending)
     if state is State.INFLIGHT:
-        name = replace(resize, state=state).to_file_name(2)
+        name = replace(resize, state=state).to_file_name(LAYOUT_2)
         pending.put(f".hoodie/timeline/{name}", b"")
     before, planned = rows_of(table), plan_of(pending)
     act(table)
@@ -284,7 +285,7 @@ def test_a_commit_that_a_pending_resize_reads_is_not_rolled_back(
 def begin(storage: MemoryStorage, resize: Instant, state: State) -> None:
     """Have the resize begun by its executor, or not yet."""
     if state is State.INFLIGHT:
-        storage.put(f".hoodie/timeline/{replace(resize, state=state).to_file_name(2)}", b"")
+        storage.put(f".hoodie/timeline/{replace(resize, state=state).to_file_name(LAYOUT_2)}", b"")
 
 
 def test_a_clean_deletes_what_a_resize_replaced(completed: MemoryStorage) -> None:

@@ -12,6 +12,7 @@ import bucketlake as bl
 from bucketlake.actions.restore import begin_restore, carry_out_restore
 from bucketlake.actions.rollback import carry_out_rollback, read_rollback_plan
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
 from bucketlake.format.restore_metadata import (
@@ -109,7 +110,7 @@ def test_a_clean_spares_what_a_savepoint_holds_until_it_is_deleted(
     held, then = data_of(table), table.savepoint(comment="why")
     [savepoint] = [i for i in table.timeline() if i.action is Action.SAVEPOINT]
     assert (savepoint.requested_at, then) == (commits(table)[-1],) * 2
-    path = f".hoodie/timeline/{savepoint.to_file_name(2)}"
+    path = f".hoodie/timeline/{savepoint.to_file_name(LAYOUT_2)}"
     named = decode_savepoint(storage_of(table).read(path), path)
     saved = {f"{partition}/{name}" for partition, names in named.items() for name in names}
     logs = {path for path in data_files(table) if ".log." in path}

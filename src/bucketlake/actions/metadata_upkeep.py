@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
@@ -36,7 +36,10 @@ from bucketlake.metadata.changes import (
 )
 from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.metadata.metadata_table import open_metadata_table
-from bucketlake.metadata.record_index.definition_file import columns_with_statistics
+from bucketlake.metadata.record_index.definition_file import (
+    columns_with_statistics,
+    statistics_version,
+)
 from bucketlake.metadata.slices.slice_compaction import is_due_after_commit, withdraw_compactions
 from bucketlake.metadata.statistics.measured_columns import (
     STATISTICS,
@@ -120,6 +123,8 @@ def prepare_commit(
     if MetadataPartition.RECORD_INDEX not in now.config.written_metadata_partitions:
         index_files = None  # Another process took the index off.
     change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
+    if statistics:
+        change = replace(change, statistics_version=statistics_version(now))
     metadata = open_metadata_table(now, timeline)
     content = write_change(
         metadata, instant, change, inflight=now.config.metadata_partitions_inflight

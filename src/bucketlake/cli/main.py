@@ -18,6 +18,7 @@ from bucketlake.cli.rebucket_commands import convert, rescale, resize
 from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, without_secrets
 from bucketlake.cli.undo_commands import restore, rollback, savepoint
 from bucketlake.cli.upkeep_commands import archive, clean, compact
+from bucketlake.cli.version_commands import downgrade, upgrade
 from bucketlake.cli.write_commands import create, delete, sql, update, upsert
 from bucketlake.errors import BucketLakeError
 from bucketlake.model.names import did_you_mean
@@ -110,6 +111,8 @@ for _command in (
     rescale,
     resize,
     metadata,
+    upgrade,
+    downgrade,
     rollback,
     savepoint,
     restore,

@@ -28,6 +28,7 @@ from bucketlake.cli.shared_options import (
     table_path,
 )
 from bucketlake.cli.table_facts import table_facts
+from bucketlake.config.table_version import NEWEST_VERSION, WRITTEN_VERSIONS
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.setting import INDEXED_KINDS, TableIndex
@@ -119,6 +120,13 @@ metadata_table_option = click.option(
     type=Word([mode.value.lower() for mode in ChangeLogMode]),
     help="Keep each change in files of their own, for Hudi's query of change data.",
 )
+@click.option(
+    "--table-version",
+    type=click.Choice([str(version) for version in WRITTEN_VERSIONS]),
+    default=str(NEWEST_VERSION),
+    show_default=True,
+    help="Version of the table: 8 is also read by Hudi 1.0.",
+)
 def create(
     path: str,
     storage_options: dict[str, str],
@@ -138,6 +146,7 @@ def create(
     name: str | None,
     metadata_table: bool,
     cdc: str | None,
+    table_version: str,
 ) -> None:
     """Create an empty table at PATH."""
     table = bl.create_table(
@@ -153,6 +162,7 @@ def create(
         name=name,
         metadata_table=metadata_table,
         cdc=cdc,
+        version=int(table_version),
         storage_options=storage_options,
     )
     output.facts(table_facts(table))

@@ -25,6 +25,7 @@ OPTION_OF_ARGUMENT = {
     "url_encode": keys.URL_ENCODE,
     "metadata_table": "hoodie.metadata.enable",
     "cdc": keys.CDC_MODE,
+    "version": keys.WRITE_VERSION,
     "hash_fields": "hoodie.bucket.index.hash.field",
     "max_file_size": "hoodie.bucket.index.ext.max.file.size",
     "timestamp_partition": f"{keys.TIMESTAMP_PREFIX}timestamp.type",

@@ -10,12 +10,13 @@ stands for: a merge mode, perhaps ordering fields and a delete marker, and the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
+from bucketlake.config.table_version import NEWEST_VERSION, TableVersion
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.names import one_of
 from bucketlake.model.table_type import MergeMode
@@ -40,6 +41,7 @@ _BY_STRATEGY = {
     "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": MergeMode.EVENT_TIME,
 }
 _STRATEGY_FIRST_VERSION = 8
+_ONE_ORDERING_FIELD = keys.ORDERING_FIELDS_OLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,10 @@ _OF_OLD_TABLES = [
     for name, settings in _PAYLOADS.items()
     if settings.marker is None and settings.partial_update_mode is None
 ]
+_PAYLOAD_OF_MODE = {
+    MergeMode.COMMIT_TIME: f"{_MODEL}OverwriteWithLatestAvroPayload",
+    MergeMode.EVENT_TIME: f"{_MODEL}DefaultHoodieRecordPayload",
+}
 _STORED_PAYLOADS = (keys.PAYLOAD_CLASS, keys.LEGACY_PAYLOAD_CLASS)
 
 
@@ -130,6 +136,52 @@ def merge_mode_of(entries: Entries, *, version: int, has_ordering_fields: bool) 
         modes.reverse()
     by_fields = MergeMode.EVENT_TIME if has_ordering_fields else MergeMode.COMMIT_TIME
     return next((mode for mode in modes if mode is not None), by_fields)
+
+
+def render_merging(
+    rules: TableVersion,
+    mode: MergeMode,
+    ordering_fields: Sequence[str],
+    payload_class: str | None,
+    strategy: str | None,
+) -> dict[str, str | None]:
+    """Return the entries of a merge mode; the inverse of :func:`merge_mode_of`."""
+    ordering = keys.ORDERING_FIELDS if rules.has_several_ordering_fields else _ONE_ORDERING_FIELD
+    if rules.names_payloads:
+        payload_class = payload_class or _PAYLOAD_OF_MODE.get(mode)
+        strategy = strategy or next((s for s, meant in _BY_STRATEGY.items() if meant is mode), None)
+    return {
+        keys.MERGE_MODE: mode.value,
+        ordering: ",".join(ordering_fields),
+        keys.PAYLOAD_CLASS: payload_class,
+        keys.MERGE_STRATEGY: strategy,
+    }
+
+
+def require_storable(rules: TableVersion, settings: MergeSettings) -> None:
+    """Raise ConfigError for merge settings that a table of a version cannot store."""
+    for key, value, problem in unstorable_merges(
+        rules,
+        settings.ordering_fields,
+        settings.marker and settings.marker[0],
+        settings.partial_update_mode,
+    ):
+        raise ConfigError(key, value, f"{problem}; choose version {NEWEST_VERSION}")
+
+
+def unstorable_merges(
+    rules: TableVersion, ordering: Sequence[str], marker: str | None, partial: str | None
+) -> Iterator[tuple[str, object, str]]:
+    """Yield (key, value, problem) for each merge setting that a version does not store."""
+    version = f"table version {rules.number}"
+    if len(ordering) > 1 and not rules.has_several_ordering_fields:
+        yield "ordering", tuple(ordering), f"{version} has one ordering field"
+    if rules.stores_merge_rules:
+        return
+    if marker is not None:
+        yield DELETE_FIELD, marker, f"{version} does not store a delete marker"
+    if partial is not None:
+        yield keys.PARTIAL_UPDATE_MODE, partial, f"{version} does not store how columns are merged"
 
 
 def merge_settings_of_job(entries: Entries) -> MergeSettings:

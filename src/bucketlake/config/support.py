@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bucketlake.config.merge_entries import FILL_UNAVAILABLE, IGNORE_DEFAULTS
-from bucketlake.config.table_config import NEWEST_VERSION, TableConfig
+from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_keys import META_COLUMNS_OFF
+from bucketlake.config.table_version import (
+    NEWEST_VERSION,
+    OLDEST_VERSION,
+    WRITTEN_VERSIONS,
+)
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator
 from bucketlake.model.table_type import MergeMode, TableType
 
 _FILES = "files"  # The partition of the metadata table that all others need.
-_OLDEST_VERSION = 6
-_LAYOUT_2_VERSION = 8
+_WRITTEN = ", ".join(map(str, WRITTEN_VERSIONS))
 _READ_WITH_HUDI = "read it with Hudi"
 _WRITE_WITH_HUDI = "write it with Hudi"
 
@@ -65,12 +69,12 @@ def _raise_first(where: str, reasons: Iterator[tuple[str, str]]) -> None:
 def _unreadable(config: TableConfig) -> Iterator[tuple[str, str]]:
     """Yield (feature, next step) for each feature that prevents reading."""
     version, layout = config.version, config.layout_version
-    if not _OLDEST_VERSION <= version <= NEWEST_VERSION:
-        served = f"versions {_OLDEST_VERSION} to {NEWEST_VERSION} are supported"
+    if not OLDEST_VERSION <= version <= NEWEST_VERSION:
+        served = f"versions {OLDEST_VERSION} to {NEWEST_VERSION} are supported"
         newer = version > NEWEST_VERSION
         step = "use a newer bucketlake" if newer else "let a Hudi release between upgrade it"
         yield f"table version {version}", f"{served}; {step}"
-    if layout != (2 if version >= _LAYOUT_2_VERSION else 1):
+    if layout != config.layout.number:
         yield f"timeline layout {layout} under table version {version}", _READ_WITH_HUDI
     if config.table_format != "native":
         yield f"table format {config.table_format!r}", _READ_WITH_HUDI
@@ -127,8 +131,8 @@ def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
 
 def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
     """Yield (feature, next step) for each feature that prevents writing."""
-    if config.version != NEWEST_VERSION:
-        step = f"let Hudi 1.1 or newer upgrade it to version {NEWEST_VERSION}"
+    if not config.rules.is_written:
+        step = f"let Hudi 1.0 or newer upgrade it to one of versions {_WRITTEN}"
         yield f"writing table version {config.version}", step
     yield from _own_merging(config)
     if not config.populate_meta_fields:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self, TypeAlias
 
 from bucketlake.config import table_keys as keys
@@ -23,18 +23,21 @@ from bucketlake.config.key_entries import (
     key_spec_of,
     render_key_spec,
 )
-from bucketlake.config.merge_entries import Marker, merge_mode_of
+from bucketlake.config.merge_entries import Marker, merge_mode_of, render_merging
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, PROPERTIES_FILE
-from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.config.table_version import (
+    NEWEST_VERSION,
+    TableVersion,
+    TimelineLayout,
+    table_version,
+)
+from bucketlake.errors import ConfigError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import CDC_MODE_DEFAULT, ChangeLogMode, MergeMode, TableType
 
 TimelineTimezone: TypeAlias = Literal["UTC", "LOCAL"]
 
-NEWEST_VERSION = 9
-
 _VERSIONS_BEFORE_CHECKSUMS = ("0", "1", "2", "3")
-_BARE_KEYS_ENDED = 9  # Table version since which no COMPLEX key lacks its field name.
 
 
 @dataclass(frozen=True)
@@ -133,16 +136,46 @@ class TableConfig:
         return self.delete_field, self.delete_marker
 
     @property
+    def rules(self) -> TableVersion:
+        """What the table's version means."""
+        return table_version(self.version)
+
+    @property
+    def layout(self) -> TimelineLayout:
+        """Layout of the timeline."""
+        return self.rules.layout
+
+    def in_version(self, number: int) -> Self:
+        """Return the settings of the table in another version, without a metadata table.
+
+        What the version does not store must not be set.
+        """
+        rules = table_version(number)
+        # A payload class with the meaning of a merge mode is only remembered where it is not used.
+        payload = self.payload_class or self.legacy_payload_class
+        is_custom = self.merge_mode is MergeMode.CUSTOM
+        return replace(
+            self,
+            version=number,
+            layout_version=rules.layout.number,
+            payload_class=payload if rules.names_payloads or is_custom else None,
+            legacy_payload_class=None if rules.names_payloads or is_custom else payload,
+            merge_strategy_id=self.merge_strategy_id if is_custom else None,
+            metadata_partitions=(),
+            metadata_partitions_inflight=(),
+        )
+
+    @property
     def timeline_folder(self) -> str:
         """Folder of the active timeline, relative to the table."""
-        if self.layout_version == 1:
-            return HOODIE_FOLDER  # Such a table may still have an entry for the timeline path.
-        return f"{HOODIE_FOLDER}/{self.timeline_path}"
+        if self.layout.has_timeline_folder:
+            return f"{HOODIE_FOLDER}/{self.timeline_path}"
+        return HOODIE_FOLDER  # Such a table may still have an entry for the timeline path.
 
     @property
     def history_folder(self) -> str:
         """Folder of the archived timeline, relative to the table."""
-        below = self.archive_folder if self.layout_version == 1 else self.history_path
+        below = self.history_path if self.layout.has_tree_archive else self.archive_folder
         return f"{self.timeline_folder}/{below}"
 
     @property
@@ -161,7 +194,7 @@ class TableConfig:
 
         Some Hudi releases (0.14.1 to 1.0.2) stored it so, and no property tells.
         """
-        return (self.initial_version or 0) < _BARE_KEYS_ENDED
+        return not table_version(self.initial_version or 0).names_single_keys
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
@@ -224,19 +257,7 @@ class TableConfig:
         return config
 
     def to_properties(self) -> dict[str, str]:
-        """Return the entries that Hudi 1.2 writes for a table of version 9, with the checksum.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            If the table has another version: its single entries are changed, not all rewritten.
-        """
-        if self.version != NEWEST_VERSION:
-            raise UnsupportedFeatureError(
-                f"writing the properties of table version {self.version}",
-                f"table {self.name}",
-                f"let Hudi upgrade it to version {NEWEST_VERSION}",
-            )
+        """Return the entries that Hudi writes for a table of this version, with the checksum."""
         entries = self._always() | self._where_set() | render_key_spec(self.key_spec)
         if self.foreign_key_generator is not None:
             entries[keys.KEY_GENERATOR_TYPE] = self.foreign_key_generator
@@ -253,10 +274,8 @@ class TableConfig:
             keys.HISTORY_PATH: self.history_path,
             keys.ARCHIVE_FOLDER: self.archive_folder,
             keys.TIMELINE_TIMEZONE: self.timeline_timezone,
-            keys.MERGE_MODE: self.merge_mode.value,
             keys.BASE_FILE_FORMAT: self.base_file_format,
             keys.MULTIPLE_BASE_FILE_FORMATS: _yes_no(self.multiple_base_file_formats),
-            keys.TABLE_FORMAT: self.table_format,
             keys.PARTITION_EXTRACTOR: self.partition_extractor or _extractor(self.key_spec),
             keys.POPULATE_META_FIELDS: _yes_no(self.populate_meta_fields),
             keys.DROP_PARTITION_COLUMNS: _yes_no(self.drop_partition_columns),
@@ -269,11 +288,16 @@ class TableConfig:
         entries = {
             keys.INITIAL_VERSION: str(self.initial_version or ""),
             keys.DATABASE: self.database,
-            keys.ORDERING_FIELDS: ",".join(self.ordering_fields),
+            keys.TABLE_FORMAT: self.table_format if self.rules.has_formats else None,
             keys.CREATE_SCHEMA: self.create_schema,
-            keys.PAYLOAD_CLASS: self.payload_class,
             keys.LEGACY_PAYLOAD_CLASS: self.legacy_payload_class,
-            keys.MERGE_STRATEGY: self.merge_strategy_id,
+            **render_merging(
+                self.rules,
+                self.merge_mode,
+                self.ordering_fields,
+                self.payload_class,
+                self.merge_strategy_id,
+            ),
             keys.PARTIAL_UPDATE_MODE: self.partial_update_mode,
             keys.UNAVAILABLE_VALUE: self.unavailable_value,
             keys.DELETE_FIELD: self.delete_field,

@@ -17,6 +17,7 @@ from bucketlake.config.entries import Entries
 from bucketlake.config.hudi_options import accepted_options, hudi_options, unknown_option
 from bucketlake.config.key_entries import key_generator_of, key_spec_of
 from bucketlake.config.merge_entries import MergeSettings, merge_settings_of_job
+from bucketlake.config.table_version import check_version
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.names import one_of
@@ -107,6 +108,8 @@ class JobOptions:
         The options of the lock, for ``lock_from_options``.
     cdc : str or None
         What the table keeps of each change; None if the options do not turn this on.
+    version : int or None
+        Version of a new table, which an existing table must have; None if the options do not say.
     metadata_table : bool or None
         Whether the table is to have a metadata table; None if the options do not say.
     table_type : TableType or None
@@ -144,6 +147,7 @@ class JobOptions:
     partitions_to_delete: tuple[str, ...]
     lock_options: Mapping[str, str]
     cdc: str | None
+    version: int | None
     metadata_table: bool | None
     table_type: TableType | None
     log_format: LogFormat
@@ -198,6 +202,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         partitions_to_delete=_partitions_to_delete(given, entries),
         lock_options={k: v for k, v in given.items() if k.startswith("hoodie.write.")},
         cdc=_cdc(entries),
+        version=_version(entries),
         metadata_table=None
         if entries.text(METADATA_ENABLE) is None
         else entries.boolean(METADATA_ENABLE),
@@ -273,6 +278,13 @@ def _cdc(entries: Entries) -> str | None:
     given = entries.text(keys.CDC_MODE) is not None
     mode = entries.one_of(keys.CDC_MODE, modes) if given else CDC_MODE_DEFAULT.value
     return mode if entries.boolean(keys.CDC_ENABLED) else None
+
+
+def _version(entries: Entries) -> int | None:
+    version = entries.integer(keys.WRITE_VERSION, None)
+    if version is not None:
+        check_version(version)
+    return version
 
 
 def _log_format(given: Mapping[str, str]) -> LogFormat:

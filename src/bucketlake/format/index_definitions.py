@@ -52,9 +52,9 @@ class IndexDefinition:
         return self.options.get(_IS_PARTITIONED) == "true"
 
     @classmethod
-    def of_column_stats(cls, columns: tuple[str, ...]) -> Self:
+    def of_column_stats(cls, columns: tuple[str, ...], version: str) -> Self:
         """Return the definition of statistics of columns, in files and in partitions."""
-        return cls("column_stats", "column_stats", "column_stats", columns, version="V2")
+        return cls("column_stats", "column_stats", "column_stats", columns, version=version)
 
     @classmethod
     def of_record_index(cls, *, is_partitioned: bool) -> Self:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from bucketlake.config import record_options as names
 from bucketlake.config.sql_options import SAFE_SQL
+from bucketlake.config.table_version import PARTITIONED_INDEX_VERSION
 from bucketlake.errors import ConfigError
 from bucketlake.index.groups_for_new_keys import OwnBuckets
 from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
@@ -108,6 +109,11 @@ class DynamicBucket:
         layout = RecordLayout(True, filling, self.assigners, source, cache=cache)
         object.__setattr__(index, "_layout", layout)
         return index
+
+    @property
+    def first_version(self) -> int:
+        """The first table version whose Hudi writers know this index."""
+        return PARTITIONED_INDEX_VERSION
 
     def layout(self) -> RecordLayout:
         """Return how keys find their file group."""

@@ -20,6 +20,11 @@ class IndexKind(Protocol):
         """Record key fields that choose the slot; None for all of them."""
         ...
 
+    @property
+    def first_version(self) -> int:
+        """The first table version whose Hudi writers know this index."""
+        ...
+
     def layout(self) -> Layout:
         """Return the layout of this kind, with its rules and bucket counts."""
         ...

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from bucketlake.config.table_version import PARTITION_RULES_VERSION
 from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_layout import BucketLayout
 from bucketlake.index.partition_rules import (
@@ -123,6 +124,11 @@ class PartitionBucket:
             for expression, rule in alone.items()
             if all(rule(path) is None for path in partitions)
         )
+
+    @property
+    def first_version(self) -> int:
+        """The first table version whose Hudi writers know this index."""
+        return PARTITION_RULES_VERSION
 
     def layout(self) -> BucketLayout:
         """Return the layout, which tells how keys find their bucket."""

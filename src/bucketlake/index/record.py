@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from bucketlake.config import record_options as names
 from bucketlake.config.sql_options import SAFE_SQL
+from bucketlake.config.table_version import OLDEST_VERSION, PARTITIONED_INDEX_VERSION
 from bucketlake.errors import ConfigError
 from bucketlake.index.groups_for_new_keys import SmallGroups
 from bucketlake.index.record_layout import IndexSource, RecordLayout
@@ -88,6 +89,11 @@ class RecordIndex:
         layout = RecordLayout(self.partitioned, filling, shard_count, source)
         object.__setattr__(index, "_layout", layout)
         return index
+
+    @property
+    def first_version(self) -> int:
+        """The first table version whose Hudi writers know this index."""
+        return PARTITIONED_INDEX_VERSION if self.partitioned else OLDEST_VERSION
 
     def layout(self) -> RecordLayout:
         """Return how keys find their file group."""

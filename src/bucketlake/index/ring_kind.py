@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Self
 
+from bucketlake.config.table_version import OLDEST_VERSION
 from bucketlake.errors import ConfigError
 from bucketlake.index.hash_fields import check_hash_fields
 from bucketlake.index.ring_engine import RingEngine
@@ -66,6 +67,11 @@ class RingKind(ABC):
         index = copy(self)
         object.__setattr__(index, "_layout", layout)
         return index
+
+    @property
+    def first_version(self) -> int:
+        """The first table version whose Hudi writers know this index."""
+        return OLDEST_VERSION
 
     def layout(self) -> RingLayout:
         """Return how keys find their bucket."""

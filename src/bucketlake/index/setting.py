@@ -244,6 +244,21 @@ def without_records(index: TableIndex) -> TableIndex:
     return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
 
 
+def require_known_index(index: TableIndex, version: int, where: str) -> None:
+    """Raise ConfigError if Hudi's writers of a table version do not know an index."""
+    if index.first_version <= version:
+        return
+    first = index.first_version
+    raise ConfigError(
+        "index",
+        index,
+        f"{where} has table version {version}, and its readers know this index since version "
+        f"{first}; upgrade the table with table.upgrade(to={first}) (bucketlake upgrade --run), "
+        f"create it with version={first} (--table-version {first}), or choose another index such "
+        "as SimpleBucket(4) or ConsistentBucket(4)",
+    )
+
+
 def require_given(storage: Storage, given: TableIndex | None, found: TableIndex | None) -> None:
     """Raise IndexStateError if the caller passed another index than the table's."""
     if given is not None and found != given:

@@ -13,6 +13,7 @@ from typing import Self
 from bucketlake.config.entries import is_number
 from bucketlake.config.resize_options import ENGINE_OPTION
 from bucketlake.config.sql_options import SAFE_SQL
+from bucketlake.config.table_version import OLDEST_VERSION
 from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 from bucketlake.index.bucket_layout import BucketCounts, BucketLayout
@@ -75,6 +76,11 @@ class SimpleBucket:
     def count_of(self, partition_path: str) -> int:
         """Return the bucket count, which is the same for all partitions."""
         return self.count
+
+    @property
+    def first_version(self) -> int:
+        """The first table version whose Hudi writers know this index."""
+        return OLDEST_VERSION
 
     def layout(self) -> BucketLayout:
         """Return the layout, which tells how keys find their bucket."""

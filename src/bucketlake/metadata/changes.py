@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
+from bucketlake.config.table_version import NEWEST_STATISTICS
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -69,6 +70,8 @@ class MetadataChange:
         Data partitions of which the action replaces all rows.
     columns : sequence of str
         Columns whose statistics of the deleted files are removed.
+    statistics_version : str
+        Index version in which the metadata table stores statistics.
     side_files : sequence of WriteStat
         Log files of the metadata table that tasks of the action wrote.
     """
@@ -80,6 +83,7 @@ class MetadataChange:
     statistics: StatisticsOfFiles = field(default_factory=dict)
     overwritten: Collection[str] = ()
     columns: Sequence[str] = ()
+    statistics_version: str = NEWEST_STATISTICS
     side_files: Sequence[WriteStat] = ()
 
     @classmethod
@@ -259,7 +263,11 @@ def _entries(
         entries[MetadataPartition.FILES] = entries_of_files(*files)
     if not STATISTICS.isdisjoint(partitions):
         entries |= entries_of_statistics(
-            change.statistics, change.deleted, change.columns, change.overwritten
+            change.statistics,
+            change.deleted,
+            change.columns,
+            change.overwritten,
+            version=change.statistics_version,
         )
     for partition in partitions:
         if partition in entries and len(entries[partition]):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
-from bucketlake.config.table_config import NEWEST_VERSION, TableConfig, table_checksum
+from bucketlake.config.table_config import TableConfig, table_checksum
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.open_table import OpenTable
@@ -44,9 +44,9 @@ def inner_properties(config: TableConfig) -> dict[str, str]:
     entries = {
         keys.NAME: f"{config.name}_metadata",
         keys.TABLE_TYPE: TableType.MERGE_ON_READ.value,
-        keys.VERSION: str(NEWEST_VERSION),
-        keys.INITIAL_VERSION: str(NEWEST_VERSION),
-        keys.LAYOUT_VERSION: "2",
+        keys.VERSION: str(config.version),
+        keys.INITIAL_VERSION: str(config.version),
+        keys.LAYOUT_VERSION: str(config.layout.number),
         keys.TIMELINE_PATH: "timeline",
         keys.HISTORY_PATH: "history",
         keys.ARCHIVE_FOLDER: "history",

@@ -227,7 +227,7 @@ class MetadataTable:
 
     @cached_property
     def _completions(self) -> LogCompletions:
-        has_archive = self.timeline.layout_version > 1
+        has_archive = self.timeline.layout.has_tree_archive
         return LogCompletions(self.timeline, self._archived if has_archive else None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class MetadataTable:
         completed_at = self.timeline.completion_time(instant)
         if completed_at is None or completed_at <= (data.newest_time() or ""):
             return True
-        if self.timeline.layout_version == 1:
+        if not self.timeline.layout.has_completion_times:
             return True  # Completion times are those of files, which a copy of the table changes.
         found = self.timeline.find_completed(instant)
         assert found is not None, "a completed instant"
@@ -272,8 +272,8 @@ class MetadataTable:
     def _may_count(self, file: DataFile) -> bool:
         if isinstance(file.name, BaseFileName):
             return self.timeline.is_completed(file.name.instant)
-        # In layout 1 the name has the instant of the base file; readers check each log block.
-        return self.timeline.layout_version == 1 or self.counts(file.name.instant)
+        # If the name has the instant of the base file, readers check each log block.
+        return self.timeline.layout.logs_name_slices or self.counts(file.name.instant)
 
     def _slice(self, partition: str, file_id: FileId, files: Sequence[DataFile]) -> FileSlice:
         bases = [file for file in files if isinstance(file.name, BaseFileName)]
@@ -292,7 +292,7 @@ class MetadataTable:
     def _order(self, log: DataFile) -> tuple[str, tuple[str, int, str]]:
         """Return the sort key of a log file: completion time, then instant, version and token."""
         instant = log.name.instant
-        if self.timeline.layout_version == 1:
+        if self.timeline.layout.logs_name_slices:
             return "", log.order
         if is_initial(instant):
             return instant, log.order
@@ -416,7 +416,7 @@ def skipped_commits(table: MetadataTable) -> list[InstantTime]:
     if not skipped:
         return []
     builds = [commit for commit in known.completed_commits() if _may_be_build(commit, data)]
-    if known.layout_version == 1:
+    if not known.layout.has_completion_times:
         # A copy of the table does not keep when files were written, so only instants are compared.
         updates = [c.requested_at for c in known.completed_commits() if c not in builds]
         since = min(updates, default=None)

@@ -107,13 +107,15 @@ class KeySpec:
     url_encode: bool = False
     timestamp: TimestampPartition | None = None
     partition_field_kinds: tuple[str, ...] = ()  # For CUSTOM: "SIMPLE" or "TIMESTAMP" per field.
+    bare_keys: bool = False  # Whether a COMPLEX key of one field lacks its name.
     # Entries in the words of who made the table: Hudi has several for one meaning.
     stated: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def has_composite_keys(self) -> bool:
         """Whether keys contain their field names: ``f1:v1,f2:v2``, and ``f:v`` for COMPLEX."""
-        return len(self.record_key_fields) > 1 or self.generator is KeyGenerator.COMPLEX
+        has_names = self.generator is KeyGenerator.COMPLEX and not self.bare_keys
+        return len(self.record_key_fields) > 1 or has_names
 
 
 def check_generator(spec: KeySpec) -> None:

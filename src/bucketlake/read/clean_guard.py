@@ -187,7 +187,7 @@ def cleaned_files(
     for clean in newest.instants:
         if clean.action is Action.CLEAN:
             note(clean.requested_at, read_clean(table.storage, newest, clean))
-    if timeline.layout_version > 1:
+    if timeline.layout.has_tree_archive:
         visit_archived(
             table, Action.CLEAN.value, since, lambda e: note(e.requested_at, _archived_clean(e))
         )
@@ -250,7 +250,8 @@ def _archived_since(timeline: Timeline, newest: Timeline) -> InstantTime | None:
     if newest.start != timeline.start:
         times.append(timeline.start)
     since = min(times, default=None)
-    if since is not None and timeline.layout_version == 1 and _is_told(timeline, newest, since):
+    has_archive = timeline.layout.has_tree_archive
+    if since is not None and not has_archive and _is_told(timeline, newest, since):
         return None
     return since
 

@@ -190,7 +190,7 @@ def _versions(files: list[DataFile], completed: LogCompletions) -> list[FileVers
 def _counts(file: DataFile, timeline: Timeline) -> bool:
     """Return whether readers see a file: its instant is completed, and its writer's."""
     if isinstance(file.name, LogFileName):
-        if timeline.layout_version == 1:
+        if timeline.layout.logs_name_slices:
             return True  # Its name has the instant of its base file; readers check each log block.
         # The undo of a write deletes its copies one by one, some of them for a completed resize.
         writer = file.name.copied_by

@@ -148,7 +148,7 @@ def completion_times(
     if _reaches_into_archive(table.storage, timeline, since):
         archived = read_archive(table, with_metadata=False)
         times |= {entry.completed_at for entry in archived if entry.action.endswith("commit")}
-    if timeline.layout_version == 1:
+    if not timeline.layout.has_completion_times:
         pending = [i.requested_at for i in timeline.pending() if i.action in WRITES]
         times = {time for time in times if all(time < begun for begun in pending)}
     return sorted(time for time in times if since is None or time > since)
@@ -176,5 +176,5 @@ def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTi
 
 
 def _time_of(timeline: Timeline, instant: InstantTime) -> InstantTime:
-    completed_at = None if timeline.layout_version == 1 else timeline.completion_time(instant)
-    return completed_at or instant
+    has_times = timeline.layout.has_completion_times
+    return (timeline.completion_time(instant) if has_times else None) or instant

@@ -70,7 +70,7 @@ def lost_files(
     """
     there = {file.path for file in files}
     replaced = {*timeline.replaced_file_groups(table.storage)}
-    is_readable = timeline.layout_version > 1  # An archive in the old form is not.
+    is_readable = timeline.layout.has_tree_archive
     if with_archive and is_readable:
         replaced |= replaced_in_archive(table, timeline)
     wanted = _Wanted(timeline, slices, replaced)
@@ -175,7 +175,7 @@ class _Wanted:
             return base is None or instant > base
         if file.name.suffix:
             return False
-        if timeline.layout_version == 1:  # The name has the instant of the slice.
+        if timeline.layout.logs_name_slices:  # The name has the instant of the slice.
             return base is None or instant >= base
         if instant != commit and timeline.find_completed(instant) is None:
             return False  # A copy for a resize that is pending, or was withdrawn.

@@ -59,7 +59,7 @@ def _is_committed(
     name = file.name
     assert isinstance(name, LogFileName), file.path
     writer = name.copied_by or name.instant
-    if timeline.layout_version > 1 and block.instant == writer:
+    if not timeline.layout.logs_name_slices and block.instant == writer:
         return True
     if timeline.is_completed(block.instant):
         return True
@@ -67,7 +67,7 @@ def _is_committed(
     # blocks of later instants. But the block that opened a group has the instant in the name.
     is_of_base = name.instant == file_slice.instant and block.instant > name.instant
     is_of_base = is_of_base and not opens_group
-    if timeline.layout_version > 1 and not is_of_base:
+    if not timeline.layout.logs_name_slices and not is_of_base:
         expected = f"blocks of instant {writer}, which is in the name"
         raise FormatError(file.path, expected, f"a block of instant {block.instant}")
     return False

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 from bucketlake.config.paths_of_table import KEPT_FOLDER_FILE
+from bucketlake.config.table_version import TimelineLayout
 from bucketlake.errors import ObjectNotFoundError, TimelineError
 from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.clustering_plan import ClusteringPlan, decode_clustering_plan
@@ -49,8 +50,8 @@ class Timeline:
         In timeline order: requested time, then action.
     folder : str
         Folder of the files.
-    layout_version : int
-        1 up to table version 7, 2 since table version 8.
+    layout : TimelineLayout
+        How files are named.
     start : InstantTime or None
         Smallest requested time of an instant that writes data, without writes that came too late.
         Older instants were archived, so they are completed. None if there is no such instant.
@@ -69,7 +70,7 @@ class Timeline:
 
     instants: tuple[Instant, ...]
     folder: str
-    layout_version: int
+    layout: TimelineLayout
     start: InstantTime | None
     legacy_completions: Mapping[InstantTime, InstantTime] = field(default_factory=dict)
     until: InstantTime | None = None
@@ -112,10 +113,10 @@ class Timeline:
     def pending_clusterings(self) -> tuple[Instant, ...]:
         """Return the clusterings that are planned and not completed.
 
-        In layout 1, clusterings and pending replace commits have the same name. Then both are
+        In the old layout, clusterings and pending replace commits have the same name. Then both are
         returned; only the requested file shows whether it is a clustering or an insert overwrite.
         """
-        replace_too = (Action.REPLACE_COMMIT,) if self.layout_version == 1 else ()
+        replace_too = (Action.REPLACE_COMMIT,) if not self.layout.names_clusterings else ()
         return self._pending_of(Action.CLUSTERING, *replace_too)
 
     def is_completed(self, instant: InstantTime) -> bool:
@@ -182,7 +183,7 @@ class Timeline:
 
     def path_of(self, instant: Instant) -> str:
         """Return the path of an instant's file, relative to the table."""
-        return f"{self.folder}/{instant.to_file_name(self.layout_version)}"
+        return f"{self.folder}/{instant.to_file_name(self.layout)}"
 
     def read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
         """Return the metadata of a completed commit; the file is read once per Timeline object.
@@ -352,8 +353,8 @@ def create_timeline(table: OpenTable) -> None:
 def load_timeline(table: OpenTable) -> Timeline:
     """List the active timeline of a table.
 
-    Names that are no instants are ignored: the folder of layout 1 also holds other files, and both
-    layouts may hold temporary files.
+    Names that are no instants are ignored: the folder of the old layout also holds other files, and
+    both layouts may hold temporary files.
     """
     while True:
         listed = list(table.storage.list(table.config.timeline_folder, recursive=False))
@@ -408,11 +409,13 @@ def _of_listing(table: OpenTable, listed: Iterable[StoredObject]) -> Timeline:
     return Timeline(
         instants=instants,
         folder=table.config.timeline_folder,
-        layout_version=table.config.layout_version,
+        layout=table.config.layout,
         start=_start(table, instants),
         legacy_completions={at: instant_from_ms(ms, zone) for at, ms in written_ms.items()},
         newest_written_ms=None if newest_written is None else newest_written[1],
-        history_folder=table.config.history_folder if table.config.layout_version > 1 else None,
+        history_folder=table.config.history_folder
+        if table.config.layout.has_tree_archive
+        else None,
     )
 
 
@@ -434,7 +437,11 @@ def _start(table: OpenTable, instants: Sequence[Instant]) -> InstantTime | None:
     if not writes:
         return None
     is_begun = any(write.state is State.COMPLETED for write in writes)
-    if writes[0].state is State.COMPLETED or not is_begun or table.config.layout_version == 1:
+    if (
+        writes[0].state is State.COMPLETED
+        or not is_begun
+        or not table.config.layout.has_tree_archive
+    ):
         return writes[0].requested_at
     # An archival leaves a commit before each pending write that it sees. If there is no such
     # commit, the write came too late: it has no file yet, and ``create_requested`` rejects it.

@@ -80,7 +80,7 @@ def read_archive(
         If a file of the archive is broken.
     """
     folder = table.config.history_folder
-    if table.config.layout_version == 1:
+    if not table.config.layout.has_tree_archive:
         _refuse_old_archive(table.storage, folder)
         return []
     content = _METADATA if with_metadata else ()
@@ -144,7 +144,7 @@ def visit_archived(
         As :func:`read_archive`.
     """
     folder = table.config.history_folder
-    if table.config.layout_version == 1:
+    if not table.config.layout.has_tree_archive:
         _refuse_old_archive(table.storage, folder)
         return
 

@@ -14,6 +14,7 @@ from enum import Enum, IntEnum
 from typing import Self
 
 from bucketlake.config.table_config import TimelineTimezone
+from bucketlake.config.table_version import TimelineLayout
 from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 
@@ -131,16 +132,16 @@ class Instant:
             None if completed is None else InstantTime(completed),
         )
 
-    def to_file_name(self, layout_version: int) -> str:
+    def to_file_name(self, layout: TimelineLayout) -> str:
         """Return the file name, without a folder, for a timeline layout."""
         action = self.action
         if self.state is State.COMPLETED:
-            with_time = layout_version > 1 and self.completed_at is not None
+            with_time = layout.has_completion_times and self.completed_at is not None
             stem = f"{self.requested_at}_{self.completed_at}" if with_time else self.requested_at
             return f"{stem}.{action.completes_as.value}"
         if action is Action.COMMIT and self.state is State.INFLIGHT:
             return f"{self.requested_at}.inflight"
-        if action is Action.CLUSTERING and layout_version == 1:
+        if action is Action.CLUSTERING and not layout.names_clusterings:
             action = Action.REPLACE_COMMIT
         return f"{self.requested_at}.{action.value}.{self.state.name.lower()}"
 

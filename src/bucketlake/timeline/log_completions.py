@@ -36,7 +36,7 @@ class LogCompletions:
         """Return whether a log file's instant completed after the base file was requested."""
         if instant >= base:
             return True
-        if self._timeline.layout_version == 1:
+        if self._timeline.layout.logs_name_slices:
             return False  # The name of a log file then has the instant of its slice.
         completed_at = self.time(instant)
         return completed_at is not None and completed_at >= base

@@ -2,8 +2,7 @@
 
 A file appears complete or not at all, and only one caller creates it. The writer is responsible for
 the order of the steps, the lock and the conflict check. ``timeline/outcome.py`` decides between
-commit and rollback before a completed file is published here. Files are written in timeline layout
-2; bucketlake writes no other layout.
+commit and rollback before a completed file is published here.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, is_rolled_back, read_outcome
 
-_LAYOUT_VERSION = 2
 _PUBLISH_ATTEMPTS = 2
 
 
@@ -166,8 +164,7 @@ def remove_pending(table: OpenTable, instant: InstantTime, action: Action) -> No
 
 def instant_path(config: TableConfig, instant: Instant) -> str:
     """Return the path of an instant's file, relative to the table."""
-    assert config.layout_version == _LAYOUT_VERSION, config.layout_version
-    return f"{config.timeline_folder}/{instant.to_file_name(_LAYOUT_VERSION)}"
+    return f"{config.timeline_folder}/{instant.to_file_name(config.layout)}"
 
 
 def _put_completed(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from bucketlake.config.merge_entries import MergeSettings
+from bucketlake.config.merge_entries import MergeSettings, require_storable
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import NEWEST_VERSION, check_version, table_version
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.index_definitions import IndexDefinition
@@ -26,6 +27,7 @@ from bucketlake.index.setting import (
     IndexedKind,
     TableIndex,
     require_given,
+    require_known_index,
     resolve_index,
     store_index,
 )
@@ -98,8 +100,9 @@ def plan_table(
     name: str | None,
     metadata_table: bool = True,
     cdc: str | None = None,
+    version: int = NEWEST_VERSION,
 ) -> NewTable:
-    """Check the parameters of a table of version 9; nothing is written.
+    """Check the parameters of a table; nothing is written.
 
     Parameters
     ----------
@@ -121,6 +124,8 @@ def plan_table(
         Whether the table gets a metadata table.
     cdc : str or None
         What the table keeps of each change, as in ``create_table``; None for nothing.
+    version : int
+        Table version.
 
     Raises
     ------
@@ -137,6 +142,9 @@ def plan_table(
         marker_field(stored, merging.marker[0])  # Raises an error for a type without this rule.
     check_generator(key_spec)
     check_partitioning(key_spec)
+    check_version(version)
+    require_storable(table_version(version), merging)
+    require_known_index(index, version, f"the new table {path}")
     _require_nameable_shards(key_spec, index)
     index.check_hash_fields(key_spec.record_key_fields)
     table_name = name or _name_from_path(path)
@@ -147,6 +155,9 @@ def plan_table(
         key_spec=key_spec,
         merge_mode=merging.mode,
         ordering_fields=merging.ordering_fields,
+        version=version,
+        initial_version=version,
+        layout_version=table_version(version).layout.number,
         legacy_payload_class=merging.payload_class,
         partial_update_mode=merging.partial_update_mode,
         unavailable_value=merging.unavailable_value,
@@ -271,7 +282,11 @@ def _with_metadata_table(
     create_metadata_table(table)
     at = table.clock.next_instant(load_timeline(table))
     partitions = [*USUAL_PARTITIONS]
-    definitions = [IndexDefinition.of_column_stats(usual_columns(schema))]
+    definitions = [
+        IndexDefinition.of_column_stats(
+            usual_columns(schema), table.config.rules.statistics_version
+        )
+    ]
     if record_index is not None:
         partitions.append(MetadataPartition.RECORD_INDEX)
         is_partitioned = record_index.partitioned

@@ -14,11 +14,18 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.index.layout import Layout
-from bucketlake.index.setting import TableIndex, is_stored, require_index, store_index
+from bucketlake.index.setting import (
+    TableIndex,
+    is_stored,
+    require_index,
+    require_known_index,
+    store_index,
+)
 from bucketlake.index.stored_setting import StoredSetting, read_stored
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import DuplicatePolicy, LogFormat, Operation, TableType
+from bucketlake.read.key_spelling import with_stored_spelling
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
@@ -125,12 +132,13 @@ def open_target(
     found = load_timeline(table)
     stored = read_stored(table.storage)
     known = require_index(table.storage, found, index, stored)
+    require_known_index(known, table.config.version, table.storage.root)
     known.check_hash_fields(table.config.key_spec.record_key_fields)
     timeline = settle_failed_writes(table, found)
     if timeline is not found:  # A rescale or a conversion may have been finished or undone.
         stored = read_stored(table.storage)
         known = require_index(table.storage, timeline, index, stored)
-    pinned = load_snapshot(table, timeline)
+    pinned = with_stored_spelling(load_snapshot(table, timeline))
     adopts = not is_stored(table.storage, timeline, stored)
     return Target(pinned, known, stored, adopts, log_format, engine, job_marker)
 

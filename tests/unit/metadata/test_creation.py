@@ -8,6 +8,7 @@ import pytest
 
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import CommitConflictError
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.format.partition_metadata import parse_partition_metadata
@@ -307,7 +308,7 @@ def test_inflight_instant_of_a_build_is_pending() -> None:
     table = WrittenTable().create()
     build_files(table, at(3), at(4))
     path = table.inner.config.timeline_folder
-    completed = Instant(at(3), Action.DELTA_COMMIT, State.COMPLETED, at(4)).to_file_name(2)
+    completed = Instant(at(3), Action.DELTA_COMMIT, State.COMPLETED, at(4)).to_file_name(LAYOUT_2)
     table.inner.storage.delete(f"{path}/{completed}")
     assert [i.requested_at for i in table.open().timeline.pending()] == [at(3)]
     assert sizes_of(table) == {}

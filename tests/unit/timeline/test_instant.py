@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from bucketlake.config.table_version import LAYOUT_1, LAYOUT_2
 from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.instant import (
@@ -52,7 +53,7 @@ def _completed(action: Action) -> Instant:
 )
 def test_name_of_layout_2_parses_and_prints(instant: Instant, name: str) -> None:
     assert Instant.from_file_name(name) == instant
-    assert instant.to_file_name(2) == name
+    assert instant.to_file_name(LAYOUT_2) == name
 
 
 @pytest.mark.parametrize(
@@ -65,18 +66,22 @@ def test_name_of_layout_2_parses_and_prints(instant: Instant, name: str) -> None
     ],
 )
 def test_completed_service_bears_the_name_of_a_commit(action: Action, completes_as: str) -> None:
-    assert _completed(action).to_file_name(2) == f"{REQUESTED_AT}_{COMPLETED_AT}.{completes_as}"
+    assert (
+        _completed(action).to_file_name(LAYOUT_2) == f"{REQUESTED_AT}_{COMPLETED_AT}.{completes_as}"
+    )
 
 
 def test_completed_name_of_layout_1_has_no_completion_time() -> None:
     instant = Instant(REQUESTED_AT, Action.COMMIT, State.COMPLETED)
     assert Instant.from_file_name("20240102030405678.commit") == instant
-    assert instant.to_file_name(1) == "20240102030405678.commit"
-    assert instant.to_file_name(2) == "20240102030405678.commit"  # Left over from an upgrade.
+    assert instant.to_file_name(LAYOUT_1) == "20240102030405678.commit"
+    assert (
+        instant.to_file_name(LAYOUT_2) == "20240102030405678.commit"
+    )  # Left over from an upgrade.
 
 
 def test_pending_clustering_of_layout_1_bears_the_name_of_a_replace_commit() -> None:
-    assert _requested(Action.CLUSTERING).to_file_name(1).endswith(".replacecommit.requested")
+    assert _requested(Action.CLUSTERING).to_file_name(LAYOUT_1).endswith(".replacecommit.requested")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ date is an int, a timestamp a long, a decimal its unscaled value as bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 
@@ -21,7 +22,7 @@ from bucketlake.format.avro.read_columns import read_column, spread
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.format.avro.wrappers import BRANCHES
 from bucketlake.format.avro.write_columns import join, write_column
-from bucketlake.format.metadata_record.column_stats import WrappedValues
+from bucketlake.format.metadata_record.column_stats import VALUE_TYPE, ColumnStats, WrappedValues
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
 
@@ -71,6 +72,8 @@ _MICROS = {  # Multiplier and divisor from the unit of a value type to microseco
     ValueType.LOCAL_TIMESTAMP_MICROS: (1, 1),
     ValueType.LOCAL_TIMESTAMP_NANOS: (1, 1000),
 }
+_DECIMAL = pa.decimal128(30, 15)  # The only wrapper of decimals.
+_WHOLE_DIGITS = _DECIMAL.precision - _DECIMAL.scale
 _BYTES = AvroNode(Wire.BYTES, pa.binary())
 
 
@@ -207,6 +210,47 @@ def unwrap_bounds(
             if read is not None:
                 bounds = pc.coalesce(spread(read, rows[is_here], wrapped.count), bounds)
     return bounds
+
+
+def without_value_types(stats: ColumnStats) -> ColumnStats:
+    """Return statistics as in index version V1, where the wrapper alone tells the type of a bound.
+
+    Bounds of types that have no wrapper are left out.
+    """
+    places, types = stored_types(stats.value_types)
+    minima, maxima = (_in_own_wrappers(w, places, types) for w in (stats.minima, stats.maxima))
+    no_types = pa.nulls(len(stats), VALUE_TYPE)
+    return replace(stats, minima=minima, maxima=maxima, value_types=no_types)
+
+
+def _in_own_wrappers(
+    wrapped: WrappedValues, places: Ints, types: Sequence[StoredType]
+) -> WrappedValues:
+    pieces = []
+    for branch, (rows, stored) in wrapped.parts.items():
+        for place in np.unique(places[rows]).tolist():
+            is_here = places[rows] == place
+            own = _own_wrapper(stored.filter(pa.array(is_here)), types[place], branch)
+            if own is not None:
+                pieces.append((own[0], rows[is_here], own[1]))
+    return WrappedValues.gather(wrapped.count, pieces)
+
+
+def _own_wrapper(
+    stored: pa.Array, stored_as: StoredType, branch: int
+) -> tuple[int, pa.Array] | None:
+    """Return the branch and the values of a wrapper that tells the type; None if there is none."""
+    held = stored_as.arrow
+    if held is None or BRANCHES.get(held) == branch:
+        return branch, stored
+    if pa.types.is_decimal128(held):
+        if held.scale > _DECIMAL.scale or held.precision - held.scale > _WHOLE_DIGITS:
+            return None
+        held = _DECIMAL
+    if held not in BRANCHES:
+        return None
+    values = read_bounds(stored, stored_as, held, "statistics", is_minimum=True)
+    return None if values is None else (BRANCHES[held], values)
 
 
 def read_bounds(

@@ -90,7 +90,7 @@ def refresh_shard(
     BucketLakeError
         If the metadata table cannot be read.
     """
-    if table.config.layout_version == 1:  # There, the names of log files do not tell instants.
+    if table.config.layout.logs_name_slices:  # Names of log files do not tell instants there.
         raise BypassError(CacheUse())
     before = CacheUse()
     try:

@@ -12,6 +12,7 @@ from bucketlake.config import table_keys as keys
 from bucketlake.config.inner_path import require_inner_path
 from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import OLDEST_STATISTICS
 from bucketlake.errors import ObjectNotFoundError
 from bucketlake.format.index_definitions import (
     IndexDefinition,
@@ -60,6 +61,19 @@ def columns_with_statistics(table: OpenTable) -> tuple[str, ...]:
     """Return the columns of which the metadata table has statistics."""
     definition = read_index_definitions(table).get("column_stats")
     return () if definition is None else definition.source_fields
+
+
+def statistics_version(table: OpenTable) -> str:
+    """Return the index version of the statistics of columns that a table has.
+
+    An upgrade of a table keeps its statistics as they are.
+    """
+    config = table.config
+    usual = config.rules.statistics_version
+    if (config.initial_version or 0) >= config.version:
+        return usual
+    definition = read_index_definitions(table).get("column_stats")
+    return usual if definition is None else definition.version or OLDEST_STATISTICS
 
 
 def index_definitions_path(config: TableConfig) -> str:

@@ -17,7 +17,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.format.metadata_record.bounds import ValueType
+from bucketlake.config.table_version import NEWEST_STATISTICS, OLDEST_STATISTICS
+from bucketlake.format.metadata_record.bounds import ValueType, without_value_types
 from bucketlake.format.metadata_record.column_stats import ColumnStats, encode_several_column_stats
 from bucketlake.format.metadata_record.entry_keys import (
     column_stats_keys,
@@ -47,6 +48,8 @@ def entries_of_statistics(
     deleted: FileNames = MappingProxyType({}),
     columns: Sequence[str] = (),
     overwritten: Collection[str] = (),
+    *,
+    version: str = NEWEST_STATISTICS,
 ) -> dict[MetadataPartition, GroupEntries]:
     """Return the entries of both partitions with statistics.
 
@@ -62,6 +65,8 @@ def entries_of_statistics(
         Columns that may have statistics of these files.
     overwritten : collection of str
         Data partitions that have no other files; the bounds of these partitions are tight.
+    version : str
+        Index version of the entries.
     """
     files = [file for held in statistics.values() for file in held]
     united: list[NamedStatistics] = []
@@ -75,6 +80,8 @@ def entries_of_statistics(
     stats = column_stats_of([*files, *united])
     if widened:
         stats = ColumnStats.concat([stats, *widened])
+    if version == OLDEST_STATISTICS:
+        stats = without_value_types(stats)
     count = sum(len(own.columns) for _, own in files)
     paths = stats.names[count:].to_pylist()
     kinds = [(RecordKind.COLUMN_STATS, count), (RecordKind.PARTITION_STATS, len(paths))]

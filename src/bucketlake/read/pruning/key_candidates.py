@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from bucketlake.errors import InputError
 from bucketlake.model.field_path import field_at, known_field
-from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
+from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.where.predicate import (
     And,
@@ -151,7 +151,7 @@ def find_hash_keys(
     spellings = [key_spec]
     if bare_keys and len(key_spec.record_key_fields) == 1:
         # For a generator other than COMPLEX both spellings are the same.
-        spellings.append(replace(key_spec, generator=KeyGenerator.SIMPLE))
+        spellings.append(replace(key_spec, bare_keys=True))
     return _render(spellings, {name: possible[name] for name in named}, schema)
 
 

@@ -193,7 +193,7 @@ _STRAY = {
 def stray_kind(table: Examination, history: History, file: DataFile) -> FindingKind | None:
     """Return the finding of a data file that no commit wrote; None if a commit may have."""
     if isinstance(file.name, LogFileName) and (
-        table.timeline.layout_version == 1 or file.name.suffix
+        table.timeline.layout.logs_name_slices or file.name.suffix
     ):
         return None  # Its name has its base file's instant, or commits do not name its path.
     instant, start = file.name.instant, table.timeline.start
@@ -219,8 +219,8 @@ class History:
 
     def may_hold(self, instant: InstantTime) -> bool:
         """Return whether an instant older than the timeline may have been a commit."""
-        if self._table.config.layout_version == 1:
-            return True  # Archives of this layout are not read.
+        if not self._table.config.layout.has_tree_archive:
+            return True  # Such archives are not read.
         # Older instants may have been removed from the archive.
         return instant in self._archived or instant < min(self._archived, default="")
 
@@ -233,7 +233,7 @@ class History:
 
     @cached_property
     def _archived(self) -> dict[InstantTime, str]:
-        if self._table.config.layout_version == 1:
+        if not self._table.config.layout.has_tree_archive:
             return {}
         entries = read_archive(self._table.opened, with_metadata=False)
         return {entry.requested_at: entry.action for entry in entries}
@@ -246,7 +246,7 @@ def _logs_of_other_commits(table: Examination) -> Iterator[Finding]:
     order log files by the names, so the changes of the later commit may lose. Copies for a resize
     have the instant of the resize, which is no delta commit.
     """
-    if table.timeline.layout_version == 1:
+    if table.timeline.layout.logs_name_slices:
         return  # Names have the instants of base files.
     live = {path for held in table.slices if not held.base_file for path in held.paths}
     history = History(table)

@@ -361,7 +361,9 @@ class _Found:
 
     @kept_property
     def _entries_of_statistics(self) -> dict[MetadataPartition, GroupEntries]:
-        return entries_of_statistics(self._statistics())
+        return entries_of_statistics(
+            self._statistics(), version=self.table.config.rules.statistics_version
+        )
 
     def _statistics(self) -> dict[str, list[NamedStatistics]]:
         snapshot = load_snapshot(self.table, self.timeline, lists_storage=True)
@@ -390,6 +392,11 @@ class _Found:
 
 
 def _is_partitioned(table: OpenTable, needed: IndexedKind | None, given: bool | None) -> bool:
+    if not table.config.rules.has_partitioned_index:
+        if given:
+            version = f"table version {table.config.version} has one for the whole table only"
+            raise ConfigError("partitioned", given, f"{version}; give False")
+        return False
     if given is not None:
         return given
     if needed is not None:
@@ -525,7 +532,9 @@ class _Work:
         """Describe the indexes for readers, before the properties list them."""
         definitions = []
         if STATISTICS & {*partitions}:
-            definitions.append(IndexDefinition.of_column_stats(columns))
+            definitions.append(
+                IndexDefinition.of_column_stats(columns, self.table.config.rules.statistics_version)
+            )
         if index is not None:
             partitioned = index.is_partitioned
             definitions.append(IndexDefinition.of_record_index(is_partitioned=partitioned))

@@ -28,7 +28,7 @@ from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.dynamic import DynamicBucket
-from bucketlake.index.setting import TableIndex, setting_at
+from bucketlake.index.setting import TableIndex, require_known_index, setting_at
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -50,7 +50,7 @@ def plan_kind_conversion(snapshot: Snapshot, index: DynamicBucket) -> Conversion
     Raises
     ------
     ConfigError
-        If the table has dynamic buckets with another number of assigners.
+        If the table has dynamic buckets with another number of assigners, or its version has none.
     IndexStateError
         If a resize is pending.
     """
@@ -128,6 +128,7 @@ def run_kind_conversion(
 
 def _plan(snapshot: Snapshot, index: DynamicBucket, *, any_shards: bool) -> ConversionReport:
     """Plan a conversion; with ``any_shards`` an index is right whatever shards it has."""
+    require_known_index(index, snapshot.config.version, snapshot.storage.root)
     held = _kind_of(snapshot)
     if isinstance(held, DynamicBucket):
         if held.assigners != index.assigners:

@@ -17,7 +17,7 @@ from bucketlake.errors import IndexStateError, StorageError
 from bucketlake.flow.stage import Engine
 from bucketlake.index.hashing_config import archive_configs
 from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.setting import TableIndex
+from bucketlake.index.setting import TableIndex, require_known_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
@@ -83,7 +83,14 @@ class RescaleReport(Shown):
 
 
 def plan_rescale(snapshot: Snapshot, held: TableIndex, index: PartitionBucket) -> RescaleReport:
-    """Return what a rescale would change; the cost is that of listing the table."""
+    """Return what a rescale would change; the cost is that of listing the table.
+
+    Raises
+    ------
+    ConfigError
+        If the version of the table has no rules.
+    """
+    require_known_index(index, snapshot.config.version, snapshot.storage.root)
     slices: dict[str, list[FileSlice]] = defaultdict(list)
     for file_slice in snapshot.all_slices():
         slices[file_slice.partition_path].append(file_slice)

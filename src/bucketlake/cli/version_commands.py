@@ -1,0 +1,60 @@
+"""The commands that change the version of a table: upgrade, downgrade."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+import bucketlake as bl
+from bucketlake.cli.output import Output
+from bucketlake.cli.shared_options import CommandWithExample, run_option, table_path
+from bucketlake.config.table_version import NEWEST_VERSION, WRITTEN_VERSIONS
+
+_VERSIONS = click.Choice([str(version) for version in WRITTEN_VERSIONS])
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake upgrade orders
+    bucketlake upgrade orders --to 9 --run
+    """,
+)
+@table_path
+@click.option(
+    "--to", type=_VERSIONS, default=str(NEWEST_VERSION), show_default=True, help="Table version."
+)
+@run_option
+def upgrade(path: str, storage_options: dict[str, str], output: Output, to: str, run: bool) -> None:
+    """Put a table into a newer table version, in place.
+
+    No data file is written. The metadata table is built anew.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("upgrading" if run else "looking at the table"):
+        report = table.upgrade(to=int(to), dry_run=not run)
+    output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake downgrade orders --to 8
+    bucketlake downgrade orders --to 8 --run
+    """,
+)
+@table_path
+@click.option("--to", type=_VERSIONS, required=True, help="Table version.")
+@run_option
+def downgrade(
+    path: str, storage_options: dict[str, str], output: Output, to: str, run: bool
+) -> None:
+    """Put a table into an older table version, in place, so that older releases of Hudi read it.
+
+    No data file is written. The metadata table is built anew. What the version lacks is an error.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("downgrading" if run else "looking at the table"):
+        report = table.downgrade(to=int(to), dry_run=not run)
+    output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)

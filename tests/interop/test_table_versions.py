@@ -1,0 +1,103 @@
+"""Tables of version 8: written in turns with the releases of Hudi that know it, and upgraded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from tests.choices import combinations, some
+from tests.interop.conftest import start_hudi
+from tests.interop.layouts import Layout, with_columns
+from tests.interop.peer.client import HudiPeer
+from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer, rows
+from tests.interop.table_kind import TableKind
+from tests.interop.test_turns import take_turns
+
+pytestmark = pytest.mark.interop
+
+SIMPLE = TableKind(version=8)
+KINDS = {
+    "simple": SIMPLE,
+    "merge-on-read": replace(SIMPLE, merge_on_read=True),
+    "metadata": replace(SIMPLE, metadata_table=True),
+    "merge-on-read, metadata": replace(SIMPLE, merge_on_read=True, metadata_table=True),
+    "ring": replace(SIMPLE, merge_on_read=True, ring=True),
+    "record index": replace(SIMPLE, partitioned_index=False, metadata_table=True),
+    "commit time": replace(SIMPLE, ordering=None, merge_on_read=True, metadata_table=True),
+}
+TURNS = combinations([*KINDS], [*Writer])
+
+
+@pytest.fixture(scope="module")
+def hudi_1_0() -> Iterator[HudiPeer]:
+    """The last release that writes version 8 by default."""
+    with start_hudi(version="1.0.2") as peer:
+        yield peer
+
+
+def names(turns: list[tuple[str, Writer]]) -> list[str]:
+    return [f"{kind}, {first.value} first" for kind, first in turns]
+
+
+def layout_of(kind: str) -> Layout:
+    return Layout(kind, KINDS[kind], lambda n: {"region": ("eu", "us")[n % 2]})
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("kind", "first"), TURNS, ids=names(TURNS))
+def test_hudi_1_0_and_bucketlake_take_turns(
+    hudi_1_0: HudiPeer, tmp_path: Path, kind: str, first: Writer
+) -> None:
+    take_turns(hudi_1_0, tmp_path / "turns", layout_of(kind), first, steps=4)
+    assert bl.open_table(str(tmp_path / "turns")).config().version == 8
+
+
+@pytest.mark.parametrize(("kind", "first"), some(TURNS, 4), ids=names(some(TURNS, 4)))
+def test_newest_hudi_and_bucketlake_take_turns_on_version_8(
+    hudi: HudiPeer, tmp_path: Path, kind: str, first: Writer
+) -> None:
+    take_turns(hudi, tmp_path / "turns", layout_of(kind), first, steps=3)
+    assert bl.open_table(str(tmp_path / "turns")).config().version == 8
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_upgraded_and_downgraded_tables_are_written_on_by_both(
+    hudi: HudiPeer, hudi_1_0: HudiPeer, tmp_path: Path, kind: str
+) -> None:
+    old = SharedTable(hudi_1_0, tmp_path / "shared", KINDS[kind])
+    old.upsert(HUDI, rows(range(40), 1))
+    old.upsert(BUCKETLAKE, rows(range(20, 60), 2))
+    report = old.ours.upgrade()
+    assert (report.version_before, report.version) == (8, 9)
+    new = SharedTable(hudi, old.path, replace(KINDS[kind], version=9))
+    new.model = old.model
+    new.assert_read_by_all()
+    new.upsert(HUDI, rows(range(10, 70, 3), 3))
+    new.upsert(BUCKETLAKE, rows(range(0, 70, 7), 4))
+    new.delete(HUDI, rows(range(0, 60, 9), 5))
+    new.assert_read_by_all()
+    assert new.ours.downgrade(to=8).version == 8
+    old.assert_read_by_all()
+    old.upsert(HUDI, rows(range(5, 80, 4), 6))
+    old.upsert(BUCKETLAKE, rows(range(0, 80, 6), 7))
+    old.delete(HUDI, rows(range(3, 60, 11), 8))
+    old.assert_read_by_all()
+    assert not old.ours.doctor(check_keys=True, min_age_seconds=0)
+
+
+def test_keys_of_one_field_are_spelled_as_hudi_1_0_spells_them(
+    hudi_1_0: HudiPeer, tmp_path: Path
+) -> None:
+    """With two partition columns its generator leaves the name of the key field out."""
+    kind = TableKind(
+        schema=with_columns(("kind", pa.string())), partition_by=("region", "kind"), version=8
+    )
+    layout = Layout("two", kind, lambda n: {"region": ("eu", "us")[n % 2], "kind": "web"})
+    for first in (BUCKETLAKE, HUDI):
+        take_turns(hudi_1_0, tmp_path / first.value, layout, first, steps=3)
