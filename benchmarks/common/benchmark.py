@@ -20,9 +20,8 @@ Settings = Mapping[str, Any]
 """The options of a run that its contenders are told."""
 
 NAMES = (
-    "upsert lakeloader statements merge_on_read rescale resize groups startup metadata "
-    "record_index dynamic "
-    "streaming location_cache base_files hashing"
+    "upsert lakeloader growth statements merge_on_read rescale resize groups startup metadata "
+    "record_index dynamic streaming location_cache base_files hashing"
 ).split()
 
 

@@ -64,17 +64,33 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What the rows follow from."""
+    """What the rows follow from; the batch has a share of the rows unless it has a size."""
 
     rows: int
     partitions: int = 8
     seed: int = SEED
     shape: str = "orders"
+    batch: int | None = None
+
+    @property
+    def updates(self) -> int:
+        """How many rows are updated."""
+        if self.shape == "events":
+            return 0
+        batch_updates = round((self.batch or 0) * UPDATE_SHARE / (UPDATE_SHARE + INSERT_SHARE))
+        return batch_updates if self.batch else int(self.rows * UPDATE_SHARE)
+
+    @property
+    def inserts(self) -> int:
+        """How many rows of the batch are new."""
+        batch = self.batch or int(self.rows * UPDATE_SHARE) + int(self.rows * INSERT_SHARE)
+        return batch - self.updates
 
     @property
     def folder_name(self) -> str:
         """The folder that these rows, and no others, live in."""
-        return f"{self.shape}-v{FORMAT}-{self.rows}r-{self.partitions}p-s{self.seed}"
+        batch = "" if self.batch is None else f"-{self.batch}b"
+        return f"{self.shape}-v{FORMAT}-{self.rows}r-{self.partitions}p-s{self.seed}{batch}"
 
     def regions_of(self, numbers: np.ndarray) -> np.ndarray:
         """Return the place of the region of each order, among the regions."""
@@ -105,8 +121,7 @@ def _generate(data: DataSet, recipe: Recipe) -> None:
     is_lines = recipe.shape == "lines"
     arrival = np.arange(recipe.rows) if is_lines else rng.permutation(recipe.rows)
     updated = _updated(recipe, rng)
-    insert_count = int(recipe.rows * (UPDATE_SHARE + INSERT_SHARE)) - len(updated)
-    inserted = np.arange(recipe.rows, recipe.rows + insert_count)
+    inserted = np.arange(recipe.rows, recipe.rows + recipe.inserts)
     changes = np.concatenate([np.sort(updated), inserted])
     changes = changes if is_lines else rng.permutation(np.concatenate([updated, inserted]))
     is_updated = np.zeros(recipe.rows, dtype=bool)
@@ -134,15 +149,13 @@ def _generate(data: DataSet, recipe: Recipe) -> None:
 
 def _updated(recipe: Recipe, rng: np.random.Generator) -> np.ndarray:
     """Return the numbers of the orders that are updated, each once, in any order."""
-    if recipe.shape == "events":
-        return np.empty(0, np.int64)
     numbers = rng.permutation(recipe.rows)
     if recipe.shape == "facts":
         # A row of a likely partition gets an early place; see Efraimidis and Spirakis, 2006.
         age = recipe.partitions - recipe.regions_of(numbers)
         places = rng.exponential(size=recipe.rows) * age**ZIPF_EXPONENT
         numbers = numbers[np.argsort(places)]
-    return numbers[: int(recipe.rows * UPDATE_SHARE)]
+    return numbers[: recipe.updates]
 
 
 def _write_files(

@@ -57,12 +57,7 @@ class PolarsLimit(EngineFree):
         def write(item: tuple[tuple[str, int], Any]) -> None:
             (partition, bucket_id), fresh = item
             path = table / partition / f"{bucket_id:08d}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = fresh.drop("bucket")
-            if path.exists():
-                # Not mapped: the file is replaced while its columns are still in use.
-                fresh = _merge(pl.read_parquet(path, memory_map=False), fresh)
-            fresh.write_parquet(path, compression="zstd", compression_level=self._level)
+            merge_group(path, fresh.drop("bucket"), self._level)
 
         with ThreadPoolExecutor(self._cores) as pool:
             list(pool.map(write, groups.items()))
@@ -100,6 +95,17 @@ class PolarsLimit(EngineFree):
         import polars as pl
 
         return {"versions": {"polars": pl.__version__}, "settings": self.settings}
+
+
+def merge_group(path: Path, fresh: Any, level: int) -> None:
+    """Merge fresh rows into the file of a group, which need not exist."""
+    import polars as pl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        # Not mapped: the file is replaced while its columns are still in use.
+        fresh = _merge(pl.read_parquet(path, memory_map=False), fresh)
+    fresh.write_parquet(path, compression="zstd", compression_level=level)
 
 
 def _merge(stored: Any, fresh: Any) -> Any:

@@ -1,0 +1,125 @@
+"""Batches of equal size into tables of more and more rows: what a batch costs as the table grows.
+
+The rows of a batch are spread over the whole table: each file group has some of them. A
+copy-on-write table rewrites the files that it touches, so a batch costs what these files weigh. A
+merge-on-read table appends to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.common.benchmark import Benchmark, Contender, Option, count, counts
+from benchmarks.common.data import Recipe, prepare
+from benchmarks.common.figures import Result
+from benchmarks.common.plot import BLUE, INK, ORANGE, OURS, Chart, Line, Lines
+from benchmarks.common.report import Page
+from benchmarks.common.tables import Column, Row, Table, figure, median
+from benchmarks.common.turn import Measured, Turn
+from benchmarks.systems.bucketlake import contender, dynamic, simple
+from benchmarks.systems.delta import DeltaMerge
+from benchmarks.systems.hudi import Hudi, simple_bucket
+
+MERGE_ON_READ, DEFAULT, SIMPLE = "bucketlake-mor-spark4", "bucketlake-spark4", "bucketlake-simple"
+DELTA, HUDI = "delta-merge", "hudi-bucket-upsert"
+COLOURS = {MERGE_ON_READ: OURS, DEFAULT: BLUE, SIMPLE: ORANGE, DELTA: INK, HUDI: "#8c959f"}
+HUDI_ROWS_MAX = 10_000_000
+"""The largest table of Hudi: a load of ten million rows takes it minutes."""
+
+
+def turn_of(turn: Turn) -> dict[str, Measured]:
+    """Load a table of each size, and write a batch to it; its rows must be right."""
+    measured: dict[str, Measured] = {}
+    for rows in sizes_of(turn):
+        recipe = Recipe(rows, turn.settings["partitions"], batch=turn.settings["batch"])
+        data = prepare(Path(turn.settings["work"]) / "data", recipe)
+        table = turn.fresh("orders")
+        for step in ("load", "upsert"):
+            measured[f"{step}-{rows}"] = turn.step(step, table, data)
+        read = turn.step("read", table, data)
+        if read["checksum"] != data.facts["checksum_after_upsert"]:
+            turn.refuse(f"has a wrong table of {rows:,} rows")
+    return measured
+
+
+def sizes_of(turn: Turn) -> Sequence[int]:
+    """Return the sizes of the tables of a contender; the warm-up has a small one."""
+    if turn.number is None:
+        return [turn.data.facts["rows"]]
+    sizes: Sequence[int] = turn.settings["sizes"]
+    return [rows for rows in sizes if turn.contender != HUDI or rows <= HUDI_ROWS_MAX]
+
+
+def _hudi(settings: dict[str, int]) -> Hudi:
+    return Hudi(settings, simple_bucket(settings["buckets"]))
+
+
+def _rows(result: Result) -> list[Row]:
+    return [
+        Row(name, f"upsert-{rows}", f"{name}, {rows / 1e6:g} M rows")
+        for name in result.names
+        for rows in result.settings["sizes"]
+        if result.values(name, f"upsert-{rows}")
+    ]
+
+
+def _lines(field: str) -> Lines:
+    def lines(result: Result) -> list[Line]:
+        found = []
+        for name in result.names:
+            points = [
+                (rows / 1e6, result.median(name, step, field))
+                for rows in result.settings["sizes"]
+                if result.values(name, step := f"upsert-{rows}", field)
+            ]
+            found.append(Line(name, points, COLOURS[name]))
+        return found
+
+    title = {"seconds": "seconds of a batch", "cpu_seconds": "processor seconds of a batch"}[field]
+    return Lines(title, lines, ("million rows in the table", "seconds"), is_logarithmic=True)
+
+
+TIMES = Table(
+    _rows,
+    [
+        Column("batch, s", figure(form=median(2))),
+        Column("batch, processor s", figure(field="cpu_seconds", form=median(2))),
+    ],
+    text="*bucketlake-spark4* and *bucketlake-mor* have dynamic buckets, copy-on-write and "
+    "merge-on-read; *simple* has simple buckets, copy-on-write. All of ours have a metadata table.",
+    head="table",
+)
+
+BENCHMARK = Benchmark(
+    name="growth",
+    description="Batches of equal size into tables of 1, 10 and 50 million rows.",
+    contenders=(
+        contender(DEFAULT, dynamic),
+        contender(MERGE_ON_READ, dynamic, "merge_on_read"),
+        contender(SIMPLE, simple),
+        Contender(DELTA, DeltaMerge, spark35=True),
+        Contender(HUDI, _hudi, "hudi", spark35=True),
+    ),
+    turn=turn_of,
+    options=[
+        Option("--sizes", counts, [1_000_000, 10_000_000, 50_000_000], "rows of the tables"),
+        Option("--batch", count, 100_000, "rows of a batch"),
+    ],
+    defaults={"rows": 100_000, "rounds": 1, "warmup_rounds": 1},
+    quick={"sizes": [100_000, 400_000], "batch": 10_000},
+    page=Page(
+        title="Growth of a table",
+        text="A batch of updates and some inserts, spread over the whole table, into tables of "
+        "more and more order-like rows. After each batch the table has shown the row count and the "
+        "column sums that the generator predicts.",
+        image="Time of a batch by the rows of the table",
+        head="Batches of {batch:,} rows, {partitions} partitions, {rounds}",
+        blocks=[TIMES],
+        chart=Chart(
+            "Batches of {batch:,} rows: {cores} cores",
+            [_lines("seconds"), _lines("cpu_seconds")],
+            bars=9,
+        ),
+    ),
+)
