@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common.benchmark import Benchmark, Contender, Option, count, counts
+from benchmarks.common.benchmark import Benchmark, Contender, Option, Settings, count, counts
 from benchmarks.common.data import Recipe, prepare
 from benchmarks.common.figures import Result
 from benchmarks.common.plot import BLUE, INK, ORANGE, OURS, Chart, Line, Lines
@@ -51,7 +51,7 @@ def sizes_of(turn: Turn) -> Sequence[int]:
     return [rows for rows in sizes if turn.contender != HUDI or rows <= HUDI_ROWS_MAX]
 
 
-def _hudi(settings: dict[str, int]) -> Hudi:
+def _hudi(settings: Settings) -> Hudi:
     return Hudi(settings, simple_bucket(settings["buckets"]))
 
 

@@ -182,8 +182,8 @@ TIMES = Table(
     "without Spark. *Table* is the size of the data files after the load; *nomdt* is without a "
     "metadata table; *rli* is Hudi's partitioned record-level index, loaded by `bulk_insert` and "
     "`CREATE INDEX`; *polars-limit* is the bare merge of the same rows in one process, with no "
-    "table format around it, and *spark-limit* the same in tasks to which Spark hands the rows. They "
-    "are floors: no Python writer of such files does less.",
+    "table format around it, and *spark-limit* the same in tasks to which Spark hands the rows. "
+    "They are floors: no Python writer of such files does less.",
 )
 PLACEMENT = Table(
     _placed,

@@ -17,12 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from bucketlake.config.table_version import OLDEST_STATISTICS
 from bucketlake.format.clean_metadata import decode_clean_plan
+from bucketlake.format.metadata_record.bounds import without_value_types
 from bucketlake.format.metadata_record.column_stats import ColumnStats, decode_column_stats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.file_listing import list_files
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
+from bucketlake.metadata.record_index.definition_file import statistics_version
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.slices.entry_reader import read_all
 from bucketlake.metadata.statistics.measured_columns import indexed_columns
@@ -132,7 +135,10 @@ def require_true_statistics(storage: Storage, story: Story = str) -> None:
     files = [file for file_slice in snapshot.all_slices() for file in file_slice.files]
     for file in files:
         held = file.name.to_file_name(), statistics_of_file(storage, file.path, columns)
-        by_partition.setdefault(file.partition_path, []).append(column_stats_of([held]))
+        measured = column_stats_of([held])
+        if statistics_version(opened_table(storage, config)) == OLDEST_STATISTICS:
+            measured = without_value_types(measured)
+        by_partition.setdefault(file.partition_path, []).append(measured)
     metadata = open_metadata_table(opened_table(storage, config), snapshot.timeline)
     if COLUMN_STATS in config.metadata_partitions:
         found = facts_of(statistics_in(metadata, COLUMN_STATS))

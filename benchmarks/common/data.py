@@ -98,11 +98,11 @@ class Recipe:
             return np.zeros(len(numbers), np.int32)
         if self.shape in BY_TIME:
             # The orders of the changes come after all others, into the newest partition.
-            return np.minimum(numbers * self.partitions // self.rows, self.partitions - 1).astype(
-                np.int32
-            )
-        lasting = _mix(numbers.astype(np.uint64) + np.uint64(self.seed))
-        return (lasting % np.uint64(self.partitions)).astype(np.int32)
+            places = np.minimum(numbers * self.partitions // self.rows, self.partitions - 1)
+        else:
+            lasting = _mix(numbers.astype(np.uint64) + np.uint64(self.seed))
+            places = lasting % np.uint64(self.partitions)
+        return np.asarray(places, np.int32)
 
 
 def prepare(root: Path, recipe: Recipe) -> DataSet:

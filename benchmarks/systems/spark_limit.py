@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, functions
 
 from benchmarks.common.rows import KEY, PARTITION, DataSet
 from benchmarks.systems.bucketlake import SESSION
