@@ -106,7 +106,7 @@ BENCHMARK = Benchmark(
         Option("--sizes", counts, [1_000_000, 10_000_000, 50_000_000], "rows of the tables"),
         Option("--batch", count, 100_000, "rows of a batch"),
     ],
-    defaults={"rows": 100_000, "rounds": 1, "warmup_rounds": 1},
+    defaults={"rows": 200_000, "rounds": 1, "warmup_rounds": 1},
     quick={"sizes": [100_000, 400_000], "batch": 10_000},
     page=Page(
         title="Growth of a table",

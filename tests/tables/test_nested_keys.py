@@ -213,7 +213,9 @@ def test_new_field_in_the_struct_of_the_key_keeps_the_keys() -> None:
 def test_statistics_of_inner_fields_that_hudi_lists_are_kept_and_used(table_type: str) -> None:
     table = new_table(bl.SimpleBucket(1), table_type, record_key=("header.eid",))
     storage = MemoryStorage("nested-keys")
-    listed = IndexDefinition.of_column_stats(("_hoodie_record_key", "header.ts", "header.day"))
+    listed = IndexDefinition.of_column_stats(
+        ("_hoodie_record_key", "header.ts", "header.day"), "V2"
+    )
     update_index_definitions(table_at(storage), [listed])
     table.upsert(FIRST)
     table.upsert(rows((1, "a", 9, 10), (7, "b", 7, 17)))

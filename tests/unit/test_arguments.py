@@ -188,6 +188,7 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "Table.record_locations.partition": lambda _: "x",
     "Table.rescale.rules": lambda _: {"x": 4},
     "Table.convert.index": lambda _: bl.SimpleBucket(2, max_file_size=1 << 20),
+    "Table.downgrade.to": lambda _: 9,
     "Table.rollback.instant": lambda table: table.timeline()[-1].requested_at,
     "Table.delete_savepoint.instant": lambda table: table.savepoint(),
     "Table.restore.instant": lambda table: table.savepoint(),

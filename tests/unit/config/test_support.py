@@ -28,12 +28,18 @@ def test_merge_on_read_table_is_read_and_written() -> None:
     check_writable(MOR, "t")
 
 
-@pytest.mark.parametrize(("version", "layout"), [(6, 1), (7, 1), (8, 2)])
+@pytest.mark.parametrize(("version", "layout"), [(6, 1), (7, 1)])
 def test_older_table_is_read_but_not_written(version: int, layout: int) -> None:
     config = replace(COW, version=version, layout_version=layout)
     check_readable(config, "t")
     with pytest.raises(UnsupportedFeatureError, match=f"table version {version}.*upgrade"):
         check_writable(config, "t")
+
+
+def test_table_of_version_8_is_read_and_written() -> None:
+    config = replace(COW, version=8)
+    check_readable(config, "t")
+    check_writable(config, "t")
 
 
 @pytest.mark.parametrize(

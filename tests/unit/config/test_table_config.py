@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from bucketlake.config.table_config import TableConfig, is_whole, table_checksum
-from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.errors import ConfigError
 from bucketlake.model.keys import KeyGenerator, KeySpec, TimestampPartition
 from bucketlake.model.table_type import ChangeLogMode, MergeMode, TableType
 
@@ -213,9 +213,17 @@ def test_entries_without_meaning_are_carried_along() -> None:
     assert config.to_properties()["my.own"] == "1"
 
 
-def test_properties_of_an_older_version_are_not_rewritten() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="table version 6"):
-        TableConfig.from_properties(V6_OF_0_15).to_properties()
+@pytest.mark.parametrize("mode", [MergeMode.COMMIT_TIME, MergeMode.EVENT_TIME])
+def test_settings_are_the_same_in_another_version_and_back(mode: MergeMode) -> None:
+    config = replace(_config(V9), merge_mode=mode, extra={})
+    older = TableConfig.from_properties(config.in_version(8).to_properties())
+    assert older.payload_class is not None
+    assert older.merge_mode is mode
+    newer = TableConfig.from_properties(older.in_version(9).to_properties())
+    assert newer.legacy_payload_class == older.payload_class
+    assert replace(newer, legacy_payload_class=None) == replace(
+        config, metadata_partitions=(), metadata_partitions_inflight=()
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.storages import memory_of, objects_of
 from tests.written_metadata import CONFIG
 
 PATH = ".hoodie/.index_defs/index.json"
-STATS = IndexDefinition.of_column_stats(("id", "v"))
+STATS = IndexDefinition.of_column_stats(("id", "v"), "V2")
 INDEX = IndexDefinition.of_record_index(is_partitioned=True)
 
 
@@ -42,7 +42,7 @@ def test_our_definitions_are_those_of_hudi() -> None:
     found = decode_index_definitions(objects_of_table("cow_rli_partitioned")[PATH], PATH)
     assert found["record_index"] == INDEX
     columns = found["column_stats"].source_fields
-    assert found["column_stats"] == IndexDefinition.of_column_stats(columns)
+    assert found["column_stats"] == IndexDefinition.of_column_stats(columns, "V2")
 
 
 def test_definitions_of_others_are_kept_with_all_their_fields() -> None:
@@ -75,7 +75,7 @@ def test_update_without_a_change_writes_nothing() -> None:
 def test_definition_is_replaced() -> None:
     storage = memory_of()
     update_index_definitions(opened_table(storage, CONFIG), add=[STATS])
-    wider = IndexDefinition.of_column_stats(("id", "v", "w"))
+    wider = IndexDefinition.of_column_stats(("id", "v", "w"), "V2")
     update_index_definitions(opened_table(storage, CONFIG), add=[wider])
     assert read_index_definitions(opened_table(storage, CONFIG)) == {"column_stats": wider}
     assert columns_with_statistics(opened_table(storage, CONFIG)) == ("id", "v", "w")

@@ -265,7 +265,7 @@ def test_indexed_columns_are_those_that_the_index_names() -> None:
     assert indexed_columns(opened_table(storage, config), SCHEMA) == COLUMNS
     wanted = ("price", "_hoodie_record_key", "absent")
     update_index_definitions(
-        opened_table(storage, config), add=[IndexDefinition.of_column_stats(wanted)]
+        opened_table(storage, config), add=[IndexDefinition.of_column_stats(wanted, "V2")]
     )
     found = indexed_columns(opened_table(storage, config), SCHEMA)
     assert found is not None
