@@ -96,6 +96,8 @@ class TableVersion:
         Whether a table may have more than one ordering field.
     has_partitioned_index : bool
         Whether the record-level index may be unique in each partition only.
+    has_value_types : bool
+        Whether records of the metadata table have a field for the type of a bound.
     statistics_version : str
         Index version of new statistics of columns.
     """
@@ -110,6 +112,7 @@ class TableVersion:
     has_formats: bool = False
     has_several_ordering_fields: bool = False
     has_partitioned_index: bool = False
+    has_value_types: bool = False
     statistics_version: str = OLDEST_STATISTICS
 
 
@@ -129,6 +132,7 @@ _VERSIONS = {
             has_formats=True,
             has_several_ordering_fields=True,
             has_partitioned_index=True,
+            has_value_types=True,
             statistics_version=NEWEST_STATISTICS,
         ),
     )
