@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import bucketlake as bl
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.setting import TableIndex, setting_at
+from bucketlake.index.setting import INDEXED_KINDS, TableIndex, setting_at
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.services.rebucket.file_size_conversion import ConversionReport
@@ -48,12 +48,12 @@ def lacks_index(storage: Storage) -> bool:
 
 
 def build_index(storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int]) -> None:
-    """Build the record-level index of a table as its index kind needs it, or a partitioned one."""
+    """Build the record-level index of a table as its index kind needs it, or the usual one."""
     index = index_in_force(storage)
     build_metadata_table(
         storage,
         [MetadataPartition.RECORD_INDEX],
-        is_partitioned=not isinstance(index, bl.RecordIndex) or index.partitioned,
+        is_partitioned=index.partitioned if isinstance(index, INDEXED_KINDS) else None,
         lock=lock,
         now_ms=now_ms,
     )
