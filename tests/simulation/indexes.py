@@ -50,10 +50,13 @@ def lacks_index(storage: Storage) -> bool:
 def build_index(storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int]) -> None:
     """Build the record-level index of a table as its index kind needs it, or the usual one."""
     index = index_in_force(storage)
+    is_needed = isinstance(index, INDEXED_KINDS)
+    if not is_needed and not read_table_config(storage).rules.has_partitioned_index:
+        return  # A key may be in two partitions, and the index would be one for the table.
     build_metadata_table(
         storage,
         [MetadataPartition.RECORD_INDEX],
-        is_partitioned=index.partitioned if isinstance(index, INDEXED_KINDS) else None,
+        is_partitioned=not isinstance(index, INDEXED_KINDS) or index.partitioned,
         lock=lock,
         now_ms=now_ms,
     )
