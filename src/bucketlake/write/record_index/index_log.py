@@ -138,7 +138,7 @@ def _require_one_place(entries: GroupEntries, root: str) -> None:
     if row >= 0:
         raise KeyTwiceError(
             root,
-            keys[row].as_py().decode(),
+            str(keys[row].as_py()),
             "two data partitions",
             "drop the index with table.drop_metadata_table() (bucketlake metadata --drop --run); "
             "table.rebuild_metadata_table() (bucketlake metadata --rebuild --run) then builds the "
