@@ -313,12 +313,14 @@ class _Join:
 
     def _taken(self, text: str, at: Pairs) -> pa.Table:
         """Return the rows of a clause, with the columns that a text may name."""
-        taken = {}
-        for alias, rows in at.items():
-            side = self._sides[alias]
-            names = [name for name in side.column_names if name.lower() in text.lower()]
-            taken[alias] = side.select(names or side.column_names[:1]).take(pa.array(rows))
+        taken = {alias: _named(self._sides[alias], text).take(pa.array(at[alias])) for alias in at}
         return _side_by_side(taken)
+
+
+def _named(side: pa.Table, text: str) -> pa.Table:
+    """Return the columns that a text may name."""
+    names = [name for name in side.column_names if name.lower() in text.lower()]
+    return side.select(names or side.column_names[:1])
 
 
 def _side_by_side(sides: Mapping[str, pa.Table]) -> pa.Table:
@@ -332,7 +334,7 @@ def _side_by_side(sides: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def _evaluated(text: str, sides: Mapping[str, pa.Table], role: str) -> pa.ChunkedArray:
-    rows = _side_by_side(sides)
+    rows = _side_by_side({alias: _named(side, text) for alias, side in sides.items()})
     return Expression(text, rows.schema, role).values(rows)
 
 

@@ -130,7 +130,11 @@ def _numbered(before: Rows, key: pa.ChunkedArray, values: pa.Array) -> Rows:
 
 def _positions(numbers: Rows, distinct: Rows) -> Rows:
     """Return where numbers are among some; -1 for others."""
-    if not len(distinct):
-        return np.full(len(numbers), _NOTHING)
-    found = np.minimum(np.searchsorted(distinct, numbers), len(distinct) - 1)
-    return np.where(distinct[found] == numbers, found, _NOTHING)
+    found = np.full(len(numbers), _NOTHING)
+    rows = np.flatnonzero(numbers >= 0)
+    if len(distinct):
+        places = np.searchsorted(distinct, numbers[rows])
+        places = np.minimum(places, len(distinct) - 1)
+        is_there = distinct[places] == numbers[rows]
+        found[rows[is_there]] = places[is_there]
+    return found
