@@ -281,28 +281,29 @@ def matching_rows(
     return source_of(frame, storage, root), plan.predicate
 
 
-def mergeable_records(data: Records, root: str) -> DataFrame | pa.Table:
-    """Return the source of a merge as a DataFrame of Spark or an Arrow table.
+def mergeable_records(data: Records, root: str) -> DataFrame | pa.Table | InputFiles:
+    """Return the source of a merge as a DataFrame of Spark, an Arrow table, or files.
 
     Raises
     ------
     InputError
-        If the data are files, or of another type.
+        If the data is of another type.
     """
-    if are_files(data):
-        problem = "a merge compares its source with the table, and files are read by a write"
-        raise InputError(f"merge into {root}", problem, "pass a DataFrame that reads the files")
-    return readable_records(data, root)
+    return data if are_files(data) else readable_records(data, root)
 
 
 def merge_source(
-    records: DataFrame | pa.Table, storage: Storage, root: str, session: SparkSession | None
+    records: DataFrame | pa.Table | InputFiles,
+    storage: Storage,
+    root: str,
+    session: SparkSession | None,
+    known: Callable[[], pa.Schema | None],
 ) -> MergeSource:
     """Return the source of a merge, for the engine that joins it with the table.
 
     Parameters
     ----------
-    records : DataFrame or pa.Table
+    records : DataFrame, pa.Table or InputFiles
         The source, of :func:`mergeable_records`.
     storage : Storage
         The table's storage.
@@ -310,7 +311,23 @@ def merge_source(
         The table's path, as the user passed it.
     session : SparkSession or None
         Joins; without one, this process does.
+    known : callable
+        Returns the table's schema; columns of text files have its types.
     """
+    if are_files(records):
+        from bucketlake.write.input_files.file_merge import FileMerge, rows_in_files
+        from bucketlake.write.input_files.file_source import FileSource
+
+        files = FileSource(records, engine_of(session), known)
+
+        def read() -> MergeSource:
+            if session is None:
+                return merge_source(rows_in_files(files), storage, root, None, known)
+            from bucketlake.spark.files import frame_of_files
+
+            return merge_source(frame_of_files(session, files), storage, root, session, known)
+
+        return FileMerge(files, read)
     if session is None:
         assert isinstance(records, pa.Table), "a DataFrame has a session"
         from bucketlake.write.arrow_merge import ArrowMerge  # The SQL parser is slow to import.

@@ -441,12 +441,18 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
     }
     for what, (stated, known) in compared.items():
         if stated is not None and stated != known:
+            step = "use this value, or omit the option"
+            if what in _OF_PATHS:
+                made = f"create_table with {_OF_PATHS[what]}={stated}"
+                step += f"; to change it, write the rows to a new table: {made}, then bulk_insert"
             raise ConfigError(
-                what,
-                _spelled(stated),
-                f"the table {path} has {_spelled(known)!r}; use this value, or omit the option",
+                what, _spelled(stated), f"the table {path} has {_spelled(known)!r}; {step}"
             )
     return table
+
+
+# Arguments of create_table that stored partition paths depend on, by their options.
+_OF_PATHS = {OPTION_OF_ARGUMENT[name]: name for name in ("hive_style", "url_encode")}
 
 
 def _spelled(value: object) -> object:

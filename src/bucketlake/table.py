@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bucketlake.engine import Records
+    from bucketlake.write.input_files.files import InputFiles
 
 
 Handle = TypeVar("Handle")
@@ -572,8 +573,8 @@ class Table:
 
         Parameters
         ----------
-        source : DataFrame, pa.Table or ArrowData
-            What :meth:`upsert` takes, except files. It is evaluated once.
+        source : DataFrame, pa.Table, ArrowData or InputFiles
+            What :meth:`upsert` takes. It is evaluated once.
         on : str
             SQL condition under which a row of the table and a row of the source match, such as
             ``"t.id = s.id"``. If it equates all columns of the record key and the partition, only
@@ -2037,7 +2038,7 @@ class Table:
 
     def _merge(
         self,
-        records: DataFrame | pa.Table,
+        records: DataFrame | pa.Table | InputFiles,
         spark: SparkSession | None,
         statement: MergeStatement,
     ) -> WriteResult:
@@ -2048,7 +2049,9 @@ class Table:
         with naming_table(shown_address(self.path)):
             storage = open_storage(self.path, self.storage_options)
             session = spark or session_of(records)
-            source = merge_source(records, storage, self.path, session)
+            source = merge_source(
+                records, storage, self.path, session, lambda: self._snapshot().schema_or_none
+            )
             try:
                 return with_needed_index(
                     storage,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.storage.memory import forget
+from bucketlake.write import merge_pairs
 from bucketlake.write.merge_statement import Effect, Match
 from tests.merge_model import AmbiguousError, Part, Row, When, merged
 
@@ -102,9 +104,15 @@ def by_key(given_rows: Sequence[Row]) -> list[Row]:
     return [*{(row["id"], row["day"]): row for row in given_rows}.values()]
 
 
-@given(rows, rows, st.sampled_from(ON), whens(), st.booleans(), st.booleans())
+@given(rows, rows, st.sampled_from(ON), whens(), st.booleans(), st.booleans(), st.integers(1, 4))
 def test_a_merge_does_what_its_clauses_say(
-    stored: list[Row], source: list[Row], on: Part, clauses: list[When], ordered: bool, logs: bool
+    stored: list[Row],
+    source: list[Row],
+    on: Part,
+    clauses: list[When],
+    ordered: bool,
+    logs: bool,
+    block: int,
 ) -> None:
     if not clauses or (
         not is_key(on[0]) and any(w.values is None and w.effect is Effect.UPDATE for w in clauses)
@@ -121,6 +129,8 @@ def test_a_merge_does_what_its_clauses_say(
         table_type="merge_on_read" if logs else "copy_on_write",
         metadata_table=False,
     )
+    patched = mock.patch.object(merge_pairs, "BLOCK_PAIRS", block)
+    patched.start()
     try:
         table.upsert(pa.Table.from_pylist(stored, SCHEMA))
         merge = table.merge(pa.Table.from_pylist(source, SCHEMA), on[0])
@@ -147,6 +157,7 @@ def test_a_merge_does_what_its_clauses_say(
         if result.updated is not None:  # An upsert to log files does not know it.
             assert found == effects
     finally:
+        patched.stop()
         forget(name)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 source = pytest.importorskip("pyspark.sql.datasource", reason="Spark 3 has no sources in Python")
 
-from bucketlake.spark import data_source  # noqa: E402
+from bucketlake.spark import data_source, splits  # noqa: E402
 from bucketlake.spark.source_options import SourceOptions  # noqa: E402
 from bucketlake.spark.spark_schema import spark_from_arrow  # noqa: E402
 from bucketlake.spark.splits import batches_of  # noqa: E402
@@ -68,6 +68,16 @@ def files_read(table: bl.Table, **options: str) -> set[str]:
     splits = loaded.reader(loaded.schema()).partitions()
     jobs = [job for split in splits for job in split.jobs]
     return {getattr(job, "path", None) or job.base_file.path for job in jobs}
+
+
+def test_small_files_share_a_task(trips: bl.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tasks() -> int:
+        loaded = data_source.BucketLakeSource(source.CaseInsensitiveDict({"path": trips.path}))
+        return len(loaded.reader(loaded.schema()).partitions())
+
+    assert tasks() == 1
+    monkeypatch.setattr(splits, "_SPLIT_BYTES_LEAST", 4_000)
+    assert tasks() == 8  # Larger tables have as many tasks as before.
 
 
 def test_each_kind_is_read_by_format_and_a_condition_reads_the_files_of_its_key(

@@ -54,3 +54,23 @@ def test_tasks_read_parquet_and_text_as_a_frame_of_the_same_rows_is_written(
     with pytest.raises(InputError, match="one"):
         table.upsert(bl.files([f"{landing}/a.csv", f"{landing}/b.csv"]))
     assert len(table.timeline()) == before
+
+
+def test_tasks_read_files_for_a_merge_on_other_columns(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.string(), "day": pa.string(), "n": pa.int32()})
+    table = bl.create_table(
+        str(tmp_path / "table"), schema=schema, record_key="id", partition_by="day"
+    )
+    table.upsert(ROWS.slice(0, 100).cast(schema))
+    pq.write_table(ROWS.slice(50, 25).cast(schema), tmp_path / "a.parquet", row_group_size=10)
+    pa.csv.write_csv(ROWS.slice(75, 50), tmp_path / "b.csv")
+    news = bl.files([f"{tmp_path}/a.parquet", f"{tmp_path}/b.csv"])
+    merge = table.merge(news, "t.n = s.n").when_matched_delete("sqrt(s.n) > 9")
+    result = merge.when_matched_update({"n": "-t.n"}).when_not_matched_insert_all().execute()
+    assert (result.inserted, result.updated, result.deleted) == (25, 32, 18)
+    expected = [*range(50), *(-n for n in range(50, 82)), *range(100, 125)]
+    assert sorted(table.to_arrow()["n"].to_pylist()) == sorted(expected)
+    by_key = table.merge(news, "t.id = s.id AND t.day = s.day")
+    result = by_key.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert (result.inserted, result.updated) == (18, 57)
+    assert not list((tmp_path / "table/.hoodie/.bucket_index/ext/spool").glob("**/*"))

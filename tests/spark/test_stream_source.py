@@ -159,6 +159,38 @@ def test_a_stream_begins_where_it_is_told(spark: SparkSession, tmp_path: Path) -
     assert whole == [sorted(map(tuple, table.to_arrow(columns=["id", "v"]).to_pandas().values))]
 
 
+def test_a_batch_has_the_commits_that_fit_its_bytes_and_at_least_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = make(tmp_path, bl.SimpleBucket(1), "merge_on_read")
+    sizes = []
+    for n, rows in enumerate([4, 3, 30_000, 3, 3, 3]):
+        before = stored_bytes(table)
+        table.upsert(batch(range(rows), n))
+        sizes.append(stored_bytes(table) - before)
+        if n == 3:
+            table.compact()  # Its rows are not in the stream, so its size does not count.
+    large = sizes.pop(2)
+    small = max(sizes)
+    assert 4 * small < large
+
+    def batches(number: str, **options: str) -> list[int]:
+        query = Query(spark, table, tmp_path / number, start="earliest", **options)
+        return [max(v for _, v in rows) for rows in query.run()]
+
+    # The greatest value of a batch tells its last commit.
+    assert batches("one", max_bytes="1") == [0, 1, 2, 3, 4, 5]
+    assert batches("some", max_bytes=str(3 * small)) == [1, 2, 5]
+    assert batches("both", max_bytes=str(3 * small), max_commits="2") == [1, 2, 3, 5]
+    assert batches("all", max_bytes=str(10 * large)) == [5]
+
+
+def stored_bytes(table: bl.Table) -> int:
+    """Return the size of the data files."""
+    files = [path for path in Path(table.path).rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files if ".hoodie" not in path.parts)
+
+
 def test_a_stream_of_an_empty_table_waits_for_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     table = make(tmp_path, bl.DynamicBucket(), "copy_on_write")
     query = Query(spark, table, tmp_path)
@@ -204,6 +236,7 @@ def test_archived_commits_are_batches_as_long_as_their_files_are_there(
         ({"since": "2024-01-01"}, "since = '2024-01-01' .*a stream begins at its option start"),
         ({"as_of": "2024-01-01"}, "as_of = '2024-01-01' "),
         ({"max_commits": "0"}, "max_commits = '0' cannot be used: give an integer of at least 1"),
+        ({"max_bytes": "1 MB"}, "max_bytes = '1 MB' cannot be used: give an integer of at least 1"),
         ({"read_optimized": "true"}, "a stream would miss the rows of log files"),
         ({"max_commit": "1"}, "did you mean 'max_commits'"),
     ],

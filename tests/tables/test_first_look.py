@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -43,6 +43,25 @@ def test_whole_base_files_are_counted_without_reading_rows(
 ) -> None:
     monkeypatch.setattr(BaseFileReader, "iter_chunks", lambda *_, **__: pytest.fail("rows read"))
     assert table.count() == 20
+
+
+def test_a_count_under_a_condition_reads_the_columns_that_it_tests(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = bl.create_table(new_path(), schema=ROWS.schema, record_key="id", partition_by="day")
+    table.upsert(ROWS)
+    read: set[str] = set()
+    chunks = BaseFileReader.iter_chunks
+
+    def noted(reader: BaseFileReader, columns: list[str], *, rows_max: int) -> Iterator[pa.Table]:
+        read.update(columns)
+        return chunks(reader, columns, rows_max=rows_max)
+
+    monkeypatch.setattr(BaseFileReader, "iter_chunks", noted)
+    assert table.count(where="n >= 8") == 12
+    assert read == {"n"}
+    assert table.count(where="id > 'k08' OR day = 'a'") == 16
+    assert read == {"n", "id", "day"}
 
 
 def test_first_rows_are_shown_and_no_more_files_are_read(

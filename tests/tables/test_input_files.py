@@ -22,7 +22,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.write.ingest import write_records
-from bucketlake.write.input_files import file_source
+from bucketlake.write.input_files import file_merge, file_source
 from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.input_files.files import listed
 from bucketlake.write.target import open_target
@@ -92,6 +92,36 @@ def test_each_write_takes_files_of_each_format(name: str, table: bl.Table, landi
     assert table.delete(bl.files([f"{landing}/2.{name}"])).deleted == 3
     assert table.insert_overwrite(every).written == 6
     assert held(table) == rows(*range(6)).to_pylist()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_files_are_merged_as_their_rows_are(name: str, table: bl.Table, landing: str) -> None:
+    data = FORMATS[name]
+    put(landing, **{f"1_dot_{name}": data(rows(2, 3, n=9)), f"2_dot_{name}": data(rows(4, n=9))})
+    news = bl.files(f"{landing}/*.{name}")
+    table.upsert(rows(0, 1, 2, 3))
+    merge = table.merge(news, "t.x = s.x").when_matched_update({"n": "s.n - t.n"}, "s.id <> 'k2'")
+    result = merge.when_not_matched_insert_all().execute()
+    assert (result.inserted, result.updated) == (1, 1)
+    assert [row["n"] for row in held(table)] == [0, 1, 2, 6, 9]
+    with pytest.raises(InputError, match=r"two rows of the source change the row with key 'k0'"):
+        table.merge(news, "t.n < s.x").when_matched_update({"n": "s.n"}).execute()
+
+
+def test_a_merge_of_files_by_key_is_an_upsert_of_them(
+    table: bl.Table, landing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = rows(1, 2, n=9).append_column("op", pa.array(["u", "c"]))
+    put(landing, a_dot_parquet=parquet(more))
+    table.upsert(rows(0, 1))
+    news = bl.files(f"{landing}/a.parquet")
+    on = "t.id = s.id AND t.day = s.day"
+    monkeypatch.setattr(file_merge, "rows_in_files", lambda files: pytest.fail("rows were read"))
+    merge = table.merge(news, on).when_matched_update_all().when_not_matched_insert_all()
+    result = merge.execute()
+    assert (result.inserted, result.updated) == (1, 1)
+    assert merge.execute().updated == 2  # The files are read again, with all their columns.
+    assert held(table) == [*rows(0).to_pylist(), *rows(1, 2, n=9).to_pylist()]
 
 
 @pytest.mark.parametrize("name", FORMATS)

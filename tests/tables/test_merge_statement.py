@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -161,6 +162,39 @@ def test_a_wrong_merge_is_refused_before_anything_is_written(
     with pytest.raises(kind, match=words):
         with_clauses(table.merge(source, on)).execute()
     assert len(table.timeline()) == before
+
+
+@pytest.mark.parametrize("on", ["t.day = s.day", "t.day = s.day AND t.n > s.n - 1", "t.n >= 0"])
+def test_a_join_of_many_rows_to_many_rows_is_refused_in_little_memory(on: str) -> None:
+    count = 20_000
+    many = pa.table(
+        {
+            "id": [f"k{n}" for n in range(count)],
+            "day": [1] * count,
+            "n": range(count),
+            "at": [5] * count,
+        },
+        SCHEMA,
+    )
+    table = made()
+    table.insert_overwrite(many)
+    tracemalloc.start()
+    try:
+        merge = table.merge(many, on)
+        with pytest.raises(InputError, match=r"two rows of the source change the row with key 'k"):
+            merge.when_matched_update({"n": "s.n"}).execute()
+        with pytest.raises(
+            UnsupportedFeatureError, match=r"pairs of rows may match, without Spark"
+        ):
+            merge.when_matched_update({"n": "s.n"}, "t.n > 99999").execute()
+        if on == "t.day = s.day":  # Rows that match are found without their pairs.
+            more = rows(("new", 7, 1, 9))
+            both = pa.concat_tables([many, more])
+            assert table.merge(both, on).when_not_matched_insert_all().execute().inserted == 1
+            assert merge.when_matched_delete().execute().deleted == count
+        assert tracemalloc.get_traced_memory()[1] < 300 << 20  # The pairs have 3.2 GB a side.
+    finally:
+        tracemalloc.stop()
 
 
 def test_source_columns_that_an_update_of_all_columns_lacks_are_named(table: bl.Table) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.argument_options import OPTION_OF_ARGUMENT
 from bucketlake.errors import (
     AlreadyExistsError,
     BucketLakeError,
@@ -319,6 +320,35 @@ def test_an_error_spells_what_contradicts_the_table_as_options_do(table_path: Pa
     said = "'MERGE_ON_READ' .* has 'COPY_ON_WRITE'; use this value, or omit the option"
     with pytest.raises(ConfigError, match=said):
         bl.save(rows("a"), str(table_path), options=options)
+
+
+@pytest.mark.parametrize("argument", ["url_encode", "hive_style"])
+def test_another_spelling_of_partition_paths_needs_a_new_table_as_the_error_says(
+    table_path: Path, argument: str
+) -> None:
+    option = OPTION_OF_ARGUMENT[argument]
+    bl.save(rows("a", "b", city="Bad=Ems"), str(table_path), options=OPTIONS)
+    options = OPTIONS | {option: "true"}
+    said = f"{option} = True .*new table: create_table with {argument}=True.*, then bulk_insert"
+    with pytest.raises(ConfigError, match=said):
+        bl.save(rows("c"), str(table_path), options=options)
+    old, path = bl.open_table(str(table_path)), str(table_path / "../new")
+    new = bl.create_table(
+        path,
+        schema=old.schema(),
+        record_key="id",
+        partition_by="city",
+        ordering="at",
+        name="trips",
+        index=bl.SimpleBucket(4),
+        url_encode=argument == "url_encode",
+        hive_style=argument == "hive_style",
+    )
+    assert new.bulk_insert(old.to_arrow()).inserted == 2
+    assert bl.save(rows("b", "c", at=2, city="Bad=Ems"), path, options=options).updated == 1
+    assert ids_of(Path(path)) == ["a", "b", "c"]
+    partition = {"url_encode": "Bad%3DEms", "hive_style": "city=Bad=Ems"}[argument]
+    assert {bucket.partition_path for bucket in new.buckets()} == {partition}
 
 
 def test_table_is_made_with_the_key_generator_of_the_options(table_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -45,8 +45,12 @@ def first_rows(storage: Storage, plan: ReadPlan, count: int) -> pa.Table:
 
 
 def count_rows(storage: Storage, plan: ReadPlan) -> int:
-    """Return the number of rows of a plan; of whole base files, the footers tell it."""
-    rows = PlannedRows.of_plan(storage, plan)
+    """Return the number of rows of a plan; of whole base files, the footers tell it.
+
+    Under a condition, only the columns that it tests are read.
+    """
+    tested = _tested(plan.predicate)
+    rows = PlannedRows.of_plan(storage, replace(plan, columns=tested) if tested else plan)
 
     def count(job: DataFile | FileSlice) -> int:
         if isinstance(job, DataFile) and rows.condition is None:
@@ -93,15 +97,15 @@ class PlannedRows:
         UnsupportedFeatureError
             If only Spark can evaluate the condition.
         """
-        condition, tested = None, []
+        condition = None
         if plan.predicate is not None:
             condition = _condition(plan.predicate, plan.schema)
-            found = leaves(plan.predicate)
-            tested = [leaf.column for leaf in found if isinstance(leaf, COLUMN_TESTS)]
         assert plan.where is None or condition is not None, "only a session may read SQL otherwise"
         wanted = plan.columns if plan.columns is not None else plan.schema.names
         asked = [spelled(plan.schema, path) or path for path in wanted]
-        needed = fields_at(plan.schema, roots_of([*asked, *tested], plan.schema.names))
+        needed = fields_at(
+            plan.schema, roots_of([*asked, *_tested(plan.predicate)], plan.schema.names)
+        )
         return cls(storage, plan.reader, needed, condition, tuple(asked))
 
     def of(self, job: DataFile | FileSlice) -> Iterator[pa.Table]:
@@ -124,6 +128,12 @@ class PlannedRows:
         """Return the columns of the read, from the rows of its parts."""
         table = pa.concat_tables([self.needed.empty_table(), *tables])
         return columns_at(table, self.columns, "requested")
+
+
+def _tested(predicate: Predicate | None) -> tuple[str, ...]:
+    """Return the columns that a condition tests."""
+    found = () if predicate is None else leaves(predicate)
+    return tuple(dict.fromkeys(leaf.column for leaf in found if isinstance(leaf, COLUMN_TESTS)))
 
 
 def _condition(predicate: Predicate, schema: pa.Schema) -> pc.Expression:

@@ -75,6 +75,13 @@ class RangeCommit:
     completed_at: InstantTime
     metadata: CommitMetadata
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the files with the rows that it changed; a compaction has none."""
+        if not stamps_rows(self.metadata):
+            return 0
+        return sum(sum(stat.file_sizes.values()) for stat in self.metadata.stats)
+
 
 def changes_between(
     table: OpenTable, timeline: Timeline, since: InstantTime | None, until: InstantTime | None

@@ -26,7 +26,7 @@ STORED = "bucketlake.options"
 """Key of the options in the metadata of the first column, in a table of Spark's catalog."""
 
 _TIMES = ("as_of", "since", "until")
-_OF_STREAMS = ("start", "max_commits")
+_OF_STREAMS = ("start", "max_commits", "max_bytes")
 _FLAGS_OF_READS = ("read_optimized", "changes")
 _KNOWN = ("path", "where", "columns", *_TIMES, *_FLAGS_OF_READS, *_OF_STREAMS, f"{PREFIX}*")
 
@@ -133,11 +133,19 @@ class SourceOptions:
     @property
     def max_commits(self) -> int | None:
         """The most commits of a batch of a stream; None for no limit."""
-        text = self.given.get("max_commits")
+        return self._limit("max_commits")
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The most bytes that the commits of a batch of a stream wrote; None for no limit."""
+        return self._limit("max_bytes")
+
+    def _limit(self, name: str) -> int | None:
+        text = self.given.get(name)
         if text is None:
             return None
         if not (text.isascii() and text.isdecimal() and int(text)):
-            raise ConfigError("max_commits", text, "give an integer of at least 1")
+            raise ConfigError(name, text, "give an integer of at least 1")
         return int(text)
 
     def _flag(self, name: str) -> bool:

@@ -32,6 +32,9 @@ from bucketlake.storage.base import Storage
 Job: TypeAlias = DataFile | FileSlice | ComparedStates
 
 _BATCH_ROWS = 65_536  # Spark holds a batch whole, in Python and in Java.
+_SPLIT_BYTES_LEAST = (
+    4 * 2**20
+)  # About 50 ms of reading; a task of fewer bytes costs more than that.
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def splits_of_changes(planned: ChangesToRead, target: pa.Schema) -> list[Split]:
 def _splits(how: _Reading, jobs: Sequence[Job]) -> list[Split]:
     packed = zlib.compress(pickle.dumps(how))
     sizes = [job.size_bytes for job in jobs]
-    count = task_count(sizes)
+    count = min(task_count(sizes), max(1, -(-sum(sizes) // _SPLIT_BYTES_LEAST)))
     by_split: list[list[Job]] = [[] for _ in range(count)]
     for job, place in zip(jobs, spread(sizes, count), strict=True):
         by_split[place].append(job)
@@ -107,5 +110,6 @@ def batches_of(split: InputPartition) -> Iterator[pa.RecordBatch]:
             for found in how.tables(job):
                 named = found.rename_columns(how.target.names)
                 whole = cast_table(named, how.target, where=f"table {how.root}")
-                yield from whole.to_batches(max_chunksize=_BATCH_ROWS)
+                batches = whole.to_batches(max_chunksize=_BATCH_ROWS)
+                yield from (batch for batch in batches if batch.num_rows)
     spare_modules()

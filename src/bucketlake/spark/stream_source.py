@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
@@ -31,7 +33,11 @@ from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import did_you_mean
 from bucketlake.read.change_plan import pin_changes
-from bucketlake.read.incremental import completion_times, timeline_at
+from bucketlake.read.incremental import (
+    commits_between,
+    completion_times,
+    timeline_at,
+)
 from bucketlake.read.read_plan import plan_read
 from bucketlake.read.request import PinnedRead, pin_read, require_begun, require_changes
 from bucketlake.read.snapshot import load_snapshot
@@ -54,6 +60,7 @@ Offset: TypeAlias = dict[str, str]
 _COMPLETED = "completed_until"
 _NOTHING: Offset = {_COMPLETED: ""}
 _WORDS = ("earliest", "latest")
+_COMMITS_SIZED = 1_000  # Each batch reads the metadata of the commits whose sizes it adds up.
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -79,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, table: Table, schema: StructType) -> None:
         self._options, self._table, self._schema = options, table, schema
         self._request = options.stream_request()
-        self._max_commits = options.max_commits
+        self._max_commits, self._max_bytes = options.max_commits, options.max_bytes
         self._last: InstantTime | None = None
         opened, start = open_for_read(table), options.start
         if options.of_changes:
@@ -93,7 +100,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of a batch; Spark has no limit of commits, so that of files stands."""
+        """Return a limit of the kind that stands for that of a batch; Spark has none of commits."""
+        if self._max_bytes is not None:
+            return ReadMaxBytes(self._max_bytes)
         return ReadAllAvailable() if self._max_commits is None else ReadMaxFiles(self._max_commits)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -107,15 +116,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             opened = open_for_read(self._table)
             after = start[_COMPLETED]
             since = InstantTime(after) if after else None
-            times = completion_times(opened, load_timeline(opened), since)
+            timeline = load_timeline(opened)
+            times = completion_times(opened, timeline, since)
             if self._last is not None:
                 times = [time for time in times if time <= self._last]
             if not times:
                 return start
             # The first batch is the table; it cannot end earlier.
-            if since is None or self._max_commits is None or isinstance(limit, ReadAllAvailable):
+            if since is None or isinstance(limit, ReadAllAvailable):
                 return {_COMPLETED: times[-1]}
-            return {_COMPLETED: times[: self._max_commits][-1]}
+            times = times[: self._max_commits]
+            if self._max_bytes is None:
+                return {_COMPLETED: times[-1]}
+            sizes = dict.fromkeys(times[:_COMMITS_SIZED], 0)
+            for commit in commits_between(opened, timeline, since, [*sizes][-1])[1]:
+                sizes[commit.completed_at] += commit.size_bytes
+            fitting = sum(total <= self._max_bytes for total in accumulate(sizes.values()))
+            return {_COMPLETED: times[max(fitting, 1) - 1]}  # At least one commit.
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Split]:
         """Plan a batch."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from bucketlake.where.predicate import Predicate
 from bucketlake.where.sides import Equation
 from bucketlake.write.arrow_source import ArrowSource, selectable
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
+from bucketlake.write.merge_pairs import Candidates, Rows
 from bucketlake.write.merge_rows import (
     EFFECT,
     NULL_MARKS,
@@ -37,7 +39,6 @@ from bucketlake.write.merge_statement import Effect, Match
 from bucketlake.write.pack import RecordSource
 
 _SOURCE_ROW = "_bucketlake_source_row"
-_BLOCK_PAIRS = 1 << 20  # Pairs of rows that are compared at once, if nothing is equated.
 _PAIRS_MAX = 1 << 28
 _KEY_KINDS = (
     pa.types.is_string,
@@ -49,8 +50,8 @@ _KEY_KINDS = (
     pa.types.is_decimal,
 )
 
-Rows = npt.NDArray[np.int64]
-"""Positions of rows."""
+Pairs: TypeAlias = Mapping[str, Rows]
+"""Positions of rows by the alias of their side: pairs of rows, or the rows of one side."""
 
 
 class ArrowMerge:
@@ -140,36 +141,60 @@ def _require_new(inserted: pa.Table, pruning: Predicate | None, target: MergeTar
 
 
 class _Join:
-    """The pairs of matching rows, and what the clauses make of them."""
+    """The pairs of matching rows, and what the clauses make of them.
+
+    Pairs are made and tested in blocks. Only those are kept to which a clause applies, and a row of
+    the table may have one of them. So many-to-many joins need no more memory than others.
+    """
 
     def __init__(
         self, bound: BoundMerge, target: MergeTarget, stored: pa.Table, given: pa.Table
     ) -> None:
         self._bound, self._target = bound, target
         self._sides = {bound.alias: stored, bound.source_alias: given}
-        self._keys: list[tuple[pa.Array, pa.Array]] = []
         self._tests: list[str] = []
+        keys = []
         for condition, equation in bound.conjuncts:
-            keys = None if equation is None else self._comparable(equation)
-            if keys is None:
+            found = None if equation is None else self._comparable(equation)
+            if found is None:
                 self._tests.append(condition.text)
             else:
-                self._keys.append(keys)
+                keys.append(found)
+        self._candidates = Candidates.of_keys(keys, len(stored), len(given))
 
     def rows(self) -> pa.Table:
-        """Return the rows that the merge writes, with hidden columns."""
-        bound, stored, given = self._bound, *self._sides.values()
-        stored_at, given_at = self._pairs()
-        new, left = _others(given_at, len(given)), _others(stored_at, len(stored))
-        if bound.deletes_once:
-            stored_at, first = np.unique(stored_at, return_index=True)
-            given_at = given_at[first]
-        parts = [
-            *self._applied(Match.MATCHED, {bound.alias: stored_at, bound.source_alias: given_at}),
-            *self._applied(Match.NOT_MATCHED, {bound.source_alias: new}),
-            *self._applied(Match.BY_SOURCE, {bound.alias: left}),
-        ]
-        return pa.concat_tables([self._written_schema().empty_table(), *parts])
+        """Return the rows that the merge writes, with hidden columns.
+
+        If two of them are one row of the table, only these two are returned.
+        """
+        bound, (stored, given) = self._bound, self._sides
+        kept = {c: list[Pairs]() for c in bound.clauses if c.match is Match.MATCHED}
+        if not self._tests and (bound.deletes_once or not kept):
+            is_stored, is_given = self._candidates.matching()
+            blocks: Iterable[Pairs] = [
+                dict(zip(self._sides, self._candidates.one_each(), strict=True))
+            ]
+        else:
+            is_stored, is_given = (np.zeros(len(side), np.bool_) for side in self._sides.values())
+            blocks = self._pairs()
+        for pairs in blocks:
+            is_stored[pairs[stored]] = True
+            is_given[pairs[given]] = True
+            block = dict(self._chosen(Match.MATCHED, self._needed(pairs)))
+            twice = _first_repeated([at[stored] for at in block.values()])
+            if twice is not None:
+                return self._all_written(
+                    (c, _where(at[stored] == twice, at)) for c, at in block.items()
+                )
+            for clause, at in block.items():
+                kept[clause].append(at)
+        return self._all_written(
+            [
+                *((clause, _joined(blocks)) for clause, blocks in kept.items()),
+                *self._chosen(Match.NOT_MATCHED, {given: np.flatnonzero(~is_given)}),
+                *self._chosen(Match.BY_SOURCE, {stored: np.flatnonzero(~is_stored)}),
+            ]
+        )
 
     def _comparable(self, equation: Equation) -> tuple[pa.Array, pa.Array] | None:
         """Return the two sides of an equation, if Arrow's join compares them as SQL does."""
@@ -186,62 +211,50 @@ class _Join:
             stored, given = stored.cast(pa.int64()), given.cast(pa.int64())
         return stored, given
 
-    def _pairs(self) -> tuple[Rows, Rows]:
-        """Return the matching rows: positions in the table and in the source."""
-        found = []
-        for stored_at, given_at in self._candidates():
+    def _pairs(self) -> Iterator[Pairs]:
+        """Yield the matching rows in blocks, each with all pairs of its rows of the table."""
+        for number, block in enumerate(self._candidates.blocks()):
+            if number == 1:  # If several rows match one row, the first block shows two of them.
+                self._require_few()
+            pairs: Pairs = dict(zip(self._sides, block, strict=True))
             for test in self._tests:
-                at = dict(zip(self._sides, (stored_at, given_at), strict=True))
-                holds = _flags(self._expression(test, at, "on").holds(self._taken(test, at)))
-                stored_at, given_at = stored_at[holds], given_at[holds]
-            found.append((stored_at, given_at))
-        none = np.empty(0, np.int64)
-        stored, given = zip((none, none), *found, strict=True)
-        return np.concatenate(stored), np.concatenate(given)
+                expression = self._expression(test, pairs, "on")
+                pairs = _where(_flags(expression.holds(self._taken(test, pairs))), pairs)
+            yield pairs
 
-    def _candidates(self) -> Iterator[tuple[Rows, Rows]]:
-        """Yield pairs of rows that are equal in what is equated; all pairs if nothing is."""
-        stored_count, given_count = (side.num_rows for side in self._sides.values())
-        if self._keys:
-            names = [f"key{number}" for number in range(len(self._keys))]
-            stored = pa.table(
-                [*(pair[0] for pair in self._keys), np.arange(stored_count)], [*names, "stored"]
-            )
-            given = pa.table(
-                [*(pair[1] for pair in self._keys), np.arange(given_count)], [*names, "given"]
-            )
-            both = stored.join(given, names, join_type="inner")
-            yield both["stored"].to_numpy(), both["given"].to_numpy()
-        elif stored_count * given_count > _PAIRS_MAX:
+    def _require_few(self) -> None:
+        count = self._candidates.pair_count
+        if count > _PAIRS_MAX:
             raise UnsupportedFeatureError(
-                f"on = {self._bound.on!r}, which equates no columns, for {stored_count} rows of "
-                f"the table and {given_count} of the source without Spark",
+                f"on = {self._bound.on!r}, by which {count} pairs of rows may match, without Spark",
                 self._target.where,
-                "equate columns of both sides, or start a SparkSession first",
+                "equate more columns of both sides, or start a SparkSession first",
             )
-        elif stored_count and given_count:
-            block = max(1, _BLOCK_PAIRS // stored_count)
-            for start in range(0, given_count, block):
-                given_at = np.arange(start, min(start + block, given_count))
-                yield (
-                    np.tile(np.arange(stored_count), len(given_at)),
-                    np.repeat(given_at, stored_count),
-                )
 
-    def _applied(self, match: Match, at: Mapping[str, Rows]) -> Iterator[pa.Table]:
-        """Yield the rows of each clause; each pair goes to the first that holds for it."""
+    def _needed(self, pairs: Pairs) -> Pairs:
+        """Return the pairs of which a clause may change a row; one is enough for deletes."""
+        if not self._bound.deletes_once:
+            return pairs
+        rows = pairs[self._bound.alias]
+        return _where(np.diff(rows, prepend=-1) > 0, pairs)
+
+    def _chosen(self, match: Match, pairs: Pairs) -> Iterator[tuple[BoundClause, Pairs]]:
+        """Yield the clauses with their rows; each pair goes to the first that holds for it."""
         for clause in self._bound.clauses:
             if clause.match is not match:
                 continue
-            count = len(next(iter(at.values())))
-            holds = np.ones(count, np.bool_)
+            holds = np.ones(len(next(iter(pairs.values()))), np.bool_)
             if clause.condition is not None:
-                expression = self._expression(clause.condition, at, clause.role)
-                holds = _flags(expression.holds(self._taken(clause.condition, at)))
-            yield self._written(clause, {alias: rows[holds] for alias, rows in at.items()})
-            at = {alias: rows[~holds] for alias, rows in at.items()}
+                expression = self._expression(clause.condition, pairs, clause.role)
+                holds = _flags(expression.holds(self._taken(clause.condition, pairs)))
+            yield clause, _where(holds, pairs)
+            pairs = _where(~holds, pairs)
 
-    def _written(self, clause: BoundClause, at: Mapping[str, Rows]) -> pa.Table:
+    def _all_written(self, chosen: Iterable[tuple[BoundClause, Pairs]]) -> pa.Table:
+        parts = [self._written(clause, pairs) for clause, pairs in chosen]
+        return pa.concat_tables([self._written_schema().empty_table(), *parts])
+
+    def _written(self, clause: BoundClause, at: Pairs) -> pa.Table:
         """Return the rows that a clause writes."""
         bound, count = self._bound, len(next(iter(at.values())))
         columns = {}
@@ -271,7 +284,7 @@ class _Join:
         return pa.table([*rows.columns, *hidden], schema=schema)
 
     def _old_ordering(
-        self, clause: BoundClause, at: Mapping[str, Rows], count: int
+        self, clause: BoundClause, at: Pairs, count: int
     ) -> Iterator[pa.Array | pa.ChunkedArray]:
         alias = self._bound.alias
         for number, field in enumerate(self._bound.ordering):
@@ -294,18 +307,20 @@ class _Join:
             fields.append(pa.field(old_name(number), held))
         return pa.schema(fields)
 
-    def _expression(self, text: str, at: Mapping[str, Rows], role: str) -> Expression:
+    def _expression(self, text: str, at: Pairs, role: str) -> Expression:
         sides = {alias: self._sides[alias].schema.empty_table() for alias in at}
         return Expression(text, _side_by_side(sides).schema, role)
 
-    def _taken(self, text: str, at: Mapping[str, Rows]) -> pa.Table:
+    def _taken(self, text: str, at: Pairs) -> pa.Table:
         """Return the rows of a clause, with the columns that a text may name."""
-        taken = {}
-        for alias, rows in at.items():
-            side = self._sides[alias]
-            names = [name for name in side.column_names if name.lower() in text.lower()]
-            taken[alias] = side.select(names or side.column_names[:1]).take(pa.array(rows))
+        taken = {alias: _named(self._sides[alias], text).take(pa.array(at[alias])) for alias in at}
         return _side_by_side(taken)
+
+
+def _named(side: pa.Table, text: str) -> pa.Table:
+    """Return the columns that a text may name."""
+    names = [name for name in side.column_names if name.lower() in text.lower()]
+    return side.select(names or side.column_names[:1])
 
 
 def _side_by_side(sides: Mapping[str, pa.Table]) -> pa.Table:
@@ -319,15 +334,23 @@ def _side_by_side(sides: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def _evaluated(text: str, sides: Mapping[str, pa.Table], role: str) -> pa.ChunkedArray:
-    rows = _side_by_side(sides)
+    rows = _side_by_side({alias: _named(side, text) for alias, side in sides.items()})
     return Expression(text, rows.schema, role).values(rows)
 
 
-def _others(found: Rows, count: int) -> Rows:
-    """Return the positions that were not found."""
-    is_found = np.zeros(count, np.bool_)
-    is_found[found] = True
-    return np.flatnonzero(~is_found)
+def _where(flags: npt.NDArray[np.bool_], pairs: Pairs) -> Pairs:
+    return {alias: rows[flags] for alias, rows in pairs.items()}
+
+
+def _first_repeated(rows: Sequence[Rows]) -> int | None:
+    """Return the first row that is there twice; None if none is."""
+    held = np.sort(np.concatenate([np.empty(0, np.int64), *rows]))
+    repeated = held[1:][held[1:] == held[:-1]]
+    return int(repeated[0]) if len(repeated) else None
+
+
+def _joined(blocks: Sequence[Pairs]) -> Pairs:
+    return {alias: np.concatenate([pairs[alias] for pairs in blocks]) for alias in blocks[0]}
 
 
 def _flags(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

@@ -265,8 +265,7 @@ class FileSource:
         schema, paths = self._whole, self._paths
         if paths is not None:  # Only their columns are read.
             schema = pa.schema([schema.field(name) for name in roots_of(paths, schema.names)])
-        pieces = [piece for head in self._heads for piece in head.pieces]
-        pieces = [replace(piece, number=number) for number, piece in enumerate(pieces)]
+        pieces = self._pieces
         stage = PackFiles(tagger, PieceReader(schema, paths, self._given.reading))
         sizes = [piece.size_bytes for piece in pieces]
         if self._engine.in_memory or not all(file.is_parquet for file in self._files):
@@ -280,6 +279,10 @@ class FileSource:
             self._kept = ReadAgain(self._engine, stage, pieces, counts)
         return PackedRecords(self._kept, self.schema, self._engine.tasks_wanted)
 
+    def reading(self) -> tuple[PieceReader, list[Piece]]:
+        """Return what reads all columns of the files, and the pieces to read."""
+        return PieceReader(self._whole, None, self._given.reading), self._pieces
+
     def close(self) -> None:
         """Drop the packed records."""
         if self._kept is not None:
@@ -289,6 +292,11 @@ class FileSource:
     @cached_property
     def _files(self) -> list[InputFile]:
         return listed(self._given)
+
+    @cached_property
+    def _pieces(self) -> list[Piece]:
+        pieces = (piece for head in self._heads for piece in head.pieces)
+        return [replace(piece, number=number) for number, piece in enumerate(pieces)]
 
     @cached_property
     def _heads(self) -> list[_Head]:
