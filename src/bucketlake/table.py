@@ -1835,11 +1835,11 @@ class Table:
         table = self._open()
         held = table.config.version
         if is_upgrade and to < held:
-            said = f"the table has version {held}; use table.downgrade(to={to})"
-            raise ConfigError("to", to, f"{said} (bucketlake downgrade --to {to} --run)")
+            step = f"use table.downgrade(to={to}) (bucketlake downgrade --to {to} --run)"
+            raise ConfigError("to", to, f"the table has version {held}; {step}")
         if not is_upgrade and to > held:
-            said = f"the table has version {held}; use table.upgrade(to={to})"
-            raise ConfigError("to", to, f"{said} (bucketlake upgrade --to {to} --run)")
+            step = f"use table.upgrade(to={to}) (bucketlake upgrade --to {to} --run)"
+            raise ConfigError("to", to, f"the table has version {held}; {step}")
         if dry_run:
             return plan_version_change(table, to)
         engine = engine_of(spark or active_session())
