@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.config.table_version import LAYOUT_2
+from bucketlake.config.table_version import LAYOUT_1, LAYOUT_2
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.avro.timeline_records import avro_schema, decode_record, encode_record
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean
-from bucketlake.format.commit_metadata import decode_commit_metadata
+from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
+from bucketlake.format.pretty_json import print_json
 from bucketlake.format.properties import parse_properties, render_properties
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.keys import KeyGenerator
@@ -35,10 +38,6 @@ from tests.storages import memory_of
 TABLES = table_names(MORE_TABLES_FOLDER)
 UNWRITABLE = {
     "cow_dropped_partition_columns": "writing a table whose files lack the partition columns",
-    "cow_v6": "table version 6",
-    "cow_v6_archived": "table version 6",
-    "cow_v8": "table version 8",
-    "cow_v8_insert_overwrite": "table version 8",
     "cow_without_meta_fields": "writing a table without meta columns",
 }
 
@@ -142,6 +141,19 @@ def test_archive_is_read_by_range() -> None:
     assert (
         list(archived_completion_times(opened_table(storage, config), since=times[7])) == times[7:]
     )
+
+
+def test_commits_of_version_6_are_printed_as_hudi_prints_them() -> None:
+    objects = objects_of_table("cow_v6")
+    commits = [objects[path] for path in objects if path.endswith((".commit", ".inflight"))]
+    assert len(commits) > 2
+    for data in commits:
+        assert print_json(json.loads(data)).encode() == data
+        decoded = decode_commit_metadata(data, "f")
+        again = encode_commit_metadata(decoded, LAYOUT_1)
+        assert again.startswith(b'{\n  "partitionToWriteStats" : {\n')
+        assert decode_commit_metadata(again, "f") == decoded
+        assert json.loads(again).keys() == json.loads(data).keys()
 
 
 def test_archive_of_version_6_is_refused_and_its_table_read() -> None:

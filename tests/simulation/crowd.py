@@ -155,14 +155,16 @@ class Crowd:
         self.stage = Stage(self.random, START_MS)
         self.merges_on_read = table_type == "merge_on_read"
         self.rolls_back = seed % 3 == 0
-        self.archives, self.cleans, self.restores = _SERVICES[seed % len(_SERVICES)]
+        archives, self.cleans, self.restores = _SERVICES[seed % len(_SERVICES)]
+        self.archives = archives and self.kind.is_archived
         self.undoes = self.rolls_back or self.restores
         self.lock = LOCKS[seed // 2 % len(LOCKS)]
         self.evolves = self.random.random() < 0.3
         self.by_event_time = not self.merges_on_read and seed % 4 == 0
         drawn = random.Random(f"indexes of crowd {seed}")
         self.converts = self.kind.is_converted and drawn.random() < 0.4
-        self.keeps_index = not self.kind.needs_metadata_table and drawn.random() < 0.3
+        may_keep_index = self.kind.has_metadata_table and not self.kind.needs_metadata_table
+        self.keeps_index = may_keep_index and drawn.random() < 0.3
         self.name = f"crowd-{seed}-{id(self)}"
         self.memory = MemoryStorage(self.name, lambda: self.stage.now_ms)
         bl.create_table(
@@ -174,7 +176,8 @@ class Crowd:
             index=self.kind.index,
             version=self.kind.version,
             table_type=table_type,
-            metadata_table=self.random.random() < 0.4 or self.kind.needs_metadata_table,
+            metadata_table=self.kind.has_metadata_table
+            and (self.random.random() < 0.4 or self.kind.needs_metadata_table),
         )
         self.names = [f"writer {n}" for n in range(writers)]
         skew = self.random.choice(SKEWS_MS)

@@ -133,7 +133,8 @@ class World:
         self.now_ms = 1_750_000_000_000
         drawn = random.Random(f"indexes of {self.seed}")
         self.converts = self.kind.is_converted and drawn.random() < 0.5
-        self.keeps_index = not self.kind.needs_metadata_table and drawn.random() < 0.3
+        may_keep_index = self.kind.has_metadata_table and not self.kind.needs_metadata_table
+        self.keeps_index = may_keep_index and drawn.random() < 0.3
         bl.create_table(
             f"memory://{self.name}",
             schema=SCHEMA,
@@ -145,7 +146,8 @@ class World:
             index=self.kind.index,
             version=self.kind.version,
             table_type=table_type,
-            metadata_table=self.seed % 2 == 1 or self.kind.needs_metadata_table,
+            metadata_table=self.kind.has_metadata_table
+            and (self.seed % 2 == 1 or self.kind.needs_metadata_table),
         )
         if self.keeps_index:
             build_index(self.storage, now_ms=lambda: self.now_ms)
@@ -289,6 +291,8 @@ class World:
 
     def archive(self) -> None:
         """Move old instants out of the active timeline; no row changes."""
+        if not self.kind.is_archived:
+            return
         keep_min = self.random.choice([1, 1, 2])
         limits = ArchivalLimits(keep_min, keep_min + 1)
         self._attempt(
@@ -298,6 +302,8 @@ class World:
 
     def turn_metadata_table(self) -> None:
         """Turn the metadata table on or off, or build it again; no row changes."""
+        if not self.kind.has_metadata_table:
+            return
         if self.kind.needs_metadata_table or self.is_dynamic:
             return  # Writes need the index: they are refused while a build that died has left none.
         turn = self.random.choice([build_metadata_table, build_index, drop_metadata_table])

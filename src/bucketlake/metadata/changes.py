@@ -193,9 +193,8 @@ def write_change(
         )
 
     stats = [*at_once(metadata.storage, put, by_group), *change.side_files]
-    return encode_commit_metadata(
-        CommitMetadata(OPERATION, by_partition(stats), {"schema": commit_schema_json()})
-    )
+    commit = CommitMetadata(OPERATION, by_partition(stats), {"schema": commit_schema_json()})
+    return encode_commit_metadata(commit, metadata.config.layout)
 
 
 def publish_change(

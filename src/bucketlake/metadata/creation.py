@@ -243,7 +243,7 @@ def complete_initialisation(
         As :func:`initialise_partitions`.
     """
     commit = CommitMetadata(BUILD_OPERATION, by_partition(stats), {"schema": commit_schema_json()})
-    content = encode_commit_metadata(commit)
+    content = encode_commit_metadata(commit, table.config.layout)
     publication = Publication(completed_at, Action.DELTA_COMMIT, content)
     outcome = claim_commit(table.storage, instant, publication)
     if outcome.publication is None:

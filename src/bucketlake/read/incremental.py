@@ -176,5 +176,4 @@ def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTi
 
 
 def _time_of(timeline: Timeline, instant: InstantTime) -> InstantTime:
-    has_times = timeline.layout.has_completion_times
-    return (timeline.completion_time(instant) if has_times else None) or instant
+    return timeline.completion_time(instant) or instant

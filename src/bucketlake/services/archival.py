@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
-from bucketlake.errors import ConfigError, ObjectNotFoundError
+from bucketlake.errors import ConfigError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.index.state import forget_archived_state, forget_state, keep_archived_state
 from bucketlake.model.arguments import check_integers
 from bucketlake.model.file_name import FileId, InstantTime
@@ -93,9 +93,15 @@ def archive(table: OpenTable, limits: ArchivalLimits, *, dry_run: bool = False) 
     Raises
     ------
     UnsupportedFeatureError
-        If the table cannot be written.
+        If the table cannot be written, or has an archive in the form used before table version 8.
     """
     check_writable(table.config, table.storage.root)
+    if not table.config.layout.has_tree_archive:
+        raise UnsupportedFeatureError(
+            f"archiving instants of a table of version {table.config.version}",
+            table.storage.root,
+            "let Hudi archive them, or leave them on the active timeline",
+        )
     if dry_run:
         return _plan(table, load_timeline(table), limits, None)
     with table.lock.held(table.storage) as require_held:

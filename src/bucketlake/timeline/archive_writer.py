@@ -226,6 +226,8 @@ def keep_active(table: OpenTable, instant: InstantTime) -> bool:
     bool
         False if the instant is already archived.
     """
+    if not table.config.layout.has_tree_archive:  # Nobody archives such a table here.
+        return not archived_completion_times(table, since=instant, until=instant)
     while True:
         manifest = newest_manifest(table.storage, table.config.history_folder)
         if archived_completion_times(table, since=instant, until=instant):

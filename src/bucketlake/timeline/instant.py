@@ -88,13 +88,14 @@ class Instant:
     state : State
         Requested, inflight or completed.
     completed_at : InstantTime or None
-        Completion time; None for pending ones, and in timeline layout 1.
+        Completion time; None for pending ones, and for those of before an upgrade to layout 2. In
+        layout 1 it is the requested time.
     """
 
     requested_at: InstantTime
     action: Action
     state: State
-    completed_at: InstantTime | None = None  # Only in names of completed files of layout 2.
+    completed_at: InstantTime | None = None
 
     @property
     def order(self) -> tuple[str, str, State]:
