@@ -149,6 +149,12 @@ class TableKind:
 
         A reader of Hudi's prunes buckets only where it is told the hash fields too.
         """
+        if self.partitioned_index is not None and self.version < NEWEST_VERSION:
+            # The older name, which is that of a global index; newer releases know it, too.
+            return {
+                "hoodie.index.type": "RECORD_INDEX",
+                "hoodie.metadata.record.index.enable": "true",
+            }
         if self.partitioned_index is not None:
             return self.index.to_options()
         fields = ",".join(self.hash_fields or self.record_key)

@@ -49,8 +49,16 @@ def event(layout: Layout, random_: random.Random, n: int, ts: int) -> Row:
     return row
 
 
-def take_turns(hudi: HudiPeer, path: Path, layout: Layout, first: Writer, *, steps: int) -> None:
-    table = SharedTable(hudi, path, layout.kind, layout.as_hudi_shows)
+def take_turns(
+    hudi: HudiPeer,
+    path: Path,
+    layout: Layout,
+    first: Writer,
+    *,
+    steps: int,
+    with_hudi_rs: bool = True,
+) -> None:
+    table = SharedTable(hudi, path, layout.kind, layout.as_hudi_shows, with_hudi_rs=with_hudi_rs)
     random_ = random.Random(f"{layout.name} {first.value}")
     if first is BUCKETLAKE:
         table.begin()

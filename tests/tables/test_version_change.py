@@ -10,7 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config import table_keys as keys
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, InputError
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
@@ -146,6 +146,19 @@ def test_what_version_8_lacks_is_named_before_anything_is_written(
     with pytest.raises(ConfigError, match=missing):
         table.downgrade(to=8)
     assert table.config().version == 9
+
+
+def test_a_type_that_version_8_lacks_is_named_before_anything_is_written(
+    new_path: NewPath,
+) -> None:
+    schema = SCHEMA.append(pa.field("seen", pa.timestamp("us")))
+    path = new_path()
+    with pytest.raises(InputError, match=r"column seen.*choose version 9"):
+        bl.create_table(path, schema=schema, record_key="id", index=bl.SimpleBucket(2), version=8)
+    assert not [*open_storage(path).list("")]
+    table = bl.create_table(path, schema=schema, record_key="id", index=bl.SimpleBucket(2))
+    with pytest.raises(InputError, match="column seen"):
+        table.downgrade(to=8)
 
 
 @pytest.mark.parametrize("version", [5, 7, 10, "8", 8.0, True, None])

@@ -179,6 +179,7 @@ def write_change(
         with suppress(AlreadyExistsError):
             path = instant_path(metadata.config, Instant(instant, _ACTION, state))
             metadata.storage.put_if_absent(path, b"")
+    has_value_types = metadata.config.rules.has_value_types
     created_at_ms = created_ms(instant, metadata.config.timeline_timezone)
 
     def put(found: tuple[MetadataPartition, FileId, GroupEntries]) -> WriteStat:
@@ -190,10 +191,12 @@ def write_change(
             entries,
             instant=instant,
             created_at_ms=created_at_ms,
+            has_value_types=has_value_types,
         )
 
     stats = [*at_once(metadata.storage, put, by_group), *change.side_files]
-    commit = CommitMetadata(OPERATION, by_partition(stats), {"schema": commit_schema_json()})
+    schema_json = commit_schema_json(has_value_types=has_value_types)
+    commit = CommitMetadata(OPERATION, by_partition(stats), {"schema": schema_json})
     return encode_commit_metadata(commit, metadata.config.layout)
 
 

@@ -25,7 +25,11 @@ from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.format.metadata_record.record_schema import commit_schema_json, record_schema_json
+from bucketlake.format.metadata_record.record_schema import (
+    commit_schema_json,
+    record_schema_json,
+    without_value_type_field,
+)
 from bucketlake.format.partition_metadata import (
     PARTITION_METADATA_PREFIX,
     partition_marker_path,
@@ -242,7 +246,8 @@ def complete_initialisation(
     CommitConflictError, CommitOutcomeUnknownError
         As :func:`initialise_partitions`.
     """
-    commit = CommitMetadata(BUILD_OPERATION, by_partition(stats), {"schema": commit_schema_json()})
+    schema_json = commit_schema_json(has_value_types=table.config.rules.has_value_types)
+    commit = CommitMetadata(BUILD_OPERATION, by_partition(stats), {"schema": schema_json})
     content = encode_commit_metadata(commit, table.config.layout)
     publication = Publication(completed_at, Action.DELTA_COMMIT, content)
     outcome = claim_commit(table.storage, instant, publication)
@@ -276,10 +281,13 @@ def delete_metadata_table(storage: Storage) -> None:
 def _put_base_file(
     table: OpenTable, partition: str, file_id: FileId, entries: GroupEntries, instant: InstantTime
 ) -> WriteStat:
+    has_value_types, values = table.config.rules.has_value_types, entries.values
+    if not has_value_types:
+        values = without_value_type_field(partition, values)
     data = encode_hfile(
         entries.keys,
-        entries.values,
-        record_schema_json(),
+        values,
+        record_schema_json(has_value_types=has_value_types),
         created_at_ms=created_ms(instant, table.config.timeline_timezone),
     )
     name = base_file_name(file_id, instant).to_file_name()

@@ -33,6 +33,7 @@ from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import table_at, update_table_properties
+from bucketlake.write.create import require_known_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ def plan_version_change(table: OpenTable, to: int) -> VersionReport:
     ConfigError
         If bucketlake does not write this version, or the version lacks what the table uses; the
         error names it.
+    InputError
+        The same for the type of a column.
     """
     check_version(to)
     config, root = table.config, table.storage.root
@@ -88,6 +91,9 @@ def plan_version_change(table: OpenTable, to: int) -> VersionReport:
         rules, config.ordering_fields, config.delete_field, config.partial_update_mode
     ):
         raise ConfigError(key, value, f"the table {root} uses it, and {problem}")
+    schema = load_snapshot(table).schema_or_none
+    if schema is not None:
+        require_known_types(rules, schema, root)
     _require_same_keys(table, to)
     held = config.written_metadata_partitions | _unbuilt(config)
     dropped = frozenset(_unknown_partitions(table, to))

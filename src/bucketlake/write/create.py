@@ -18,7 +18,12 @@ from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.support import check_metadata_table, check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.config.table_version import NEWEST_VERSION, check_version, table_version
+from bucketlake.config.table_version import (
+    NEWEST_VERSION,
+    TableVersion,
+    check_version,
+    table_version,
+)
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.index_definitions import IndexDefinition
@@ -46,7 +51,7 @@ from bucketlake.metadata.record_index.shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.metadata.statistics.measured_columns import usual_columns
 from bucketlake.model.batch_columns import table_columns
-from bucketlake.model.column_type import type_name
+from bucketlake.model.column_type import TIMESTAMP_NTZ, type_name
 from bucketlake.model.field_path import field_at, why_missing
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec, check_generator
@@ -138,12 +143,13 @@ def plan_table(
     schema = pa.schema([field for field in schema if field.name in names])
     stored = normalise_schema(schema, f"schema of {path}")
     require_types(stored, f"schema of {path}")
+    check_version(version)
+    require_known_types(table_version(version), stored, f"schema of {path}")
     _require_named_columns(path, stored, key_spec, merging.ordering_fields)
     if merging.marker is not None:
         marker_field(stored, merging.marker[0])  # Raises an error for a type without this rule.
     check_generator(key_spec)
     check_partitioning(key_spec)
-    check_version(version)
     require_storable(table_version(version), merging)
     require_known_index(index, version, f"the new table {path}")
     _require_nameable_shards(key_spec, index)
@@ -288,9 +294,10 @@ def _with_metadata_table(
     create_metadata_table(table)
     at = table.clock.next_instant(load_timeline(table))
     partitions = [*USUAL_PARTITIONS]
+    rules = table.config.rules
     definitions = [
         IndexDefinition.of_column_stats(
-            usual_columns(schema), table.config.rules.statistics_version
+            usual_columns(schema, has_value_types=rules.has_value_types), rules.statistics_version
         )
     ]
     if record_index is not None:
@@ -354,6 +361,20 @@ def _require_named_columns(
                     "name a column of strings, numbers, dates or timestamps"
                     + _fields_of(column, held),
                 )
+
+
+def require_known_types(rules: TableVersion, schema: pa.Schema, where: str) -> None:
+    """Raise InputError for a column of a type that Hudi's writers of a version do not know."""
+    if rules.has_local_timestamps:
+        return
+    for field in schema:
+        if field.type == TIMESTAMP_NTZ:
+            raise InputError(
+                f"{where}, column {field.name}",
+                f"{rules.releases} cannot write a timestamp without a time zone, "
+                f"so table version {rules.number} does not hold it",
+                f"give the column a time zone, or choose version {NEWEST_VERSION}",
+            )
 
 
 def _require_nameable_shards(spec: KeySpec, index: TableIndex) -> None:

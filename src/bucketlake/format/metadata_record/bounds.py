@@ -149,9 +149,14 @@ def stored_types(value_types: pa.Array) -> tuple[Ints, list[StoredType]]:
     return places, found
 
 
-def has_bounds(data_type: pa.DataType) -> bool:
-    """Return whether statistics can hold bounds of a column type."""
-    return data_type in _TYPES or pa.types.is_decimal128(data_type)
+def has_bounds(data_type: pa.DataType, *, has_value_types: bool = True) -> bool:
+    """Return whether statistics can hold bounds of a column type; without value types, fewer."""
+    if has_value_types:
+        return data_type in _TYPES or pa.types.is_decimal128(data_type)
+    if pa.types.is_decimal128(data_type):
+        whole_digits = data_type.precision - data_type.scale
+        return bool(data_type.scale <= _DECIMAL.scale and whole_digits <= _WHOLE_DIGITS)
+    return data_type in _TYPES and data_type != TIMESTAMP_NTZ
 
 
 def wrap_bounds(values: pa.Array) -> WrappedValues:
@@ -241,14 +246,12 @@ def _own_wrapper(
 ) -> tuple[int, pa.Array] | None:
     """Return the branch and the values of a wrapper that tells the type; None if there is none."""
     held = stored_as.arrow
-    if held is None or BRANCHES.get(held) == branch:
-        return branch, stored
-    if pa.types.is_decimal128(held):
-        if held.scale > _DECIMAL.scale or held.precision - held.scale > _WHOLE_DIGITS:
-            return None
-        held = _DECIMAL
-    if held not in BRANCHES:
+    if held is None or not has_bounds(held, has_value_types=False):
         return None
+    if pa.types.is_decimal128(held):
+        held = _DECIMAL
+    elif held != pa.date32():
+        return branch, stored  # Also timestamps, whose wrapper is that of a long.
     values = read_bounds(stored, stored_as, held, "statistics", is_minimum=True)
     return None if values is None else (BRANCHES[held], values)
 

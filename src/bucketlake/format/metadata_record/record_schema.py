@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.cursor import Cursor, Ints, padded_records
 from bucketlake.format.avro.read_columns import read_column
 from bucketlake.format.avro.timeline_records import NAMESPACE
 from bucketlake.format.avro.tree import AvroNode, Union, Wire
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 
 NULLABLE = Union(value_branch=1, null_branch=0, branch_count=2)
 TEXT = AvroNode(Wire.STRING, pa.string(), NULLABLE)
@@ -29,6 +31,7 @@ BOOLEAN = AvroNode(Wire.BOOLEAN, pa.bool_())
 INT = AvroNode(Wire.INT, pa.int32())
 
 META_COUNT = 5
+_STATISTICS = (MetadataPartition.COLUMN_STATS.value, MetadataPartition.PARTITION_STATS.value)
 _KEY = AvroNode(Wire.STRING, pa.string())
 _ABSENT, _PRESENT = b"\0", b"\x02"  # Branches of a payload field.
 
@@ -124,17 +127,33 @@ def read_payloads(
 
 
 @cache
-def record_schema_json() -> str:
+def record_schema_json(*, has_value_types: bool = True) -> str:
     """Return the Avro JSON of records, for HFiles and headers of log blocks."""
-    return json.dumps(record_schema(), separators=(",", ":"))
+    schema = record_schema(has_value_types=has_value_types)
+    return json.dumps(schema, separators=(",", ":"))
 
 
 @cache
-def commit_schema_json() -> str:
+def commit_schema_json(*, has_value_types: bool = True) -> str:
     """Return the Avro JSON without the meta fields, for commit metadata."""
-    schema = record_schema()
+    schema = record_schema(has_value_types=has_value_types)
     schema["fields"] = schema["fields"][META_COUNT:]
     return json.dumps(schema, separators=(",", ":"))
+
+
+def without_value_type_field(partition: str, values: pa.BinaryArray) -> pa.BinaryArray:
+    """Return records of a partition as older tables store them.
+
+    Only records of statistics have the field, as the last one of their payload. It must be null:
+    then it is a zero, as are the absent payloads after it.
+    """
+    return pc.binary_slice(values, 0, -1) if partition in _STATISTICS else values
+
+
+def with_value_type_field(values: pa.BinaryArray, path: str) -> pa.BinaryArray:
+    """Return records of older tables as newer ones store them; see the function above."""
+    is_statistics = any(name in path.split("/") for name in _STATISTICS)
+    return pc.binary_join_element_wise(values, b"\0", b"") if is_statistics else values
 
 
 _STRING = {"type": "string", "avro.java.string": "String"}  # So that Java decodes to String.
@@ -162,8 +181,11 @@ _WRAPPED: dict[str, Any] = {
 _ARRAY = "ArrayWrapper"
 
 
-def record_schema() -> dict[str, Any]:
-    """Return the Avro schema of records, made anew."""
+def record_schema(*, has_value_types: bool = True) -> dict[str, Any]:
+    """Return the Avro schema of records, made anew.
+
+    Since Hudi 1.1, bounds have value types, and there is a wrapper of arrays.
+    """
     meta = [{"name": name, "type": ["null", "string"], "default": None} for name in _META_NAMES]
     files = {
         "type": "map",
@@ -198,17 +220,17 @@ def record_schema() -> dict[str, Any]:
             _field("type", "int"),
             _field(_PAYLOADS[0], ["null", files]),
             _nullable(_PAYLOADS[1], bloom_filter),
-            _nullable(_PAYLOADS[2], _column_stats_schema()),
+            _nullable(_PAYLOADS[2], _column_stats_schema(has_value_types=has_value_types)),
             _nullable(_PAYLOADS[3], record_index),
             _nullable(_PAYLOADS[4], _record("HoodieSecondaryIndexInfo", _is_deleted())),
         ],
     }
 
 
-def _column_stats_schema() -> dict[str, Any]:
+def _column_stats_schema(*, has_value_types: bool) -> dict[str, Any]:
     wrappers = [_record(name, _field("value", held)) for name, held in _WRAPPED.items()]
     items = {"type": "array", "items": ["null", *_WRAPPED]}
-    array = _record(_ARRAY, _nullable("wrappedValues", items))
+    arrays = [_record(_ARRAY, _nullable("wrappedValues", items))] if has_value_types else []
     value_type = _record(
         "HoodieValueTypeInfo", _field("typeOrdinal", "int"), _nullable("additionalInfo", _STRING)
     )
@@ -216,15 +238,19 @@ def _column_stats_schema() -> dict[str, Any]:
         "HoodieMetadataColumnStats",
         _nullable("fileName", _STRING),
         _nullable("columnName", _STRING),
-        {"name": "minValue", "type": ["null", *wrappers, array], "default": None},
-        {"name": "maxValue", "type": ["null", *_WRAPPED, _ARRAY], "default": None},
+        {"name": "minValue", "type": ["null", *wrappers, *arrays], "default": None},
+        {
+            "name": "maxValue",
+            "type": ["null", *_WRAPPED, *(each["name"] for each in arrays)],
+            "default": None,
+        },
         *(
             _nullable(name, "long")
             for name in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")
         ),
         _is_deleted(),
         {"name": "isTightBound", "type": "boolean", "default": False},
-        _nullable("valueType", value_type),
+        *([_nullable("valueType", value_type)] if has_value_types else []),
     )
 
 

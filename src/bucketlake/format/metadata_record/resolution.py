@@ -17,7 +17,13 @@ from typing import Any
 import pyarrow as pa
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.metadata_record.record_schema import record_schema, record_schema_json
+from bucketlake.format.metadata_record.record_schema import (
+    record_schema,
+    record_schema_json,
+    with_value_type_field,
+)
+
+_WITHOUT_VALUE_TYPES = object()
 
 
 def resolver(schema_json: str, path: str) -> Callable[[pa.BinaryArray], pa.BinaryArray] | None:
@@ -46,6 +52,8 @@ def resolver(schema_json: str, path: str) -> Callable[[pa.BinaryArray], pa.Binar
     writer = _writer_schema(schema_json)
     if writer is None:
         return None
+    if writer is _WITHOUT_VALUE_TYPES:
+        return lambda values: with_value_type_field(values, path)
     if isinstance(writer, str):
         raise FormatError(path, "an Avro schema of records of the metadata table", writer)
     unknown = _fields_of(json.loads(schema_json)) - _fields_of(record_schema())
@@ -59,7 +67,10 @@ def resolver(schema_json: str, path: str) -> Callable[[pa.BinaryArray], pa.Binar
 
 @lru_cache(maxsize=16)  # Many files have the same text.
 def _writer_schema(schema_json: str) -> Any:
-    """Return a schema as fastavro parses it; None for the schema of today, text if it is none."""
+    """Return a schema as fastavro parses it; None for the schema of today, text if it is none.
+
+    The schema of Hudi 1.0 is told apart, because its records need no parsing.
+    """
     import fastavro  # A Spark task that reads records of today does not need it.
 
     try:
@@ -67,6 +78,8 @@ def _writer_schema(schema_json: str) -> Any:
         known = record_schema()
         if _bare(found) == _bare(known):
             return None
+        if _bare(found) == _bare(record_schema(has_value_types=False)):
+            return _WITHOUT_VALUE_TYPES
         if not isinstance(found, dict) or found.get("name") != known["name"]:
             return repr(schema_json[:80])
         return fastavro.parse_schema(found)

@@ -17,7 +17,10 @@ import pyarrow.compute as pc
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.format.log_data import encode_hfile_block
 from bucketlake.format.log_deletes import Deletes, encode_birth_block, encode_delete_block
-from bucketlake.format.metadata_record.record_schema import record_schema_json
+from bucketlake.format.metadata_record.record_schema import (
+    record_schema_json,
+    without_value_type_field,
+)
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.write_stat import WriteStat
@@ -87,7 +90,12 @@ def birth_file_name(file_id: FileId, instant: InstantTime) -> LogFileName:
 
 
 def encode_log_file(
-    partition: str, entries: GroupEntries, *, instant: InstantTime, created_at_ms: int
+    partition: str,
+    entries: GroupEntries,
+    *,
+    instant: InstantTime,
+    created_at_ms: int,
+    has_value_types: bool = True,
 ) -> bytes:
     """Encode the log file of a file group.
 
@@ -101,12 +109,17 @@ def encode_log_file(
         The instant that writes the file.
     created_at_ms : int
         That instant, see :func:`created_ms`.
+    has_value_types : bool
+        Whether records have the field for them (``TableVersion.has_value_types``).
     """
     assert len(entries), "a log file without content"
     blocks = []
     if len(entries.keys):
-        schema_json = record_schema_json()
-        found = entries.keys, entries.values
+        schema_json = record_schema_json(has_value_types=has_value_types)
+        values = entries.values
+        if not has_value_types:
+            values = without_value_type_field(partition, values)
+        found = entries.keys, values
         blocks.append(
             encode_hfile_block(*found, schema_json, instant=instant, created_at_ms=created_at_ms)
         )
@@ -124,6 +137,7 @@ def put_log_file(
     *,
     instant: InstantTime,
     created_at_ms: int,
+    has_value_types: bool = True,
     write_token: str = WRITE_TOKEN,
 ) -> WriteStat:
     """Write the log file of a file group; an existing file is replaced.
@@ -134,7 +148,7 @@ def put_log_file(
         Storage of the metadata table.
     partition, file_id
         The file group.
-    entries, instant, created_at_ms
+    entries, instant, created_at_ms, has_value_types
         As for :func:`encode_log_file`.
     write_token : str
         Token in the name.
@@ -144,7 +158,13 @@ def put_log_file(
     WriteStat
         The file, for the commit of the metadata table.
     """
-    data = encode_log_file(partition, entries, instant=instant, created_at_ms=created_at_ms)
+    data = encode_log_file(
+        partition,
+        entries,
+        instant=instant,
+        created_at_ms=created_at_ms,
+        has_value_types=has_value_types,
+    )
     name = log_file_name(file_id, instant, write_token).to_file_name()
     storage.put(file_path(partition, name), data)
     return log_file_stat(

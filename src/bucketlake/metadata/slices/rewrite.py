@@ -23,7 +23,10 @@ from bucketlake.format.hfile.block_index import IndexEntry, may_differ_in_java
 from bucketlake.format.hfile.reader import Entries, HFileReader
 from bucketlake.format.hfile.writer import HFileWriter
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.record_schema import record_schema_json
+from bucketlake.format.metadata_record.record_schema import (
+    record_schema_json,
+    without_value_type_field,
+)
 from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.slices.entry_reader import (
@@ -84,11 +87,16 @@ def rewrite_slice(table: MetadataTable, held: FileSlice, *, created_at_ms: int) 
     if not len(changes.keys):
         return None
     base = None if held.base_file is None else open_whole_base_file(table, held.base_file)
+    if not table.config.rules.has_value_types:
+        whole = _changed_whole(base, changes)
+        values = without_value_type_field(partition, whole.values)
+        schema_json = record_schema_json(has_value_types=False)
+        return _written(Entries(whole.keys, values), schema_json, created_at_ms)
     if base is not None and base.is_gzip and not base.converts:
         writer = _changed_blocks(base, changes, created_at_ms)
         if writer is not None:
             return writer
-    return _changed_whole(base, changes, created_at_ms)
+    return _written(_changed_whole(base, changes), record_schema_json(), created_at_ms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,16 +242,19 @@ def _changed_blocks(base: HFileReader, changes: _Changes, created_at_ms: int) ->
     return Rewritten(data, stored_count + added_count)
 
 
-def _changed_whole(base: HFileReader | None, changes: _Changes, created_at_ms: int) -> Rewritten:
+def _changed_whole(base: HFileReader | None, changes: _Changes) -> Entries:
     """Decode all entries of the base file, change and sort them."""
     entries = _NOTHING
     if base is not None:
         whole = base.read()
         entries = Entries(whole.keys.combine_chunks(), whole.values.combine_chunks())
-    changed = changes.applied(entries, 0, len(changes.keys))
-    writer = HFileWriter(record_schema_json(), created_at_ms=created_at_ms)
-    writer.add(changed.keys, changed.values)
-    return Rewritten(writer.finish(), len(changed.keys))
+    return changes.applied(entries, 0, len(changes.keys))
+
+
+def _written(entries: Entries, schema_json: str, created_at_ms: int) -> Rewritten:
+    writer = HFileWriter(schema_json, created_at_ms=created_at_ms)
+    writer.add(entries.keys, entries.values)
+    return Rewritten(writer.finish(), len(entries.keys))
 
 
 def _and_whether_last(parts: Iterable[Entries]) -> Iterator[tuple[Entries, bool]]:

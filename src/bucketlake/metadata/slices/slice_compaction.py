@@ -271,7 +271,8 @@ class _Work:
 
     def complete(self, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
         """Decide and publish the compaction; raise CommitConflictError if it was withdrawn."""
-        extra = {"schema": commit_schema_json()}
+        rules = self.inner.config.rules
+        extra = {"schema": commit_schema_json(has_value_types=rules.has_value_types)}
         commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
         completed_at = self.table.clock.next_instant(load_timeline(self.table), after=instant)
         content = encode_commit_metadata(commit, self.inner.config.layout)

@@ -35,15 +35,19 @@ STATISTICS = frozenset({MetadataPartition.COLUMN_STATS, MetadataPartition.PARTIT
 USUAL_COLUMNS_MAX = 32
 
 
-def usual_columns(schema: pa.Schema) -> tuple[str, ...]:
+def usual_columns(schema: pa.Schema, *, has_value_types: bool = True) -> tuple[str, ...]:
     """Return the columns that have statistics unless a table says otherwise, as in Hudi.
+
+    Bounds without value types (``TableVersion.has_value_types``) hold fewer types.
 
     Examples
     --------
     >>> usual_columns(pa.schema({"id": pa.string(), "tags": pa.list_(pa.string())}))
     ('_hoodie_commit_time', '_hoodie_partition_path', '_hoodie_record_key', 'id')
     """
-    bounded = [field.name for field in schema if has_bounds(field.type)]
+    bounded = [
+        field.name for field in schema if has_bounds(field.type, has_value_types=has_value_types)
+    ]
     return (COMMIT_TIME, PARTITION_PATH, RECORD_KEY, *bounded[:USUAL_COLUMNS_MAX])
 
 
@@ -63,7 +67,8 @@ def indexed_columns(table: OpenTable, schema: pa.Schema) -> pa.Schema | None:
     """
     if not table.config.written_metadata_partitions & STATISTICS:
         return None
-    names = columns_with_statistics(table) or usual_columns(schema)
+    has_types = table.config.rules.has_value_types
+    names = columns_with_statistics(table) or usual_columns(schema, has_value_types=has_types)
     # Hudi's jobs may list fields inside structs.
     found = [field_at(with_meta(schema), name) for name in names]
     return pa.schema([field for field in found if field is not None and has_bounds(field.type)])

@@ -99,6 +99,8 @@ class IndexBuilder:
         Whether a key that is stored twice gets the place of one of its rows; else it is an error.
     is_needed : bool
         Whether the kind of the table needs this index.
+    has_value_types : bool
+        As for ``TableVersion``.
     """
 
     reader: SliceReader
@@ -109,6 +111,7 @@ class IndexBuilder:
     timezone: TimelineTimezone
     keeps_one: bool = False
     is_needed: bool = False
+    has_value_types: bool = True
 
     def keys_by_shard(self, file_slice: FileSlice) -> Iterator[tuple[Shard, KeyBatch]]:
         """Yield the keys of a slice by shard, in batches: of its rows, and of its deletes."""
@@ -155,7 +158,12 @@ class IndexBuilder:
             is_first = pa.concat_arrays([pa.array([True]), pc.invert(repeated)])
             keys, values = keys.filter(is_first), values.filter(is_first)
         at_ms = created_ms(self.instant, self.timezone)
-        data = encode_hfile(keys, values, record_schema_json(), created_at_ms=at_ms)
+        data = encode_hfile(
+            keys,
+            values,
+            record_schema_json(has_value_types=self.has_value_types),
+            created_at_ms=at_ms,
+        )
         marker = Marker(RECORD_INDEX, name, MarkerType.CREATE)
         put_data_file(self.metadata, self.instant, self.inflight, marker, data)
         return stat_of_base_file(path, len(keys), len(data))
@@ -290,7 +298,15 @@ def build_index(
     if plan.slices:
         reader, timezone = SliceReader.of_snapshot(snapshot), table.config.timeline_timezone
         builder = IndexBuilder(
-            reader, storage, instant, inflight, plan.shards, timezone, keeps_one, is_needed
+            reader,
+            storage,
+            instant,
+            inflight,
+            plan.shards,
+            timezone,
+            keeps_one,
+            is_needed,
+            table.config.rules.has_value_types,
         )
         shard_count = len(plan.written) + len(plan.missing)
         with telling_progress(storage, instant, "record index", shard_count):

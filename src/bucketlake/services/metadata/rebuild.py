@@ -46,6 +46,7 @@ from bucketlake.errors import (
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.index_definitions import IndexDefinition
+from bucketlake.format.metadata_record.bounds import has_bounds
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.setting import INDEXED_KINDS, IndexedKind, needed_index, setting_at
 from bucketlake.metadata.creation import (
@@ -81,10 +82,12 @@ from bucketlake.metadata.statistics.of_file import (
     statistics_of_file,
 )
 from bucketlake.metadata.statistics.statistics_entries import entries_of_statistics
+from bucketlake.model.field_path import field_at
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.kept import kept_property
 from bucketlake.model.names import one_of
+from bucketlake.model.schema import with_meta
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import list_partitions
 from bucketlake.read.snapshot import ListedSlices, Snapshot, load_snapshot
@@ -302,11 +305,21 @@ def _begun(table: OpenTable, content: _BuildContent) -> InstantTime | None:
 
 def _columns(table: OpenTable) -> tuple[str, ...]:
     """Return the columns whose statistics are built: those that have statistics, or the usual."""
-    known = columns_with_statistics(table)
-    if known:
+    known, has_types = columns_with_statistics(table), table.config.rules.has_value_types
+    if known and has_types:
         return known
     schema = load_snapshot(table).schema_or_none
-    return () if schema is None else usual_columns(schema)
+    if schema is None:
+        return known
+    if not known:
+        return usual_columns(schema, has_value_types=has_types)
+    # Perhaps the table had another version, whose statistics hold more types.
+    fields = {name: field_at(with_meta(schema), name) for name in known}
+    return tuple(
+        name
+        for name, field in fields.items()
+        if field is not None and has_bounds(field.type, has_value_types=has_types)
+    )
 
 
 @dataclass(frozen=True)

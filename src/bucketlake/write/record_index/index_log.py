@@ -54,6 +54,8 @@ class IndexLogWriter:
         Path of the inflight file in the data table, which exists while the write is pending.
     cache : LocationCache or None
         The cache of the host, which gets what the task writes.
+    has_value_types : bool
+        As for ``TableVersion``.
     """
 
     storage: Storage
@@ -62,6 +64,7 @@ class IndexLogWriter:
     instant_ms: int
     inflight: str
     cache: LocationCache | None = None
+    has_value_types: bool = True
 
     def open(self, shard: Shard) -> None:
         """Write the empty log file that opens a new shard."""
@@ -92,7 +95,11 @@ class IndexLogWriter:
             return None
         name = log_file_name(shard.file_id, self.instant, _TOKEN).to_file_name()
         data = encode_log_file(
-            _PARTITION, entries, instant=self.instant, created_at_ms=self.instant_ms
+            _PARTITION,
+            entries,
+            instant=self.instant,
+            created_at_ms=self.instant_ms,
+            has_value_types=self.has_value_types,
         )
         size_bytes = len(data)
         is_written = self._publish(name, data)

@@ -78,6 +78,7 @@ class IndexUpkeep:
             instant,
             instant_to_ms(instant, self.table.config.timeline_timezone),
             instant_path(self.table.config, self.pending),
+            has_value_types=self.table.config.rules.has_value_types,
         )
         return IndexWriter(RecordIndexReader(table), logs)
 
