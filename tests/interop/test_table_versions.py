@@ -180,7 +180,7 @@ def write_in_turns(table: SharedTable, first: Writer) -> None:
     table.upsert(second, rows(range(0, 50, 5), 7))
     table.assert_read_by_all()
     table.delete_partitions(first, ["us"])
-    table.upsert(second, rows(range(0, 20), 8))
+    table.upsert(second, rows(range(20), 8))
     table.delete_partitions(second, ["eu"])
     table.assert_read_by_all()
     assert table.ours.config().version == 6
