@@ -133,13 +133,6 @@ OLD_KINDS = {
 OLD_TURNS = combinations([*OLD_KINDS], [*Writer])
 
 
-@pytest.fixture(scope="module")
-def hudi_0_15() -> Iterator[HudiPeer]:
-    """The last release that writes version 6 by default."""
-    with start_hudi(version="0.15.0") as peer:
-        yield peer
-
-
 def old_table(hudi: HudiPeer, path: Path, kind: str, first: Writer) -> SharedTable:
     """Return a table of version 6, made by the first writer."""
     table = SharedTable(hudi, path, OLD_KINDS[kind])
