@@ -31,8 +31,7 @@ class TimelineLayout:
         Whether a pending clustering has an action of its own. Otherwise it is named as any other
         pending replace commit.
     has_tree_archive : bool
-        Whether the archive is a tree of Parquet files. Otherwise it is a sequence of log files,
-        which is not read.
+        Whether the archive is a tree of Parquet files. Otherwise it is a sequence of log files.
     """
 
     number: int

@@ -201,4 +201,5 @@ def _put_completed(
 def _is_archived(table: OpenTable, completed: Instant) -> bool:
     at = completed.requested_at
     found = find_archived(table.storage, table.config.history_folder, at, completed.action.value)
-    return found is not None and found.completed_at == completed.completed_at
+    has_times = table.config.layout.has_completion_times
+    return found is not None and (not has_times or found.completed_at == completed.completed_at)
