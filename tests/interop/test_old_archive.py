@@ -32,10 +32,10 @@ OPTIONS = {
     "hoodie.archive.automatic": "false",
 }
 AS_VERSION_6 = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
-ARCHIVING = {
+RETAINED = {"hoodie.clean.commits.retained": "1", "hoodie.cleaner.commits.retained": "1"}
+CLEANING = RETAINED | {"hoodie.clean.automatic": "true"}
+ARCHIVING = RETAINED | {
     "hoodie.archive.automatic": "true",
-    "hoodie.clean.commits.retained": "1",
-    "hoodie.cleaner.commits.retained": "1",
     "hoodie.keep.min.commits": "2",
     "hoodie.keep.max.commits": "3",
     "hoodie.compact.inline.max.delta.commits": "1",  # Hudi keeps what triggers a compaction.
@@ -133,11 +133,10 @@ def shown_by_hudi(peer: HudiPeer, table: OldTable) -> list[str]:
 
 
 def take_turns(peer: HudiPeer, table: OldTable, options: dict[str, str]) -> None:
-    for ts in range(1, 7):
+    for ts in range(1, 6):
         operation = "insert_overwrite" if ts == 3 else "upsert"
         table.write(peer, ts, options, operation)
-    peer.sql(f"CREATE TABLE IF NOT EXISTS {table.path.name} USING hudi LOCATION '{table.path}'")
-    peer.sql(f"CALL run_clean(table => '{table.path.name}', retain_commits => 1)")
+    table.write(peer, 6, options | CLEANING)
     assert archive(table) == table.commits[:4]
     assert table.numbers() == [1]
     table.assert_read(peer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,11 +68,11 @@ def logs(storage: Storage) -> set[str]:
     return {stored.path.rpartition("/")[2] for stored in storage.list(HISTORY)}
 
 
-def rows(storage: Storage) -> list[Any]:
+def rows(storage: Storage) -> Any:
     return bl.open_table(storage.root).to_arrow().sort_by("id").to_pylist()
 
 
-def changed(storage: Storage) -> list[Any]:
+def changed(storage: Storage) -> Any:
     return bl.open_table(storage.root).to_arrow(since="0" * 17).sort_by("id").to_pylist()
 
 
@@ -149,7 +150,7 @@ def test_archivals_at_the_same_time_do_no_harm(storage: MemoryStorage) -> None:
     expected = rows(storage)
     for step in some(range(1, steps_of(storage, reads_count=True) + 1), 20):
         fresh = memory_of(objects)
-        archive_now(Interrupted(fresh, step, lambda fresh=fresh: archive_now(fresh)))
+        archive_now(Interrupted(fresh, step, partial(archive_now, fresh)))
         assert active(fresh) == commits[-1:], step
         assert archived(fresh) == commits[:-1], step
         assert rows(fresh) == changed(fresh) == expected, step
