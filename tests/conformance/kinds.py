@@ -105,11 +105,6 @@ class Kind:
         return table_version(self.version).layout.writes_logs
 
     @property
-    def is_archived(self) -> bool:
-        """Whether instants of its tables may be archived."""
-        return table_version(self.version).layout.has_tree_archive
-
-    @property
     def needs_metadata_table(self) -> bool:
         """Whether the index is a part of the metadata table."""
         return isinstance(self.index, bl.RecordIndex | bl.DynamicBucket)

@@ -155,8 +155,7 @@ class Crowd:
         self.stage = Stage(self.random, START_MS)
         self.merges_on_read = table_type == "merge_on_read"
         self.rolls_back = seed % 3 == 0
-        archives, self.cleans, self.restores = _SERVICES[seed % len(_SERVICES)]
-        self.archives = archives and self.kind.is_archived
+        self.archives, self.cleans, self.restores = _SERVICES[seed % len(_SERVICES)]
         self.undoes = self.rolls_back or self.restores
         self.lock = LOCKS[seed // 2 % len(LOCKS)]
         self.evolves = self.random.random() < 0.3

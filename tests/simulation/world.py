@@ -46,11 +46,8 @@ from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import (
-    archived_completion_times,
-    newest_manifest,
-    read_archive,
-)
+from bucketlake.timeline.archive_files import newest_manifest
+from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
@@ -291,8 +288,6 @@ class World:
 
     def archive(self) -> None:
         """Move old instants out of the active timeline; no row changes."""
-        if not self.kind.is_archived:
-            return
         keep_min = self.random.choice([1, 1, 2])
         limits = ArchivalLimits(keep_min, keep_min + 1)
         self._attempt(

@@ -34,8 +34,7 @@ class TimelineLayout:
         Whether a pending clustering has an action of its own. Otherwise it is named as any other
         pending replace commit.
     has_tree_archive : bool
-        Whether the archive is a tree of Parquet files. Otherwise it is a sequence of log files,
-        which is not read.
+        Whether the archive is a tree of Parquet files. Otherwise it is a sequence of log files.
     writes_logs : bool
         Whether bucketlake writes log files of this layout: those of merge-on-read tables, and of
         metadata tables.

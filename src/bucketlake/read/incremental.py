@@ -21,7 +21,7 @@ from bucketlake.model.schema import COMMIT_TIME
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import archived_commit, newest_manifest, read_archive
+from bucketlake.timeline.archive_reader import archived_commit, may_be_archived, read_archive
 from bucketlake.timeline.instant import WRITES, Instant
 from bucketlake.timeline.open_table import OpenTable
 
@@ -166,13 +166,12 @@ def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTi
     an archival that died half-way may have moved such a commit, and left a commit that began later
     and completed earlier.
     """
-    start, folder = timeline.start, timeline.history_folder
+    start = timeline.start
     if start is None:
         return False
     if since is None or since < start:
         return True
-    files = () if folder is None else newest_manifest(storage, folder).files
-    return any(file.may_hold(start, None) for file in files)
+    return may_be_archived(storage, timeline.history_folder, start)
 
 
 def _time_of(timeline: Timeline, instant: InstantTime) -> InstantTime:

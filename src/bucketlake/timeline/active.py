@@ -59,6 +59,8 @@ class Timeline:
     start : InstantTime or None
         Smallest requested time of an instant that writes data, without writes that came too late.
         Older instants were archived, so they are completed. None if there is no such instant.
+    history_folder : str
+        Folder of the archive.
     legacy_completions : mapping of InstantTime to InstantTime
         Completion times of instants of before an upgrade: when their files were written.
     until : InstantTime or None
@@ -68,19 +70,17 @@ class Timeline:
         since 1970 UTC; None if there is none.
     undone : frozenset of InstantTime
         Completed instants that are ignored; they may be older than the active timeline.
-    history_folder : str or None
-        Folder of the archive; None for an archive in the old form, which is not read here.
     """
 
     instants: tuple[Instant, ...]
     folder: str
     layout: TimelineLayout
     start: InstantTime | None
+    history_folder: str
     legacy_completions: Mapping[InstantTime, InstantTime] = field(default_factory=dict)
     until: InstantTime | None = None
     newest_written_ms: int | None = None
     undone: frozenset[InstantTime] = frozenset()
-    history_folder: str | None = None
 
     def completed(self) -> tuple[Instant, ...]:
         """Return the completed instants of every action, in order."""
@@ -277,7 +277,7 @@ class Timeline:
         active = self.schema_instant(storage)
         if active is not None:
             return self.read_commit(storage, active)
-        if self.start is None or self.history_folder is None:
+        if self.start is None:
             return None
         found = newest_archived(storage, self.history_folder, self.until, _tells_archived_schema)
         return None if found is None else archived_commit(found)
@@ -315,8 +315,6 @@ class Timeline:
 
     def _find_archived(self, storage: Storage, instant: Instant) -> CommitMetadata | None:
         """Return the metadata of a commit that was archived after the listing."""
-        if self.history_folder is None:
-            return None
         at, action = instant.requested_at, instant.action.value
         found = find_archived(storage, self.history_folder, at, action)
         return None if found is None else archived_commit(found)
@@ -401,12 +399,8 @@ class _Named(NamedTuple):
 
 @lru_cache(maxsize=2**13)  # A commit lists its timelines several times.
 def _named(file_name: str, layout: TimelineLayout) -> _Named | None:
-    instant = Instant.from_file_name(file_name)
-    if instant is None:
-        return None
-    if instant.state is State.COMPLETED and not layout.has_completion_times:
-        instant = replace(instant, completed_at=instant.requested_at)
-    return _Named(instant, instant.order)
+    instant = Instant.from_file_name(file_name, layout)
+    return None if instant is None else _Named(instant, instant.order)
 
 
 def _of_listing(table: OpenTable, listed: Iterable[StoredObject]) -> Timeline:
@@ -436,9 +430,9 @@ def _of_listing(table: OpenTable, listed: Iterable[StoredObject]) -> Timeline:
         folder=table.config.timeline_folder,
         layout=layout,
         start=_start(table, instants),
+        history_folder=table.config.history_folder,
         legacy_completions=legacy,
         newest_written_ms=None if newest is None else first_ms[newest],
-        history_folder=table.config.history_folder if layout.has_tree_archive else None,
     )
 
 
@@ -460,11 +454,7 @@ def _start(table: OpenTable, instants: Sequence[Instant]) -> InstantTime | None:
     if not writes:
         return None
     is_begun = any(write.state is State.COMPLETED for write in writes)
-    if (
-        writes[0].state is State.COMPLETED
-        or not is_begun
-        or not table.config.layout.has_tree_archive
-    ):
+    if writes[0].state is State.COMPLETED or not is_begun:
         return writes[0].requested_at
     # An archival leaves a commit before each pending write that it sees. If there is no such
     # commit, the write came too late: it has no file yet, and ``create_requested`` rejects it.
