@@ -11,13 +11,15 @@ import pytest
 import bucketlake as bl
 from bucketlake.actions import commit
 from bucketlake.actions.conflict import require_not_in_savepoint
+from bucketlake.actions.pending import begin_instant
 from bucketlake.config import table_keys as keys
-from bucketlake.errors import CommitConflictError, UnsupportedFeatureError
+from bucketlake.errors import AlreadyExistsError, CommitConflictError, UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.instant import State
+from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_properties, table_at
+from bucketlake.timeline.transitions import create_requested, remove_pending
 
 NewPath = Callable[[], str]
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -92,6 +94,34 @@ def test_a_range_goes_on_where_the_last_one_ended(new_path: NewPath) -> None:
     table.upsert(rows(4, v=3))
     assert table.to_arrow(since=first, until=second, columns=["id"]).num_rows == 2
     assert table.to_arrow(since=second, columns=["id"])["id"].to_pylist() == ["k4"]
+
+
+def test_a_range_ends_before_a_pending_write(new_path: NewPath) -> None:
+    table = make(new_path())
+    first = table.upsert(rows(1))
+    opened = table_at(open_storage(table.path))
+    with begin_instant(opened, load_timeline(opened), Action.COMMIT) as (pending, _):
+        later = table.upsert(rows(2, v=2))
+        assert pending < later.instant
+        assert table.to_arrow(since=first).num_rows == 0
+        assert table.to_arrow(since=first, until=later).num_rows == 0
+        assert held(table) == {"k1": 1, "k2": 2}
+    remove_pending(opened, pending, Action.COMMIT)
+    assert table.to_arrow(since=first, columns=["id"])["id"].to_pylist() == ["k2"]
+
+
+def test_a_write_takes_no_time_before_a_completed_commit(new_path: NewPath) -> None:
+    table = make(new_path())
+    opened = table_at(open_storage(table.path))
+    early = opened.clock.next_instant(load_timeline(opened))
+    table.upsert(rows(1))
+    second = table.upsert(rows(2))
+    between = InstantTime(f"{int(second.instant) - 1}")
+    for at in (early, between):
+        with pytest.raises(AlreadyExistsError, match="too old"):
+            create_requested(opened, at, Action.COMMIT)
+    assert len(table.timeline()) == 2
+    create_requested(opened, InstantTime(f"{int(second.instant) + 1}"), Action.COMMIT)
 
 
 def test_a_write_that_began_before_the_commit_of_a_new_savepoint_is_repeated(
