@@ -38,6 +38,7 @@ from bucketlake.services.rebucket.rescale import PartitionChange, RescaleReport
 from bucketlake.services.resize.report import ResizedBuckets, ResizeReport
 from bucketlake.services.undo.restore_savepoint import RestoreReport
 from bucketlake.services.undo.rollback_commits import RollbackReport, UndoneCommit
+from bucketlake.services.version_change import VersionReport
 from bucketlake.write.merge_statement import Merge
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -94,7 +95,7 @@ RETURNED = (
         ResizedBuckets,
         ArchiveReport,
     ),
-    *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit),
+    *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit, VersionReport),
     *(Finding, Findings, RepairReport),
     *(MetadataTableFacts, MetadataPartitionFacts),
 )

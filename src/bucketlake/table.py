@@ -1833,10 +1833,12 @@ class Table:
         check_flags(dry_run=dry_run)
         table = self._open()
         held = table.config.version
-        if (to < held) if is_upgrade else (to > held):
-            other = "downgrade" if is_upgrade else "upgrade"
-            said = f"the table has version {held}; use table.{other}(to={to})"
-            raise ConfigError("to", to, f"{said} (bucketlake {other} --to {to} --run)")
+        if is_upgrade and to < held:
+            said = f"the table has version {held}; use table.downgrade(to={to})"
+            raise ConfigError("to", to, f"{said} (bucketlake downgrade --to {to} --run)")
+        if not is_upgrade and to > held:
+            said = f"the table has version {held}; use table.upgrade(to={to})"
+            raise ConfigError("to", to, f"{said} (bucketlake upgrade --to {to} --run)")
         if dry_run:
             return plan_version_change(table, to)
         engine = engine_of(spark or active_session())

@@ -11,6 +11,7 @@ import pytest
 
 import bucketlake as bl
 from tests.choices import combinations, some
+from tests.interop import test_statistics as statistics
 from tests.interop.conftest import start_hudi
 from tests.interop.layouts import Layout, with_columns
 from tests.interop.peer.client import HudiPeer
@@ -110,6 +111,24 @@ def test_upgraded_and_downgraded_tables_are_written_on_by_both(
     old.delete(HUDI, rows(range(5, 9), 8))
     old.assert_read_by_all()
     assert not old.ours.doctor(check_keys=True, min_age_seconds=0)
+
+
+@pytest.mark.parametrize("merge_on_read", [False, True])
+def test_hudi_1_0_skips_files_by_our_statistics(
+    hudi_1_0: HudiPeer, tmp_path: Path, merge_on_read: bool
+) -> None:
+    kind = TableKind(
+        schema=statistics.SCHEMA, merge_on_read=merge_on_read, metadata_table=True, version=8
+    )
+    table = SharedTable(hudi_1_0, tmp_path / "shared", kind)
+    table.begin()
+    table.upsert(BUCKETLAKE, statistics.batch(0, 10, 1))
+    table.upsert(BUCKETLAKE, statistics.batch(5, 12, 2))
+    statistics.assert_filtered_alike(table, hudi_1_0, nan_by_hudi=True)
+    assert table.ours.explain("n > 200").statistics_skipped > 0
+    table.upsert(HUDI, statistics.batch(3, 6, 3))
+    table.upsert(BUCKETLAKE, statistics.batch(8, 14, 4))
+    statistics.assert_filtered_alike(table, hudi_1_0, nan_by_hudi=True)
 
 
 def test_keys_of_one_field_are_spelled_as_hudi_1_0_spells_them(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import bucketlake as bl
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.setting import TableIndex, setting_at
+from bucketlake.index.setting import INDEXED_KINDS, TableIndex, setting_at
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.services.rebucket.file_size_conversion import ConversionReport
@@ -48,12 +48,15 @@ def lacks_index(storage: Storage) -> bool:
 
 
 def build_index(storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int]) -> None:
-    """Build the record-level index of a table as its index kind needs it, or a partitioned one."""
+    """Build the record-level index of a table as its index kind needs it, or the usual one."""
     index = index_in_force(storage)
+    is_needed = isinstance(index, INDEXED_KINDS)
+    if not is_needed and not read_table_config(storage).rules.has_partitioned_index:
+        return  # A key may be in two partitions, and the index would be one for the table.
     build_metadata_table(
         storage,
         [MetadataPartition.RECORD_INDEX],
-        is_partitioned=not isinstance(index, bl.RecordIndex) or index.partitioned,
+        is_partitioned=not isinstance(index, INDEXED_KINDS) or index.partitioned,
         lock=lock,
         now_ms=now_ms,
     )

@@ -10,7 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config import table_keys as keys
-from bucketlake.errors import ConfigError, InputError
+from bucketlake.errors import ConfigError, InputError, KeyTwiceError
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
@@ -229,3 +229,15 @@ def test_a_change_that_dies_anywhere_is_finished_by_the_next_one(
         require_true_metadata(storage)
         table.upsert(rows(3))
         assert held(table) == {"k1": 1, "k2": 1, "k3": 1}, fault
+
+
+def test_a_key_in_two_partitions_does_not_fit_an_index_of_the_whole_table(
+    new_path: NewPath,
+) -> None:
+    table = make(new_path(), 8)
+    table.rebuild_metadata_table(["record_index"])
+    both = pa.concat_tables([rows(1), rows(1).set_column(1, "day", pa.array(["a"]))])
+    with pytest.raises(KeyTwiceError, match=r"table\.drop_metadata_table"):
+        table.upsert(both)
+    table.drop_metadata_table()
+    assert table.upsert(both).inserted == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from bucketlake.config import table_keys as keys
+from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.table_properties import update_table_properties
@@ -55,6 +56,7 @@ def list_partitions_as(
             names = (_names(entries.pop(key, "")) - moved) | {*added}
             if names:
                 entries[key] = ",".join(sorted(names))
+                entries.setdefault(keys.INDEX_DEFINITIONS_PATH, INDEX_DEFINITIONS_FILE)
         return entries
 
     entries = update_table_properties(storage, change)

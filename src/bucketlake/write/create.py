@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from bucketlake.config import table_keys as keys
 from bucketlake.config.merge_entries import MergeSettings, require_storable
-from bucketlake.config.paths_of_table import PROPERTIES_FILE
+from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.support import check_metadata_table, check_writable
 from bucketlake.config.table_config import TableConfig
@@ -310,7 +311,11 @@ def _with_metadata_table(
             table, partition, groups, instant=initial_instant(number), completed_at=at
         )
     update_index_definitions(table, definitions)
-    return replace(table.config, metadata_partitions=tuple(sorted(partitions)))
+    return replace(
+        table.config,
+        metadata_partitions=tuple(sorted(partitions)),
+        extra={**table.config.extra, keys.INDEX_DEFINITIONS_PATH: INDEX_DEFINITIONS_FILE},
+    )
 
 
 def _groups(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import FormatError, HashingMetadataError
 from bucketlake.format.hashing_metadata import HashingMetadata, encode_hashing_metadata
 from bucketlake.index.ring_engine import CONSISTENT
@@ -48,7 +49,7 @@ def timeline(*completed: InstantTime, pending: InstantTime | None = None) -> Tim
         instants.append(Instant(pending, Action.CLUSTERING, State.INFLIGHT))
     instants.sort(key=lambda instant: instant.order)
     start = min(completed, default=None)
-    return Timeline(tuple(instants), ".hoodie/timeline", 2, start, history_folder=HISTORY)
+    return Timeline(tuple(instants), ".hoodie/timeline", LAYOUT_2, start, history_folder=HISTORY)
 
 
 def split(metadata: HashingMetadata, instant: InstantTime) -> HashingMetadata:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bucketlake.config.table_version import LAYOUT_1, LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
@@ -33,7 +34,9 @@ def rollback(at: str, target: str) -> bytes:
 
 
 def order(
-    files: list[bytes], layout: int = 2, completed: tuple[str, ...] = tuple("0123456")
+    files: list[bytes],
+    layout: TimelineLayout = LAYOUT_2,
+    completed: tuple[str, ...] = tuple("0123456"),
 ) -> list[str]:
     """Return the instants of the blocks that count in files which bear instant 1."""
     storage = MemoryStorage.fresh()
@@ -116,8 +119,8 @@ def test_log_compactions_that_stand_for_each_other_are_refused(files: list[bytes
 
 def test_before_version_8_each_block_is_asked_whether_it_is_committed() -> None:
     files = [block("11"), block("12"), block("13"), rollback("14", "11")]
-    assert order(files, layout=1, completed=("11", "12")) == ["12"]
-    assert order(files[:3], layout=1, completed=("11", "13")) == ["11", "13"]
+    assert order(files, layout=LAYOUT_1, completed=("11", "12")) == ["12"]
+    assert order(files[:3], layout=LAYOUT_1, completed=("11", "13")) == ["11", "13"]
 
 
 def test_from_version_8_on_blocks_of_another_instant_than_their_files_are_asked_too() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.log_data import encode_avro_block
@@ -40,7 +41,7 @@ def virtual(
         initial_version=initial_version,
         populate_meta_fields=populate_meta_fields,
     )
-    timeline = Timeline((), ".hoodie/timeline", 2, None, ".hoodie/timeline/history")
+    timeline = Timeline((), ".hoodie/timeline", LAYOUT_2, None, ".hoodie/timeline/history")
     return VirtualKeys.of_snapshot(
         Snapshot(opened_table(memory_of(), config), timeline, avro_from_arrow(SCHEMA, "trips"))
     )

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from bucketlake.errors import KeyTwiceError
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.metadata.slices.log_files import (
+    GroupEntries,
     birth_file_name,
     encode_log_file,
     log_file_name,
@@ -89,10 +92,13 @@ class IndexLogWriter:
             If the write was rolled back meanwhile.
         InputError
             If a key is too long for an entry.
+        KeyTwiceError
+            If a key is in two data partitions, and the index is one for the whole table.
         """
         entries = entries_of_shard(new, gone, self.instant_ms)
         if not len(entries):
             return None
+        _require_one_place(entries, self.storage.root)
         name = log_file_name(shard.file_id, self.instant, _TOKEN).to_file_name()
         data = encode_log_file(
             _PARTITION,
@@ -122,4 +128,19 @@ class IndexLogWriter:
         marker = Marker(_PARTITION, file_name, MarkerType.CREATE)
         return put_data_file(
             self.storage, self.instant, self.inflight, marker, data, place=self.metadata
+        )
+
+
+def _require_one_place(entries: GroupEntries, root: str) -> None:
+    """Raise an error for a key with two entries; only a table of another kind can have such."""
+    keys = entries.keys
+    row = pc.index(pc.equal(keys[1:], keys[:-1]), True).as_py() if len(keys) > 1 else -1
+    if row >= 0:
+        raise KeyTwiceError(
+            root,
+            str(keys[row].as_py()),
+            "two data partitions",
+            "drop the index with table.drop_metadata_table() (bucketlake metadata --drop --run); "
+            "table.rebuild_metadata_table() (bucketlake metadata --rebuild --run) then builds the "
+            "others",
         )
