@@ -1783,7 +1783,7 @@ class Table:
         ConfigError
             If bucketlake does not write this version, or it is older than the table's.
         UnsupportedFeatureError
-            If the table cannot be written.
+            If the table cannot be written, or has version 6, whose timeline has another layout.
         CommitConflictError
             If another process builds or removes the metadata table meanwhile.
 

@@ -30,7 +30,7 @@ import random
 from dataclasses import dataclass
 
 import bucketlake as bl
-from bucketlake.config.table_version import NEWEST_VERSION
+from bucketlake.config.table_version import NEWEST_VERSION, table_version
 from bucketlake.index.setting import TableIndex
 from tests.conformance.damages import (
     COMMON,
@@ -98,6 +98,11 @@ class Kind:
     def is_converted(self) -> bool:
         """Whether tables of the kind may be put under dynamic buckets."""
         return not isinstance(self.index, bl.DynamicBucket) and self.version == NEWEST_VERSION
+
+    @property
+    def has_metadata_table(self) -> bool:
+        """Whether tables of the kind may have a metadata table."""
+        return table_version(self.version).layout.writes_logs
 
     @property
     def needs_metadata_table(self) -> bool:
@@ -206,6 +211,22 @@ KINDS = (
         bl.ExtendibleBucket(2, hash_fields=["id"]),
         bl.ExtendibleBucket(2),
         keyed_by_partition=True,
+        is_variant=True,
+    ),
+    Kind(
+        "simple_6",
+        bl.SimpleBucket(2),
+        bl.SimpleBucket(3),
+        table_types=("copy_on_write",),
+        version=6,
+        is_variant=True,
+    ),
+    Kind(
+        "consistent_6",
+        bl.ConsistentBucket(2),
+        bl.ConsistentBucket(3),
+        table_types=("copy_on_write",),
+        version=6,
         is_variant=True,
     ),
     Kind("simple_8", bl.SimpleBucket(2), bl.SimpleBucket(3), version=8, is_variant=True),

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
 import pytest
 
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.config.table_version import LAYOUT_2
-from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.config.table_version import LAYOUT_1, LAYOUT_2
+from bucketlake.errors import TimelineError, UnsupportedFeatureError
+from bucketlake.format.archive_log import ArchivedState, archive_log_name, encode_archive_log
 from bucketlake.format.avro.timeline_records import avro_schema, decode_record, encode_record
-from bucketlake.format.clean_metadata import CleanPlan, encode_clean
-from bucketlake.format.commit_metadata import decode_commit_metadata
+from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
+from bucketlake.format.pretty_json import print_json
 from bucketlake.format.properties import parse_properties, render_properties
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.keys import KeyGenerator
-from bucketlake.model.table_type import MergeMode
+from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
+from bucketlake.timeline.archive_reader import (
+    archived_commit,
+    archived_completion_times,
+    read_archive,
+)
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import MarkerType, read_markers
 from bucketlake.timeline.open_table import opened_table
@@ -35,10 +43,6 @@ from tests.storages import memory_of
 TABLES = table_names(MORE_TABLES_FOLDER)
 UNWRITABLE = {
     "cow_dropped_partition_columns": "writing a table whose files lack the partition columns",
-    "cow_v6": "table version 6",
-    "cow_v6_archived": "table version 6",
-    "cow_v8": "table version 8",
-    "cow_v8_insert_overwrite": "table version 8",
     "cow_without_meta_fields": "writing a table without meta columns",
 }
 
@@ -108,73 +112,102 @@ def test_every_data_file_is_of_a_completed_instant(name: str) -> None:
     assert all(map(timeline.is_completed, instants))
 
 
-def test_archive_holds_what_left_the_active_timeline() -> None:
-    storage, config, timeline = _open("cow_archived")
+ARCHIVED = {
+    "cow_archived": {"commit": 6, "clean": 3},
+    "cow_v6_archived": {"commit": 6, "clean": 4},
+    "cow_of_0_15_0": {"commit": 7, "replacecommit": 1, "clean": 6, "rollback": 2},
+    "mor_of_0_15_0": {"deltacommit": 8, "commit": 2},
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVED)
+def test_archive_holds_what_left_the_active_timeline(name: str) -> None:
+    storage, config, timeline = _open(name)
     archived = read_archive(opened_table(storage, config))
-    actions = [entry.action for entry in archived]
-    assert (actions.count("commit"), actions.count("clean"), len(actions)) == (6, 3, 9)
+    assert Counter(entry.action for entry in archived) == ARCHIVED[name]
     assert timeline.start is not None
     assert archived[0].requested_at < timeline.start
     for entry in archived:
-        assert entry.completed_at > entry.requested_at
+        is_later = entry.completed_at > entry.requested_at
+        assert is_later is config.layout.has_completion_times
         assert entry.metadata
         assert timeline.find_completed(entry.requested_at) is None
-        assert entry.action != "commit" or timeline.is_completed(entry.requested_at)
+        assert not entry.action.endswith("commit") or timeline.is_completed(entry.requested_at)
 
 
-def test_archived_commits_decode_like_active_ones() -> None:
-    storage, config, _ = _open("cow_archived")
+@pytest.mark.parametrize("name", ARCHIVED)
+def test_archived_commits_decode_like_active_ones(name: str) -> None:
+    storage, config, _ = _open(name)
+    operations = {"replacecommit": "INSERT_OVERWRITE"}
+    if config.table_type is TableType.MERGE_ON_READ:
+        operations["commit"] = "COMPACT"
     for entry in read_archive(opened_table(storage, config)):
-        if entry.action == "commit":
-            metadata = decode_commit_metadata(entry.metadata or b"", entry.requested_at)
-            assert metadata.operation == "UPSERT"
-            assert metadata.write_stats
+        metadata = archived_commit(entry)
+        if metadata is not None:
+            assert metadata.operation == operations.get(entry.action, "UPSERT")
+            assert metadata.compacted is (metadata.operation == "COMPACT")
+            assert bool(metadata.replaced_file_ids) is (entry.action == "replacecommit")
+            assert metadata.schema_json
+            assert all(stat.path and stat.record_count for stat in metadata.stats)
 
 
-def test_archive_is_read_by_range() -> None:
-    storage, config, _ = _open("cow_archived")
+@pytest.mark.parametrize("name", ["cow_archived", "cow_of_0_15_0"])
+def test_archive_is_read_by_range(name: str) -> None:
+    storage, config, _ = _open(name)
     times = [entry.requested_at for entry in read_archive(opened_table(storage, config))]
     some = read_archive(
         opened_table(storage, config), since=times[2], until=times[4], with_metadata=False
     )
     assert [entry.requested_at for entry in some] == times[2:5]
     assert {entry.metadata for entry in some} == {None}
-    assert (
-        list(archived_completion_times(opened_table(storage, config), since=times[7])) == times[7:]
-    )
+    since = archived_completion_times(opened_table(storage, config), since=times[7])
+    assert sorted(since) == times[7:]
 
 
-def test_archive_of_version_6_is_refused_and_its_table_read() -> None:
+def test_commits_of_version_6_are_printed_as_hudi_prints_them() -> None:
+    objects = objects_of_table("cow_v6")
+    commits = [objects[path] for path in objects if path.endswith((".commit", ".inflight"))]
+    assert len(commits) > 2
+    for data in commits:
+        assert print_json(json.loads(data)).encode() == data
+        decoded = decode_commit_metadata(data, "f")
+        again = encode_commit_metadata(decoded, LAYOUT_1)
+        assert again.startswith(b'{\n  "partitionToWriteStats" : {\n')
+        assert decode_commit_metadata(again, "f") == decoded
+        assert json.loads(again).keys() == json.loads(data).keys()
+
+
+def test_time_travel_in_version_6_is_refused_where_only_its_archive_tells_of_a_clean() -> None:
     storage, config, timeline = _open("cow_v6_archived")
-    with pytest.raises(UnsupportedFeatureError, match=r"history/\.commits_\.archive\.1"):
-        read_archive(opened_table(storage, config))
-    assert len(timeline.completed_commits()) == 3
-
-
-def test_time_travel_in_version_6_is_refused_where_only_its_archive_tells_of_cleans() -> None:
-    storage, config, timeline = _open("cow_v6_archived")
-    _, second, third = timeline.completed_commits()
-    cleans = [one for one in timeline.instants if one.action is Action.CLEAN]
-    # As if the first ones were archived; the last one took nothing.
-    for clean in cleans:
-        storage.delete(timeline.path_of(clean))
-    nothing = encode_clean(
-        CleanPlan("KEEP_LATEST_COMMITS"), started_at=cleans[-1].requested_at, duration_ms=1
-    )
-    storage.put(timeline.path_of(cleans[-1]), nothing)
-    timeline = load_timeline(opened_table(storage, config))
+    times = [entry.requested_at for entry in read_archive(opened_table(storage, config))]
+    first = timeline.completed_commits()[0].requested_at
 
     def slices(as_of: str | None) -> int:
-        return len(load_snapshot(opened_table(storage, config), timeline, as_of).all_slices())
+        return len(load_snapshot(opened_table(storage, config), as_of=as_of).all_slices())
 
-    assert slices(None) == slices(third.requested_at) > 0
-    for at in (second.requested_at, "20200101000000"):
-        with pytest.raises(UnsupportedFeatureError, match="archived timeline"):
+    assert slices(None) > 0
+    for at in (times[1], first):
+        with pytest.raises(TimelineError, match="this clean deleted"):
             slices(at)
-    for path in objects_of_table("cow_v6_archived"):
-        if ".commits_.archive." in path:
-            storage.delete(path)
-    assert slices(second.requested_at) > 0
+    cleans = [one for one in timeline.instants if one.action is Action.CLEAN]
+    log = encode_archive_log(
+        [
+            ArchivedState(
+                one.requested_at,
+                one.action.value,
+                one.state.name,
+                one.requested_at,
+                storage.read(timeline.path_of(one)),
+            )
+            for one in cleans
+        ]
+    )
+    storage.put(f"{config.history_folder}/{archive_log_name(99)}", log)
+    for path in [stored.path for stored in storage.list("") if ".clean" in stored.path]:
+        storage.delete(path)
+    with pytest.raises(TimelineError, match="this clean deleted"):
+        slices(first)
+    assert slices(None) > 0
 
 
 def test_pending_commit_has_a_marker_for_each_of_its_files() -> None:

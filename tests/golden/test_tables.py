@@ -23,7 +23,6 @@ REFUSED = {
     "mor_v8_partial_update_payload": r"custom merging \(.*PartialUpdateAvroPayload\)",
 }
 UNRANGED = {
-    "cow_v6_archived",  # Archives in the form of that version are not read.
     "cow_without_meta_fields",
 }
 HISTORIES = sorted(p.name.removesuffix(".history.parquet") for p in TABLES.rglob("mor_*.history.*"))
@@ -84,5 +83,5 @@ def test_time_travel_to_each_commit_gives_hudis_own_rows(
 
 def test_golden_tables_are_all_there() -> None:
     assert len(NAMES) >= 30
-    assert len(WITH_LOGS) == 83
+    assert len(WITH_LOGS) == 84
     assert len(HISTORIES) == 7

@@ -55,6 +55,13 @@ def hudi_1_1() -> Iterator[HudiPeer]:
 
 
 @pytest.fixture(scope="module")
+def hudi_0_15() -> Iterator[HudiPeer]:
+    """The last release that writes version 6 by default."""
+    with start_hudi(version="0.15.0") as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
 def hudi_in_tokyo() -> Iterator[HudiPeer]:
     """Another one, nine hours ahead of UTC, for the tests of one module."""
     with start_hudi({"TZ": "Asia/Tokyo"}) as peer:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.config.table_version import NEWEST_VERSION
+from bucketlake.config.table_version import NEWEST_VERSION, table_version
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
 from bucketlake.index.setting import TableIndex
 
@@ -138,6 +138,10 @@ class TableKind:
             options["hoodie.datasource.write.precombine.field"] = self.ordering or ""
         elif self.ordering is not None:
             options["hoodie.table.ordering.fields"] = self.ordering
+        if not table_version(self.version).has_names_of_hudi_1 and self.ordering is not None:
+            # Otherwise the later write wins, and a copy-on-write table does not tell.
+            payload = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+            options["hoodie.datasource.write.payload.class"] = payload
         if self.generator is not None:
             options[KEYGEN] = f"org.apache.hudi.keygen.{self.generator}"
         if self.timestamp is not None:

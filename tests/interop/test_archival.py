@@ -9,7 +9,8 @@ import pytest
 
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline import archive_writer
-from bucketlake.timeline.archive_reader import newest_manifest, read_archive
+from bucketlake.timeline.archive_files import newest_manifest
+from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.open_table import opened_table
 from tests.choices import DEEP, combinations
 from tests.interop.layouts import BY_RULES

@@ -1,4 +1,4 @@
-"""Tables of version 8: written in turns with the releases of Hudi that know it, and upgraded."""
+"""Tables of older versions: written in turns with the releases of Hudi that know them, upgraded."""
 
 from __future__ import annotations
 
@@ -141,3 +141,59 @@ def test_keys_of_one_field_are_spelled_as_hudi_1_0_spells_them(
     layout = Layout("two", kind, lambda n: {"region": ("eu", "us")[n % 2], "kind": "web"})
     for first in (BUCKETLAKE, HUDI):
         take_turns(hudi_1_0, tmp_path / first.value, layout, first, steps=3)  # Copy-on-write.
+
+
+OLD = TableKind(version=6)
+OLD_KINDS = {
+    "simple": OLD,
+    "hive style": replace(OLD, hive_style=True, url_encode=True),
+    "two keys": replace(OLD, record_key=("id", "region")),
+}
+OLD_TURNS = combinations([*OLD_KINDS], [*Writer])
+
+
+def old_table(hudi: HudiPeer, path: Path, kind: str, first: Writer) -> SharedTable:
+    """Return a table of version 6, made by the first writer."""
+    table = SharedTable(hudi, path, OLD_KINDS[kind])
+    if first is BUCKETLAKE:
+        table.begin()
+    table.upsert(first, rows(range(40), 2))
+    return table
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("kind", "first"), OLD_TURNS, ids=names(OLD_TURNS))
+def test_hudi_0_15_and_bucketlake_write_in_turns(
+    hudi_0_15: HudiPeer, tmp_path: Path, kind: str, first: Writer
+) -> None:
+    write_in_turns(old_table(hudi_0_15, tmp_path / "turns", kind, first), first)
+
+
+@pytest.mark.parametrize(("kind", "first"), some(OLD_TURNS, 4), ids=names(some(OLD_TURNS, 4)))
+def test_newest_hudi_and_bucketlake_write_in_turns_on_version_6(
+    hudi: HudiPeer, tmp_path: Path, kind: str, first: Writer
+) -> None:
+    write_in_turns(old_table(hudi, tmp_path / "turns", kind, first), first)
+
+
+def write_in_turns(table: SharedTable, first: Writer) -> None:
+    second = HUDI if first is BUCKETLAKE else BUCKETLAKE
+    table.upsert(second, rows(range(20, 60), 3))
+    table.upsert(first, rows(range(0, 60, 3), 1))  # They are late, if an ordering field tells.
+    table.assert_read_by_all()
+    table.delete(first, rows(range(8), 0))
+    table.delete(second, rows(range(50, 58), 0))
+    table.upsert(second, rows(range(0, 60, 2), 4))
+    table.assert_read_by_all()
+    table.overwrite(first, rows(range(0, 30, 2), 5, ("eu",)))
+    table.overwrite(second, rows(range(1, 30, 2), 5, ("us",)))
+    table.upsert(first, rows(range(0, 50, 7), 6))
+    table.upsert(second, rows(range(0, 50, 5), 7))
+    table.assert_read_by_all()
+    if not table.kind.hive_style:  # Its partitions have other names.
+        table.delete_partitions(first, ["us"])
+        table.upsert(second, rows(range(20), 8))
+        table.delete_partitions(second, ["eu"])
+        table.assert_read_by_all()
+    assert table.ours.config().version == 6
+    assert not table.ours.doctor(check_keys=True, min_age_seconds=0)

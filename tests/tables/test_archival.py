@@ -39,7 +39,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archive_writer
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import newest_manifest, read_archive
+from bucketlake.timeline.archive_files import newest_manifest
+from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.archive_writer import append, keep_active
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
@@ -917,9 +918,10 @@ def plan_archival(table: bl.Table, number: int) -> Callable[[], archive_writer.A
     storage, config = storage_of(table), table.config()
     manifest = newest_manifest(storage, HISTORY)
     gone = timeline_of(table).completed()[:number]
-    files = archive_writer.instant_files(opened_table(storage, config))
-    entries = archive_writer.read_entries(storage, files, gone, {})
-    return lambda: append(opened_table(storage, config), manifest, entries)
+    opened = opened_table(storage, config)
+    files = archive_writer.instant_files(opened)
+    encoded = archive_writer.encode_instants(opened, files, gone, {})
+    return lambda: append(opened, manifest, encoded)
 
 
 def assert_whole(table: bl.Table, commits: list[Instant], story: str = "") -> None:

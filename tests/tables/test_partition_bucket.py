@@ -27,7 +27,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archive_reader import Manifest
+from bucketlake.timeline.archive_files import Manifest
 from bucketlake.timeline.archive_writer import (
     Appended,
     append,

@@ -81,8 +81,10 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
     """
     try:
         requested = instant_path(table.config, Instant(instant, Action.CLEAN, State.REQUESTED))
-        plan = decode_clean_plan(table.storage.read(requested), requested)
-        put_inflight(table, instant, Action.CLEAN)
+        content = table.storage.read(requested)
+        plan = decode_clean_plan(content, requested)
+        # Hudi 0.15 goes on with the plan that it finds here.
+        put_inflight(table, instant, Action.CLEAN, content)
         with table.lock.held(table.storage) as require_held:
             timeline, needed = _needed(table, instant, plan)
             deleted = _without(plan, needed)

@@ -32,6 +32,7 @@ from bucketlake.actions.conflict import (
     require_no_conflict,
     require_no_undoing,
     require_not_converted,
+    require_not_in_savepoint,
 )
 from bucketlake.actions.log_copies import LogCopyFile, log_copies, make_log_copies
 from bucketlake.actions.metadata_upkeep import PreparedCommit, prepare_commit
@@ -268,7 +269,7 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
         prepared = prepare_commit(
             table, timeline, instant, commit, now.turn, plan.index_files, sources
         )
-        content = encode_commit_metadata(commit)
+        content = encode_commit_metadata(commit, table.config.layout)
         if now.take(instant):
             return _CheckedCommit(now, content, prepared, copies)
 
@@ -279,6 +280,7 @@ def _checked(write: PendingWrite, plan: CommitPlan, now: Head) -> CommitView:
     _require_inflight(write, timeline)
     # A rollback or restore takes a turn after its plan: this check sees it, or our turn fails.
     require_no_undoing(write.instant, timeline)
+    require_not_in_savepoint(write.instant, timeline)
     require_kept(write.table, write.instant, write.pinned, timeline)
     since = commits_since(write.table, write.pinned, timeline)
     require_not_converted(write.instant, since)

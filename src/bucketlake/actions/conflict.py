@@ -116,6 +116,23 @@ def require_no_undoing(instant: InstantTime, newest: Timeline) -> None:
             )
 
 
+def require_not_in_savepoint(instant: InstantTime, newest: Timeline) -> None:
+    """Raise CommitConflictError if a savepoint would include a commit without its files.
+
+    That is so if commits count in the order of their requested times, and the write began before
+    the commit of the savepoint.
+    """
+    if newest.layout.has_completion_times:
+        return
+    for savepoint in newest.instants:
+        if savepoint.action is Action.SAVEPOINT and savepoint.requested_at > instant:
+            raise CommitConflictError(
+                instant,
+                f"savepoint {savepoint.requested_at} of a later commit was made meanwhile; retry "
+                "the write",
+            )
+
+
 def require_no_restore(newest: Timeline) -> None:
     """Raise CommitConflictError if a restore is pending."""
     for pending in newest.pending():

@@ -77,11 +77,13 @@ def withdraw_plan(table: OpenTable, instant: InstantTime, action: Action) -> boo
     return True
 
 
-def put_inflight(table: OpenTable, instant: InstantTime, action: Action) -> None:
+def put_inflight(
+    table: OpenTable, instant: InstantTime, action: Action, content: bytes = b""
+) -> None:
     """Mark an instant as inflight; several writers may do so at once."""
     with suppress(AlreadyExistsError):
         table.storage.put_if_absent(
-            instant_path(table.config, Instant(instant, action, State.INFLIGHT)), b""
+            instant_path(table.config, Instant(instant, action, State.INFLIGHT)), content
         )
 
 
@@ -99,8 +101,9 @@ def decide_plan(
     """
     # A compaction of the metadata table takes a turn, and waits for earlier completions only.
     turn = None if metadata_commit is None else last_turn(table.storage)
-    completed_at = Head(table, turn, load_timeline(table)).next_instant()
+    ended_at = Head(table, turn, load_timeline(table)).next_instant()
     zone = table.config.timeline_timezone
-    duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
+    duration_ms = max(0, instant_to_ms(ended_at, zone) - instant_to_ms(instant, zone))
+    completed_at = table.config.layout.completion_time(instant, ended_at)
     publication = Publication(completed_at, action, metadata(duration_ms), metadata_commit)
     return claim_commit(table.storage, instant, publication)

@@ -99,16 +99,27 @@ def _committed(table: OpenTable, timeline: Timeline) -> dict[str, _Last]:
     """Return the last batch of each query that was committed and not rolled back."""
     found: dict[str, _Last] = {}
     undone: set[str] = set()
-    for entries in _entries(table, timeline):
+    is_ordered = timeline.layout.has_completion_times
+    has_entries = False
+
+    def is_complete(entries: Mapping[str, _Last]) -> bool:
         for name, last in entries.items():
-            if name not in found:
+            if name not in found or found[name].batch_id < last.batch_id:
                 kept = _kept(table, timeline, last)
                 if kept is None:
                     undone.add(name)
                 else:
                     found[name] = kept
-        if undone <= found.keys():
-            break  # A commit has the entries of all commits before it.
+        return undone <= found.keys()
+
+    for entries in _active(table, timeline):
+        has_entries = True
+        if is_complete(entries) and is_ordered:
+            return found  # A commit has the entries of all commits that completed before it.
+    if not has_entries or not undone <= found.keys():
+        for entries in _archived(table):
+            if is_complete(entries):
+                break
     return found
 
 
@@ -122,8 +133,8 @@ def _kept(table: OpenTable, timeline: Timeline, last: _Last) -> _Last | None:
     return None
 
 
-def _entries(table: OpenTable, timeline: Timeline) -> Iterator[Mapping[str, _Last]]:
-    """Yield the entries of active and archived commits, newest commit first."""
+def _active(table: OpenTable, timeline: Timeline) -> Iterator[Mapping[str, _Last]]:
+    """Yield the entries of active commits, newest commit first."""
     by_completion = sorted(
         timeline.completed_commits(),
         key=lambda commit: timeline.completion_time(commit.requested_at) or "",
@@ -133,6 +144,10 @@ def _entries(table: OpenTable, timeline: Timeline) -> Iterator[Mapping[str, _Las
         text = timeline.read_commit(table.storage, instant).extra.get(BATCHES)
         if text is not None:
             yield _parsed(text, f"commit {instant.requested_at}")
+
+
+def _archived(table: OpenTable) -> Iterator[Mapping[str, _Last]]:
+    """Yield the entries of archived commits, newest commit first."""
     archived = read_archive(table)
     for entry in sorted(archived, key=lambda entry: entry.completed_at, reverse=True):
         commit = archived_commit(entry)

@@ -91,7 +91,7 @@ def publish(
         If storage failed while the instant was decided or completed.
     """
     storage, at = head.table.storage, pending.requested_at
-    completed_at = head.next_instant()
+    completed_at = head.table.config.layout.completion_time(at, head.next_instant())
     require_held()
     publication = Publication(completed_at, pending.action.completes_as, content, metadata_commit)
     outcome = claim_commit(storage, at, publication)

@@ -125,7 +125,7 @@ metadata_table_option = click.option(
     type=click.Choice([str(version) for version in WRITTEN_VERSIONS]),
     default=str(NEWEST_VERSION),
     show_default=True,
-    help="Version of the table: 8 is also read by Hudi 1.0.",
+    help="Version of the table: 8 is also read by Hudi 1.0, and 6 by Hudi 0.15.",
 )
 def create(
     path: str,

@@ -11,6 +11,7 @@ import re
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
+from bucketlake.config.table_version import TableVersion
 from bucketlake.errors import ConfigError
 from bucketlake.model.keys import (
     KeyGenerator,
@@ -21,6 +22,8 @@ from bucketlake.model.keys import (
 
 _TIMESTAMP_KIND = "TIMESTAMP"
 _CLASS_SUFFIX = "KeyGenerator"
+_CLASS_PACKAGE = "org.apache.hudi.keygen"
+_AVRO = "_AVRO"
 _BY_CLASS = {
     "Simple": KeyGenerator.SIMPLE,
     "Complex": KeyGenerator.COMPLEX,
@@ -46,7 +49,7 @@ def key_generator_of(name: str) -> KeyGenerator | None:
     >>> key_generator_of("org.apache.hudi.keygen.ComplexKeyGenerator")
     <KeyGenerator.COMPLEX: 'COMPLEX'>
     """
-    by_type = _BY_TYPE.get(name.upper().removesuffix("_AVRO"))
+    by_type = _BY_TYPE.get(name.upper().removesuffix(_AVRO))
     class_name = name.rpartition(".")[2]
     if by_type is not None or not class_name.endswith(_CLASS_SUFFIX):
         return by_type
@@ -77,8 +80,8 @@ def key_spec_of(entries: Entries) -> KeySpec:
     )
 
 
-def render_key_spec(spec: KeySpec) -> dict[str, str]:
-    """Return key settings as entries of table version 9; the inverse of :func:`key_spec_of`."""
+def render_key_spec(spec: KeySpec, rules: TableVersion) -> dict[str, str]:
+    """Return key settings as entries of a table version; the inverse of :func:`key_spec_of`."""
     kinds = spec.partition_field_kinds or ("",) * len(spec.partition_fields)
     with_kinds = zip(spec.partition_fields, kinds, strict=True)
     entries = {
@@ -94,7 +97,19 @@ def render_key_spec(spec: KeySpec) -> dict[str, str]:
     stated = dict(spec.stated)
     if spec.timestamp is not None and f"{keys.TIMESTAMP_PREFIX}timestamp.type" not in stated:
         entries |= _render_timestamp(spec.timestamp)
-    return entries | stated
+    entries |= stated
+    if not rules.has_names_of_hudi_1:
+        entries[keys.KEY_GENERATOR_CLASS] = _class_of(entries.pop(keys.KEY_GENERATOR_TYPE))
+        entries[keys.PARTITION_FIELDS] = ",".join(spec.partition_fields)
+    return entries
+
+
+def _class_of(generator_type: str) -> str:
+    """Return the Java class of a type of key generator."""
+    generator = _BY_TYPE[generator_type.removesuffix(_AVRO)]
+    name = next(name for name, found in _BY_CLASS.items() if found is generator)
+    avro = "Avro" if generator_type.endswith(_AVRO) else ""
+    return f"{_CLASS_PACKAGE}.{name}{avro}{_CLASS_SUFFIX}"
 
 
 def _stated(entries: Entries, generator: KeyGenerator, *, has_timestamp: bool) -> dict[str, str]:
@@ -102,8 +117,8 @@ def _stated(entries: Entries, generator: KeyGenerator, *, has_timestamp: bool) -
     stated = {}
     name = key_generator_name(entries)
     if name is not None and key_generator_of(name) is not None:
-        is_avro = name.upper().endswith("_AVRO") or name.endswith(f"Avro{_CLASS_SUFFIX}")
-        stated[keys.KEY_GENERATOR_TYPE] = generator.value + ("_AVRO" if is_avro else "")
+        is_avro = name.upper().endswith(_AVRO) or name.endswith(f"Avro{_CLASS_SUFFIX}")
+        stated[keys.KEY_GENERATOR_TYPE] = generator.value + (_AVRO if is_avro else "")
     names = []
     if generator is KeyGenerator.CUSTOM:
         names.append(keys.PARTITION_FIELDS)

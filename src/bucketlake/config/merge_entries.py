@@ -40,6 +40,7 @@ _BY_STRATEGY = {
     "ce9acb64-bde0-424c-9b91-f6ebba25356d": MergeMode.COMMIT_TIME,
     "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": MergeMode.EVENT_TIME,
 }
+_STRATEGY_BEFORE_HUDI_1 = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 _STRATEGY_FIRST_VERSION = 8
 _ONE_ORDERING_FIELD = keys.ORDERING_FIELDS_OLD
 
@@ -149,13 +150,12 @@ def render_merging(
     ordering = keys.ORDERING_FIELDS if rules.has_several_ordering_fields else _ONE_ORDERING_FIELD
     if rules.names_payloads:
         payload_class = payload_class or _PAYLOAD_OF_MODE.get(mode)
+    entries = {ordering: ",".join(ordering_fields), keys.PAYLOAD_CLASS: payload_class}
+    if not rules.has_names_of_hudi_1:
+        return entries | {keys.MERGE_STRATEGY_OLD: strategy or _STRATEGY_BEFORE_HUDI_1}
+    if rules.names_payloads:
         strategy = strategy or next((s for s, meant in _BY_STRATEGY.items() if meant is mode), None)
-    return {
-        keys.MERGE_MODE: mode.value,
-        ordering: ",".join(ordering_fields),
-        keys.PAYLOAD_CLASS: payload_class,
-        keys.MERGE_STRATEGY: strategy,
-    }
+    return entries | {keys.MERGE_MODE: mode.value, keys.MERGE_STRATEGY: strategy}
 
 
 def require_storable(rules: TableVersion, settings: MergeSettings) -> None:

@@ -20,5 +20,6 @@ INDEX_DEFINITIONS_FILE = f"{HOODIE_FOLDER}/.index_defs/index.json"
 EXTENSION_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/ext"  # Only bucketlake uses this folder.
 OUTCOME_FOLDER = f"{EXTENSION_FOLDER}/outcome"
 COMMIT_ORDER_FOLDER = f"{EXTENSION_FOLDER}/commit_order"
+ARCHIVAL_FOLDER = f"{EXTENSION_FOLDER}/archivals"  # Claims of archivals in the old layout.
 SPOOL_FOLDER = f"{EXTENSION_FOLDER}/spool"  # Copies of inputs, each during a write.
 QUARANTINE_FOLDER = f"{EXTENSION_FOLDER}/quarantine"  # Files that a repair moved here.

@@ -258,9 +258,11 @@ class TableConfig:
 
     def to_properties(self) -> dict[str, str]:
         """Return the entries that Hudi writes for a table of this version, with the checksum."""
-        entries = self._always() | self._where_set() | render_key_spec(self.key_spec)
+        entries = self._always() | self._where_set() | render_key_spec(self.key_spec, self.rules)
         if self.foreign_key_generator is not None:
-            entries[keys.KEY_GENERATOR_TYPE] = self.foreign_key_generator
+            has_types = self.rules.has_names_of_hudi_1
+            key = keys.KEY_GENERATOR_TYPE if has_types else keys.KEY_GENERATOR_CLASS
+            entries[key] = self.foreign_key_generator
         entries |= self.extra
         return entries | {keys.CHECKSUM: table_checksum(entries)}
 
@@ -270,8 +272,6 @@ class TableConfig:
             keys.TABLE_TYPE: self.table_type.value,
             keys.VERSION: str(self.version),
             keys.LAYOUT_VERSION: str(self.layout_version),
-            keys.TIMELINE_PATH: self.timeline_path,
-            keys.HISTORY_PATH: self.history_path,
             keys.ARCHIVE_FOLDER: self.archive_folder,
             keys.TIMELINE_TIMEZONE: self.timeline_timezone,
             keys.BASE_FILE_FORMAT: self.base_file_format,
@@ -285,8 +285,11 @@ class TableConfig:
 
     def _where_set(self) -> dict[str, str]:
         has_metadata_table = self.written_metadata_partitions
+        has_folder = self.layout.has_timeline_folder
         entries = {
             keys.INITIAL_VERSION: str(self.initial_version or ""),
+            keys.TIMELINE_PATH: self.timeline_path if has_folder else None,
+            keys.HISTORY_PATH: self.history_path if has_folder else None,
             keys.DATABASE: self.database,
             keys.TABLE_FORMAT: self.table_format if self.rules.has_formats else None,
             keys.CREATE_SCHEMA: self.create_schema,

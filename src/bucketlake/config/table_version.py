@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.file_name import InstantTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,9 @@ class TimelineLayout:
         Whether the timeline has a folder of its own below ``.hoodie``.
     has_completion_times : bool
         Whether completed files have the completion time in their names. Otherwise commits are
-        ordered by their requested times.
+        ordered by their requested times, which stand for the completion times.
+    has_json_commits : bool
+        Whether the metadata of commits is JSON. Otherwise it is an Avro container.
     logs_name_slices : bool
         Whether the name of a log file has the instant of its slice, and its blocks have those of
         their writers. Otherwise the name has the instant of the writer.
@@ -31,33 +34,50 @@ class TimelineLayout:
         Whether a pending clustering has an action of its own. Otherwise it is named as any other
         pending replace commit.
     has_tree_archive : bool
-        Whether the archive is a tree of Parquet files. Otherwise it is a sequence of log files,
-        which is not read.
+        Whether the archive is a tree of Parquet files. Otherwise it is a sequence of log files.
+    writes_logs : bool
+        Whether bucketlake writes log files of this layout: those of merge-on-read tables, and of
+        metadata tables.
+    archive_folder : str
+        Folder of the archive of a new table.
     """
 
     number: int
     has_timeline_folder: bool
     has_completion_times: bool
+    has_json_commits: bool
     logs_name_slices: bool
     names_clusterings: bool
     has_tree_archive: bool
+    writes_logs: bool
+    archive_folder: str
+
+    def completion_time(self, requested_at: InstantTime, ended_at: InstantTime) -> InstantTime:
+        """Return the completion time of an instant that was requested, and ended, at two times."""
+        return ended_at if self.has_completion_times else requested_at
 
 
 LAYOUT_1 = TimelineLayout(
     1,
     has_timeline_folder=False,
     has_completion_times=False,
+    has_json_commits=True,
     logs_name_slices=True,
     names_clusterings=False,
     has_tree_archive=False,
+    writes_logs=False,
+    archive_folder="archived",
 )
 LAYOUT_2 = TimelineLayout(
     2,
     has_timeline_folder=True,
     has_completion_times=True,
+    has_json_commits=False,
     logs_name_slices=False,
     names_clusterings=True,
     has_tree_archive=True,
+    writes_logs=True,
+    archive_folder="history",
 )
 
 
@@ -82,6 +102,10 @@ class TableVersion:
         Layout of the timeline.
     is_written : bool
         Whether bucketlake writes such tables.
+    has_names_of_hudi_1 : bool
+        Whether properties have the entries of Hudi 1: the merge mode, the type of the key
+        generator, and the version at creation. Before, they name Java classes, and the merge
+        strategy has another key and the same value for every payload class.
     names_single_keys : bool
         Whether the key generator COMPLEX gives a key of one field the name of the field, in all
         releases that write the version.
@@ -108,6 +132,7 @@ class TableVersion:
     releases: str
     layout: TimelineLayout
     is_written: bool = True
+    has_names_of_hudi_1: bool = True
     names_single_keys: bool = False
     names_payloads: bool = True
     stores_merge_rules: bool = False
@@ -122,8 +147,8 @@ class TableVersion:
 _VERSIONS = {
     version.number: version
     for version in (
-        TableVersion(6, "Hudi 0.14 and 0.15", LAYOUT_1, is_written=False),
-        TableVersion(7, "Hudi 0.16", LAYOUT_1, is_written=False),
+        TableVersion(6, "Hudi 0.14 and 0.15", LAYOUT_1, has_names_of_hudi_1=False),
+        TableVersion(7, "Hudi 0.16", LAYOUT_1, is_written=False, has_names_of_hudi_1=False),
         TableVersion(8, "Hudi 1.0", LAYOUT_2),
         TableVersion(
             9,
@@ -147,6 +172,9 @@ PARTITIONED_INDEX_VERSION = 9
 
 PARTITION_RULES_VERSION = 9
 """The first version whose writers know the partition-level bucket index."""
+
+LOGS_VERSION = min(number for number, found in _VERSIONS.items() if found.layout.writes_logs)
+"""The first version whose log files bucketlake writes."""
 
 NEWEST_VERSION = max(_VERSIONS)
 OLDEST_VERSION = min(_VERSIONS)

@@ -176,6 +176,18 @@ def decode_clustering_plan(data: bytes, path: str) -> ClusteringPlan:
     )
 
 
+def has_clustering_plan(data: bytes, path: str) -> bool:
+    """Return whether the requested file of a replace commit plans a clustering.
+
+    Other replace commits have a request without a plan, or no content. A file that cannot be read
+    may plan one.
+    """
+    try:
+        return bool(data) and decode_record(data, path, _REQUEST)["clusteringPlan"] is not None
+    except FormatError:
+        return True
+
+
 def _strategy_record(plan: ClusteringPlan) -> Record | None:
     if not plan.strategy_class:
         return None

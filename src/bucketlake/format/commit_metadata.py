@@ -1,8 +1,8 @@
 """Commit metadata: the files that a completed commit, delta commit or replace commit wrote.
 
 Since table version 8 it is an Avro container, before that JSON (also for instants written before an
-upgrade). Both decode to :class:`~bucketlake.model.write_stat.CommitMetadata`; only Avro is
-written. ``timeline`` reads the files and knows their instants.
+upgrade). Both decode to :class:`~bucketlake.model.write_stat.CommitMetadata`. ``timeline`` reads
+the files and knows their instants.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.timeline_records import (
     CONTAINER_MAGIC,
@@ -18,6 +19,7 @@ from bucketlake.format.avro.timeline_records import (
     decode_record,
     encode_record,
 )
+from bucketlake.format.pretty_json import print_json
 from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 
@@ -52,12 +54,20 @@ def stamps_rows(metadata: CommitMetadata) -> bool:
     return metadata.operation not in _SERVICE_OPERATIONS - {"LOG_COMPACT", "CLUSTER"}
 
 
-def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
-    """Encode commit metadata in the form used since table version 8.
+def encode_commit_metadata(metadata: CommitMetadata, layout: TimelineLayout = LAYOUT_2) -> bytes:
+    """Encode commit metadata in the form of a timeline layout.
 
     A write that replaces file groups, or whose operation could, becomes a replace commit record,
     because readers expect that record for its action.
     """
+    record = _to_record(metadata)
+    if layout.has_json_commits:
+        return _to_json(record)
+    is_replacing = "partitionToReplaceFileIds" in record
+    return encode_record(_REPLACE_COMMIT if is_replacing else _COMMIT, record)
+
+
+def _to_record(metadata: CommitMetadata) -> Record:
     record: Record = {
         "partitionToWriteStats": {
             partition: [_encode_stat(stat) for stat in stats]
@@ -69,9 +79,14 @@ def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
         "operationType": metadata.operation,
     }
     if not metadata.replaced_file_ids and metadata.operation not in _REPLACING_OPERATIONS:
-        return encode_record(_COMMIT, record)
+        return record
     replaced = {partition: list(ids) for partition, ids in metadata.replaced_file_ids.items()}
-    return encode_record(_REPLACE_COMMIT, {**record, "partitionToReplaceFileIds": replaced})
+    return {**record, "partitionToReplaceFileIds": replaced}
+
+
+def _to_json(record: Record) -> bytes:
+    """Print a record in the form of Hudi, which has no version there."""
+    return print_json({key: held for key, held in record.items() if key != "version"}).encode()
 
 
 def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:

@@ -148,12 +148,22 @@ def read_log_blocks(
         yield from _blocks_in(source, path)
 
 
-def log_blocks_of(content: Buffer, path: str) -> Iterator[LogBlock]:
-    """Yield the blocks of a log file from its bytes; ``path`` is for messages."""
-    return _blocks_in(pa.BufferReader(content), path)
+def log_blocks_of(content: Buffer, path: str, *, of_archive: bool = False) -> Iterator[LogBlock]:
+    """Yield the blocks of a log file from its bytes.
+
+    Parameters
+    ----------
+    content : bytes-like
+        The whole file.
+    path : str
+        Name of the file, for messages.
+    of_archive : bool
+        Whether it is a file of an archive, whose blocks do not name the instant that wrote them.
+    """
+    return _blocks_in(pa.BufferReader(content), path, of_archive)
 
 
-def _blocks_in(source: pa.NativeFile, path: str) -> Iterator[LogBlock]:
+def _blocks_in(source: pa.NativeFile, path: str, of_archive: bool = False) -> Iterator[LogBlock]:
     size_bytes = source.size()
     offset, start = 0, source.read_buffer(min(_START.size, size_bytes))
     while offset < size_bytes:
@@ -161,7 +171,7 @@ def _blocks_in(source: pa.NativeFile, path: str) -> Iterator[LogBlock]:
         # The read includes the start of the next block, so there is one request per block.
         rest = source.read_buffer(min(length, size_bytes - offset - _START.size))
         body = memoryview(rest)[: length - _START.size]
-        yield _Parser(path, offset, body).block()
+        yield _Parser(path, offset, body, of_archive).block()
         start = rest.slice(length - _START.size)
         offset += length
 
@@ -182,8 +192,9 @@ def _block_size(start: memoryview, path: str, offset: int, left: int) -> int:
 class _Parser:
     """Decodes a block whose bytes are complete according to its size."""
 
-    def __init__(self, path: str, offset_bytes: int, body: memoryview) -> None:
+    def __init__(self, path: str, offset_bytes: int, body: memoryview, of_archive: bool) -> None:
         self._path, self._offset, self._body = path, offset_bytes, body
+        self._of_archive = of_archive
         self._at = 0
 
     def block(self) -> LogBlock:
@@ -224,7 +235,7 @@ class _Parser:
             if number in headers:
                 self._refuse("each header once", HeaderKey(number).name, back=_INT.size)
             headers[HeaderKey(number)] = self._text(HeaderKey(number).name)
-        if not headers.get(HeaderKey.INSTANT_TIME):
+        if not headers.get(HeaderKey.INSTANT_TIME) and not self._of_archive:
             self._refuse("header INSTANT_TIME", ", ".join(key.name for key in headers))
         return headers
 
@@ -262,7 +273,8 @@ def encode_block(kind: BlockKind, headers: Mapping[HeaderKey, str], *content: Bu
     kind : BlockKind
         Kind of the content.
     headers : mapping
-        Headers; the instant that writes the block is required.
+        Headers. The instant that writes the block is required, but a block of an archive has
+        nothing but its schema.
     *content : bytes-like
         The content, in one or several pieces.
 
@@ -271,7 +283,8 @@ def encode_block(kind: BlockKind, headers: Mapping[HeaderKey, str], *content: Bu
     bytes
         The bytes. Equal blocks give equal bytes, because headers are sorted by key.
     """
-    assert headers.get(HeaderKey.INSTANT_TIME), "a block names the instant that writes it"
+    is_of_archive = headers.keys() == {HeaderKey.SCHEMA}
+    assert is_of_archive or headers.get(HeaderKey.INSTANT_TIME), "a block names its instant"
     views = [pa.py_buffer(piece) for piece in content]
     content_size = sum(view.size for view in views)
     head = b"".join(

@@ -373,7 +373,7 @@ def _counts(storage: Storage, timeline: Timeline, instant: InstantTime, is_marke
         return True
     if is_rolled_back(storage, instant):
         return False
-    if is_marked or timeline.history_folder is None:
+    if is_marked:
         return True
     action = Action.REPLACE_COMMIT.value
     return find_archived(storage, timeline.history_folder, instant, action) is not None

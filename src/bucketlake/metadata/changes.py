@@ -196,9 +196,8 @@ def write_change(
 
     stats = [*at_once(metadata.storage, put, by_group), *change.side_files]
     schema_json = commit_schema_json(has_value_types=has_value_types)
-    return encode_commit_metadata(
-        CommitMetadata(OPERATION, by_partition(stats), {"schema": schema_json})
-    )
+    commit = CommitMetadata(OPERATION, by_partition(stats), {"schema": schema_json})
+    return encode_commit_metadata(commit, metadata.config.layout)
 
 
 def publish_change(

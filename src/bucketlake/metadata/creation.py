@@ -248,7 +248,7 @@ def complete_initialisation(
     """
     schema_json = commit_schema_json(has_value_types=table.config.rules.has_value_types)
     commit = CommitMetadata(BUILD_OPERATION, by_partition(stats), {"schema": schema_json})
-    content = encode_commit_metadata(commit)
+    content = encode_commit_metadata(commit, table.config.layout)
     publication = Publication(completed_at, Action.DELTA_COMMIT, content)
     outcome = claim_commit(table.storage, instant, publication)
     if outcome.publication is None:

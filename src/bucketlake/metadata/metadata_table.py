@@ -227,8 +227,7 @@ class MetadataTable:
 
     @cached_property
     def _completions(self) -> LogCompletions:
-        has_archive = self.timeline.layout.has_tree_archive
-        return LogCompletions(self.timeline, self._archived if has_archive else None)
+        return LogCompletions(self.timeline, self._archived)
 
     def __getstate__(self) -> dict[str, Any]:
         # Slices and other cached values are left out: a task lists what it needs.

@@ -56,8 +56,6 @@ def read_clean(storage: Storage, timeline: Timeline, clean: Instant) -> CleanPla
         path = timeline.path_of(replace(clean, state=State.REQUESTED))
         return decode_clean_plan(storage.read(path), path)
     except ObjectNotFoundError:
-        if timeline.history_folder is None:
-            raise
         at, action = clean.requested_at, Action.CLEAN.value
         archived = find_archived(storage, timeline.history_folder, at, action)
         if archived is None:
@@ -187,10 +185,9 @@ def cleaned_files(
     for clean in newest.instants:
         if clean.action is Action.CLEAN:
             note(clean.requested_at, read_clean(table.storage, newest, clean))
-    if timeline.layout.has_tree_archive:
-        visit_archived(
-            table, Action.CLEAN.value, since, lambda e: note(e.requested_at, _archived_clean(e))
-        )
+    visit_archived(
+        table, Action.CLEAN.value, since, lambda e: note(e.requested_at, _archived_clean(e))
+    )
     return found
 
 
@@ -247,28 +244,13 @@ def _archived_since(timeline: Timeline, newest: Timeline) -> InstantTime | None:
     times += sorted(timeline.undone)[:1]
     if timeline.until is not None:
         times.append(timeline.until)
-    if newest.start != timeline.start:
+    # Up to table version 7, Hudi archives the oldest cleans also without a commit, but never all.
+    has_other_cleans = bool(cleans) and cleans.isdisjoint(_known(timeline))
+    if newest.start != timeline.start or (
+        has_other_cleans and not timeline.layout.has_tree_archive
+    ):
         times.append(timeline.start)
-    since = min(times, default=None)
-    has_archive = timeline.layout.has_tree_archive
-    if since is not None and not has_archive and _is_told(timeline, newest, since):
-        return None
-    return since
-
-
-def _is_told(timeline: Timeline, newest: Timeline, since: InstantTime) -> bool:
-    """Return whether the active timeline shows all cleans since a time, before table version 8.
-
-    The archive of such a table cannot be read. Its archivals move the oldest cleans and leave some,
-    and no clean deletes a version before a commit has written the next version.
-    """
-    cleans = _known(newest)
-    if not cleans or cleans & _known(timeline):
-        return True
-    if newest.start is None or since < newest.start:
-        return False
-    commits = newest.completed_commits()
-    return not any(since < commit.requested_at < min(cleans) for commit in commits)
+    return min(times, default=None)
 
 
 def _known(timeline: Timeline) -> set[InstantTime]:

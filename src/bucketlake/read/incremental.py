@@ -1,11 +1,13 @@
 """Incremental reads: the commits between two times, and the file groups with their rows.
 
 The range is of completion times; its begin is excluded and its end included. So consecutive ranges
-contain every commit once, whatever the order of their requested times. Up to table version 6,
-commits have only requested times. A read returns a record once, as it was at the end of the range,
-if a commit of the range wrote it last. Hudi's reader also returns records of log files that lost
-against a base file outside of the range. Rows that a rescale, a repair or a log compaction of Hudi
-rewrote have its time, so they are changes of that commit.
+contain every commit once, whatever the order of their requested times. Up to table version 7,
+commits have only requested times, so a range ends before the first pending write.
+
+A read returns a record once, as it was at the end of the range, if a commit of the range wrote it
+last. Hudi's reader also returns records of log files that lost against a base file outside of the
+range. Rows that a rescale, a repair or a log compaction of Hudi rewrote have its time, so they are
+changes of that commit.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from bucketlake.model.schema import COMMIT_TIME
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import archived_commit, newest_manifest, read_archive
+from bucketlake.timeline.archive_reader import archived_commit, may_be_archived, read_archive
 from bucketlake.timeline.instant import WRITES, Instant
 from bucketlake.timeline.open_table import OpenTable
 
@@ -116,6 +118,9 @@ def commits_between(
     list of RangeCommit
         The commits, also of table services, in the order of their completion.
     """
+    first_open = _first_open(timeline)
+    if first_open is not None:
+        until = min(until or first_open, first_open)
     within: list[Instant] = []
     later: set[InstantTime] = set()
     for instant in timeline.completed_commits():
@@ -148,16 +153,15 @@ def completion_times(
 ) -> list[InstantTime]:
     """Return when the commits completed that completed after a time; ascending, each time once.
 
-    Up to table version 6, commits have only requested times. A pending commit may then complete
-    with a time before those of completed commits, so these are left out until it completes.
+    Up to table version 6, commits that wait for a pending write are left out.
     """
     times = {_time_of(timeline, commit.requested_at) for commit in timeline.completed_commits()}
     if _reaches_into_archive(table.storage, timeline, since):
         archived = read_archive(table, with_metadata=False)
         times |= {entry.completed_at for entry in archived if entry.action.endswith("commit")}
-    if not timeline.layout.has_completion_times:
-        pending = [i.requested_at for i in timeline.pending() if i.action in WRITES]
-        times = {time for time in times if all(time < begun for begun in pending)}
+    first_open = _first_open(timeline)
+    if first_open is not None:
+        times = {time for time in times if time < first_open}
     return sorted(time for time in times if since is None or time > since)
 
 
@@ -173,15 +177,23 @@ def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTi
     an archival that died half-way may have moved such a commit, and left a commit that began later
     and completed earlier.
     """
-    start, folder = timeline.start, timeline.history_folder
+    start = timeline.start
     if start is None:
         return False
     if since is None or since < start:
         return True
-    files = () if folder is None else newest_manifest(storage, folder).files
-    return any(file.may_hold(start, None) for file in files)
+    return may_be_archived(storage, timeline.history_folder, start)
+
+
+def _first_open(timeline: Timeline) -> InstantTime | None:
+    """Return the first pending write, if it may complete with a time before completed commits.
+
+    Commits after it wait until it ends. Otherwise whoever goes on from range to range misses it.
+    """
+    if timeline.layout.has_completion_times:
+        return None
+    return min((i.requested_at for i in timeline.pending() if i.action in WRITES), default=None)
 
 
 def _time_of(timeline: Timeline, instant: InstantTime) -> InstantTime:
-    has_times = timeline.layout.has_completion_times
-    return (timeline.completion_time(instant) if has_times else None) or instant
+    return timeline.completion_time(instant) or instant

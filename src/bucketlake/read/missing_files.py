@@ -70,12 +70,11 @@ def lost_files(
     """
     there = {file.path for file in files}
     replaced = {*timeline.replaced_file_groups(table.storage)}
-    is_readable = timeline.layout.has_tree_archive
-    if with_archive and is_readable:
+    if with_archive:
         replaced |= replaced_in_archive(table, timeline)
     wanted = _Wanted(timeline, slices, replaced)
     commits = written_files(table.storage, timeline)
-    if with_archive and is_readable:
+    if with_archive:
         commits = _with_archive(table, timeline, commits)
     unlisted: dict[str, CommittedFile] = {}
     for commit, written in commits:
@@ -89,7 +88,7 @@ def lost_files(
     # Usually there is none, so the rules for slices may take their time.
     live = live_among([*files, *(found.file for found in unlisted.values())])
     lost = sorted({path for held in live for path in held.paths} & unlisted.keys())
-    if lost and is_readable and not with_archive:
+    if lost and not with_archive:
         replaced |= replaced_in_archive(table, timeline)
         lost = [path for path in lost if _group_of(unlisted[path].file) not in replaced]
     return {path: unlisted[path] for path in lost}

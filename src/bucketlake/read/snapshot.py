@@ -289,7 +289,7 @@ class Snapshot:
         found, start = list(files), self.timeline.start
         if start is None or all(file.name.instant >= start for file in found):
             return found
-        if not self.timeline.layout.has_tree_archive or has_archive(self.table):
+        if has_archive(self.table):
             return found
         return [file for file in found if file.name.instant >= start]
 

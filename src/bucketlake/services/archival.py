@@ -21,13 +21,14 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import archived_completion_times, newest_manifest
+from bucketlake.timeline.archive_reader import archived_completion_times
 from bucketlake.timeline.archive_writer import (
     Appended,
     append,
+    encode_instants,
     instant_files,
     merge_files,
-    read_entries,
+    newest_state,
     remove_archived,
     without_overlap,
 )
@@ -116,9 +117,9 @@ def _move(table: OpenTable, limits: ArchivalLimits, require_held: Check) -> Arch
     """Move instants to the archive; another archival at the same time may be faster."""
     most: int | None = None
     while True:
-        remove_archived(table)  # Finishes an archival that died or was faster.
-        manifest = newest_manifest(table.storage, table.config.history_folder)
+        manifest = newest_state(table)
         # Loaded after the manifest: a change that affects the plan also changes the manifest.
+        remove_archived(table)  # Finishes an archival that died or was faster.
         timeline = settle_failed_writes(table.without_lock(), load_timeline(table))
         report = _plan(table, timeline, limits, most)
         if not report.instants:
@@ -131,11 +132,9 @@ def _move(table: OpenTable, limits: ArchivalLimits, require_held: Check) -> Arch
         )
         with suppress(ObjectNotFoundError):  # Another archival was faster.
             files = instant_files(table)
-            entries = read_entries(
-                table.storage, files, report.instants, timeline.legacy_completions
-            )
+            encoded = encode_instants(table, files, report.instants, timeline.legacy_completions)
             require_held()
-            appended = append(table, manifest, entries)
+            appended = append(table, manifest, encoded)
             if appended is Appended.DONE:
                 return report
             if appended is Appended.NAME_TAKEN:

@@ -355,7 +355,7 @@ def _complete(
         if now.take(instant):
             break
     inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
-    content = encode_commit_metadata(commit)
+    content = encode_commit_metadata(commit, snapshot.table.config.layout)
     metadata_commit = None if prepared is None else prepared.content
     publish(now, inflight, content, metadata_commit, require_held)
 

@@ -17,7 +17,7 @@ from bucketlake.config.merge_entries import unstorable_merges
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import check_version, table_version
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -67,7 +67,7 @@ def plan_version_change(table: OpenTable, to: int) -> VersionReport:
     Raises
     ------
     UnsupportedFeatureError
-        If the table cannot be written.
+        If the table cannot be written, or the other version has another timeline layout.
     ConfigError
         If bucketlake does not write this version, or the version lacks what the table uses; the
         error names it.
@@ -77,6 +77,12 @@ def plan_version_change(table: OpenTable, to: int) -> VersionReport:
     check_version(to)
     config, root = table.config, table.storage.root
     check_writable(config, root)
+    if config.layout != table_version(to).layout:
+        raise UnsupportedFeatureError(
+            f"a change from table version {config.version} to {to}, which has another timeline",
+            root,
+            "let Hudi upgrade it, or write the rows to a new table of that version",
+        )
     index = resolve_index(table.storage, load_timeline(table), None)
     if index is not None:
         require_known_index(index, to, f"the table {root}, as it would be then,")

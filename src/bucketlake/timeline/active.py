@@ -19,7 +19,11 @@ from bucketlake.config.paths_of_table import KEPT_FOLDER_FILE
 from bucketlake.config.table_version import TimelineLayout
 from bucketlake.errors import ObjectNotFoundError, TimelineError
 from bucketlake.format.archive_file import ArchivedInstant
-from bucketlake.format.clustering_plan import ClusteringPlan, decode_clustering_plan
+from bucketlake.format.clustering_plan import (
+    ClusteringPlan,
+    decode_clustering_plan,
+    has_clustering_plan,
+)
 from bucketlake.format.commit_metadata import decode_commit_metadata, may_change_schema
 from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.model.file_name import FileId, InstantTime
@@ -55,28 +59,28 @@ class Timeline:
     start : InstantTime or None
         Smallest requested time of an instant that writes data, without writes that came too late.
         Older instants were archived, so they are completed. None if there is no such instant.
+    history_folder : str
+        Folder of the archive.
     legacy_completions : mapping of InstantTime to InstantTime
-        Completion times of instants without one in their file names: when their files were written.
+        Completion times of instants of before an upgrade: when their files were written.
     until : InstantTime or None
         Instants that were requested later are ignored; None for no limit.
     newest_written_ms : int or None
-        When the completed instant with the greatest completion time was written, according to
-        storage, in milliseconds since 1970 UTC; None if there is none.
+        When the greatest completion time was written down, according to storage, in milliseconds
+        since 1970 UTC; None if there is none.
     undone : frozenset of InstantTime
         Completed instants that are ignored; they may be older than the active timeline.
-    history_folder : str or None
-        Folder of the archive; None for an archive in the old form, which is not read here.
     """
 
     instants: tuple[Instant, ...]
     folder: str
     layout: TimelineLayout
     start: InstantTime | None
+    history_folder: str
     legacy_completions: Mapping[InstantTime, InstantTime] = field(default_factory=dict)
     until: InstantTime | None = None
     newest_written_ms: int | None = None
     undone: frozenset[InstantTime] = frozenset()
-    history_folder: str | None = None
 
     def completed(self) -> tuple[Instant, ...]:
         """Return the completed instants of every action, in order."""
@@ -111,13 +115,8 @@ class Timeline:
         return self._pending_of(Action.COMPACTION, Action.LOG_COMPACTION)
 
     def pending_clusterings(self) -> tuple[Instant, ...]:
-        """Return the clusterings that are planned and not completed.
-
-        In the old layout, clusterings and pending replace commits have the same name. Then both are
-        returned; only the requested file shows whether it is a clustering or an insert overwrite.
-        """
-        replace_too = (Action.REPLACE_COMMIT,) if not self.layout.names_clusterings else ()
-        return self._pending_of(Action.CLUSTERING, *replace_too)
+        """Return the clusterings that are planned and not completed."""
+        return self._pending_of(Action.CLUSTERING)
 
     def is_completed(self, instant: InstantTime) -> bool:
         """Return whether files with the instant's time are committed.
@@ -278,7 +277,7 @@ class Timeline:
         active = self.schema_instant(storage)
         if active is not None:
             return self.read_commit(storage, active)
-        if self.start is None or self.history_folder is None:
+        if self.start is None:
             return None
         found = newest_archived(storage, self.history_folder, self.until, _tells_archived_schema)
         return None if found is None else archived_commit(found)
@@ -316,8 +315,6 @@ class Timeline:
 
     def _find_archived(self, storage: Storage, instant: Instant) -> CommitMetadata | None:
         """Return the metadata of a commit that was archived after the listing."""
-        if self.history_folder is None:
-            return None
         at, action = instant.requested_at, instant.action.value
         found = find_archived(storage, self.history_folder, at, action)
         return None if found is None else archived_commit(found)
@@ -360,7 +357,7 @@ def load_timeline(table: OpenTable) -> Timeline:
         listed = list(table.storage.list(table.config.timeline_folder, recursive=False))
         timeline = _of_listing(table, listed)
         if len(listed) < _LISTED_AT_ONCE or _still_begins(table.storage, timeline):
-            return timeline
+            return timeline if timeline.layout.names_clusterings else _named_anew(table, timeline)
 
 
 def _still_begins(storage: Storage, timeline: Timeline) -> bool:
@@ -374,6 +371,25 @@ def _still_begins(storage: Storage, timeline: Timeline) -> bool:
     return first is None or storage.stat(timeline.path_of(first)) is not None
 
 
+def _named_anew(table: OpenTable, timeline: Timeline) -> Timeline:
+    """Return the timeline with pending clusterings that are named as replace commits.
+
+    Only the requested file tells a clustering from an overwrite.
+    """
+
+    def named(instant: Instant) -> Instant:
+        if instant.action is not Action.REPLACE_COMMIT or instant.state is State.COMPLETED:
+            return instant
+        path = timeline.path_of(replace(instant, state=State.REQUESTED))
+        try:
+            is_clustering = has_clustering_plan(table.storage.read(path), path)
+        except ObjectNotFoundError:  # It ended since the listing.
+            is_clustering = False
+        return replace(instant, action=Action.CLUSTERING) if is_clustering else instant
+
+    return replace(timeline, instants=tuple(map(named, timeline.instants)))
+
+
 class _Named(NamedTuple):
     """An instant, and its sort key."""
 
@@ -382,40 +398,41 @@ class _Named(NamedTuple):
 
 
 @lru_cache(maxsize=2**13)  # A commit lists its timelines several times.
-def _named(file_name: str) -> _Named | None:
-    instant = Instant.from_file_name(file_name)
+def _named(file_name: str, layout: TimelineLayout) -> _Named | None:
+    instant = Instant.from_file_name(file_name, layout)
     return None if instant is None else _Named(instant, instant.order)
 
 
 def _of_listing(table: OpenTable, listed: Iterable[StoredObject]) -> Timeline:
+    layout, zone = table.config.layout, table.config.timeline_timezone
     highest: dict[tuple[str, str], _Named] = {}
-    written_ms: dict[InstantTime, int] = {}
-    newest_written: tuple[InstantTime, int] | None = None
+    legacy: dict[InstantTime, InstantTime] = {}
+    first_ms: dict[
+        InstantTime, int
+    ] = {}  # When the first file with a time in its name was written.
     for stored in listed:
-        named = _named(stored.path.rpartition("/")[2])
+        named = _named(stored.path.rpartition("/")[2], layout)
         if named is None:
             continue
-        instant, place = named.instant, named.order[:2]
+        instant, place, at_ms = named.instant, named.order[:2], stored.modified_at_ms
         if place not in highest or highest[place].instant.state < instant.state:
             highest[place] = named
+        for time in (instant.requested_at, instant.completed_at):
+            if time is not None:
+                first_ms[time] = min(first_ms.get(time, at_ms), at_ms)
         if instant.state is State.COMPLETED and instant.completed_at is None:
-            written_ms[instant.requested_at] = stored.modified_at_ms
-        elif instant.completed_at is not None:
-            written = instant.completed_at, stored.modified_at_ms
-            newest_written = max(newest_written or written, written)
+            legacy[instant.requested_at] = instant_from_ms(at_ms, zone)
     found = sorted(highest.values(), key=lambda named: named.order)
     instants = tuple(named.instant for named in found)
-    zone = table.config.timeline_timezone
+    newest = max((i.completed_at for i in instants if i.completed_at), default=None)
     return Timeline(
         instants=instants,
         folder=table.config.timeline_folder,
-        layout=table.config.layout,
+        layout=layout,
         start=_start(table, instants),
-        legacy_completions={at: instant_from_ms(ms, zone) for at, ms in written_ms.items()},
-        newest_written_ms=None if newest_written is None else newest_written[1],
-        history_folder=table.config.history_folder
-        if table.config.layout.has_tree_archive
-        else None,
+        history_folder=table.config.history_folder,
+        legacy_completions=legacy,
+        newest_written_ms=None if newest is None else first_ms[newest],
     )
 
 
@@ -437,11 +454,7 @@ def _start(table: OpenTable, instants: Sequence[Instant]) -> InstantTime | None:
     if not writes:
         return None
     is_begun = any(write.state is State.COMPLETED for write in writes)
-    if (
-        writes[0].state is State.COMPLETED
-        or not is_begun
-        or not table.config.layout.has_tree_archive
-    ):
+    if writes[0].state is State.COMPLETED or not is_begun:
         return writes[0].requested_at
     # An archival leaves a commit before each pending write that it sees. If there is no such
     # commit, the write came too late: it has no file yet, and ``create_requested`` rejects it.

@@ -1,58 +1,30 @@
-"""Reading the archived timeline: Parquet files with instants that left the active timeline.
+"""Reading the archived timeline: the instants that left the active timeline.
 
-Since table version 8 the archive is a log-structured merge tree. Manifests are numbered, and the
-newest manifest names the valid Parquet files; the name of a file contains the range of its
-instants. The archive is read for completion times, for queries that begin before the active
-timeline, and for commits that are archived while they are read. ``timeline/archive_writer.py``
-writes it. An instant may be in both timelines for a while; it is always in at least one of them.
-The older form, Avro logs, is not supported: reading it raises ``UnsupportedFeatureError``.
+The archive is read for completion times, for queries that begin before the active timeline, and for
+commits that are archived while they are read. ``timeline/archive_files.py`` knows the two forms of
+archives; ``timeline/archive_writer.py`` and ``timeline/archive_log_writer.py`` write them. An
+instant may be in both timelines for a while; it is always in at least one of them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
-from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
-from bucketlake.format.archive_file import (
-    CONTENT,
-    ArchivedInstant,
-    ArchiveFile,
-    decode_archive_file,
-    decode_manifest,
-)
+from bucketlake.errors import ObjectNotFoundError
+from bucketlake.format.archive_file import CONTENT, ArchivedInstant
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.archive_files import history_files
 from bucketlake.timeline.open_table import OpenTable
 
-VERSION_FILE = "_version_"
-_MANIFEST = re.compile(r"manifest_(\d+)", re.ASCII)
-_OLD_ARCHIVE = re.compile(r"\.commits_?\.archive\..*")
 _METADATA = CONTENT[:1]
 
 # A writer may merge files and delete old manifests meanwhile; it keeps the newest three manifests.
 _ATTEMPTS = 3
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """The valid files of the archive.
-
-    Attributes
-    ----------
-    number : int
-        The greatest number of a manifest; 0 for a table without an archive.
-    files : tuple of ArchiveFile
-        The files.
-    """
-
-    number: int = 0
-    files: tuple[ArchiveFile, ...] = ()
 
 
 def read_archive(
@@ -74,22 +46,24 @@ def read_archive(
 
     Raises
     ------
-    UnsupportedFeatureError
-        If the table has an archive in the form used before table version 8.
     FormatError
         If a file of the archive is broken.
     """
-    folder = table.config.history_folder
-    if not table.config.layout.has_tree_archive:
-        _refuse_old_archive(table.storage, folder)
-        return []
     content = _METADATA if with_metadata else ()
+    folder = table.config.history_folder
     return _retried(lambda: _read(table.storage, folder, since, until, content))
 
 
 def has_archive(table: OpenTable) -> bool:
     """Return whether any instant is archived; a manifest may name no files."""
-    return bool(newest_manifest(table.storage, table.config.history_folder).files)
+    return bool(_retried(lambda: history_files(table.storage, table.config.history_folder)))
+
+
+def may_be_archived(storage: Storage, folder: str, since: InstantTime) -> bool:
+    """Return whether the archive may hold an instant that was requested then or later."""
+    return _retried(
+        lambda: any(file.may_hold(since, None) for file in history_files(storage, folder))
+    )
 
 
 def archived_completion_times(
@@ -140,18 +114,14 @@ def visit_archived(
 
     Raises
     ------
-    UnsupportedFeatureError, FormatError
+    FormatError
         As :func:`read_archive`.
     """
-    folder = table.config.history_folder
-    if not table.config.layout.has_tree_archive:
-        _refuse_old_archive(table.storage, folder)
-        return
 
     def look() -> None:
-        for file in newest_manifest(table.storage, folder).files:
+        for file in history_files(table.storage, table.config.history_folder):
             if file.may_hold(since, None):
-                for entry in read_archive_file(table.storage, folder, file, _METADATA, action):
+                for entry in file.read(_METADATA, action):
                     if entry.requested_at >= since:
                         visit(entry)
 
@@ -164,50 +134,21 @@ def newest_archived(
     """Return the newest instant for which ``wanted`` is true; older files are not read."""
 
     def search() -> ArchivedInstant | None:
-        files = newest_manifest(storage, folder).files
+        newest: ArchivedInstant | None = None
+        files = history_files(storage, folder)
         for file in sorted(files, key=lambda file: file.last, reverse=True):
+            if newest is not None and file.last <= newest.requested_at:
+                break
             if file.may_hold("", until):
-                for entry in reversed(read_archive_file(storage, folder, file, _METADATA)):
+                for entry in reversed(file.read(_METADATA)):
+                    if newest is not None and entry.requested_at <= newest.requested_at:
+                        break
                     if (until is None or entry.requested_at <= until) and wanted(entry):
-                        return entry
-        return None
+                        newest = entry
+                        break
+        return newest
 
     return _retried(search)
-
-
-def newest_manifest(storage: Storage, folder: str) -> Manifest:
-    """Return the valid manifest: the complete one with the greatest number.
-
-    The version file also names a manifest, for readers that use it. It is written after the
-    manifest, so it may be behind. An incomplete manifest that is newer than the version file comes
-    from a dead writer and is skipped.
-    """
-    numbers = sorted(manifest_numbers(storage, folder), reverse=True)
-    for number in numbers:
-        try:
-            return Manifest(numbers[0], read_manifest(storage, folder, number))
-        except FormatError:
-            named = _named_version(storage, folder)
-            if named is None or number <= named:
-                raise
-    return Manifest()
-
-
-def read_manifest(storage: Storage, folder: str, number: int) -> tuple[ArchiveFile, ...]:
-    """Return the files that a manifest names; raise FormatError if it is broken."""
-    path = manifest_path(folder, number)
-    return decode_manifest(storage.read(path), path)
-
-
-def manifest_numbers(storage: Storage, folder: str) -> list[int]:
-    """Return the numbers of the existing manifests."""
-    names = (stored.path.rpartition("/")[2] for stored in storage.list(folder, recursive=False))
-    return [int(match[1]) for match in map(_MANIFEST.fullmatch, names) if match]
-
-
-def manifest_path(folder: str, number: int) -> str:
-    """Return the path of a manifest."""
-    return f"{folder}/manifest_{number}"
 
 
 def _retried(look: Callable[[], _Result]) -> _Result:
@@ -224,39 +165,9 @@ def _read(
 ) -> list[ArchivedInstant]:
     found = {
         entry.order: entry
-        for file in newest_manifest(storage, folder).files
+        for file in history_files(storage, folder)
         if file.may_hold(since, until)
-        for entry in read_archive_file(storage, folder, file, content)
+        for entry in file.read(content)
         if since <= entry.requested_at and (until is None or entry.requested_at <= until)
     }
     return [found[order] for order in sorted(found)]
-
-
-def read_archive_file(
-    storage: Storage,
-    folder: str,
-    file: ArchiveFile,
-    content: Sequence[str] = CONTENT,
-    action: str | None = None,
-) -> list[ArchivedInstant]:
-    """Return the instants of a file in its order, of all actions or of one action."""
-    path = f"{folder}/{file.name}"
-    return decode_archive_file(storage.read(path), path, content, action)
-
-
-def _named_version(storage: Storage, folder: str) -> int | None:
-    try:
-        text = storage.read(f"{folder}/{VERSION_FILE}").decode("latin-1").strip()
-    except ObjectNotFoundError:
-        return None
-    return int(text) if text.isascii() and text.isdecimal() else None
-
-
-def _refuse_old_archive(storage: Storage, folder: str) -> None:
-    for stored in storage.list(folder, recursive=False):
-        if _OLD_ARCHIVE.fullmatch(stored.path.rpartition("/")[2]):
-            raise UnsupportedFeatureError(
-                "an archived timeline in the form used before table version 8",
-                stored.path,
-                "read only the active timeline, or let Hudi 1.x upgrade the table",
-            )

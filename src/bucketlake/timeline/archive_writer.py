@@ -1,8 +1,10 @@
 """Moving instants from the active timeline to the archive, in Hudi's form.
 
-The writer puts a Parquet file with the instants, then a manifest that names it, then the version
-file. Then it deletes the instants from the active timeline, completed files last. So an instant is
-always in at least one timeline. If it is in both, the next archival deletes the active one.
+In timeline layout 1 ``timeline/archive_log_writer.py`` adds a file to the archive. In layout 2 the
+writer here puts a Parquet file with the instants, then a manifest that names it, then the version
+file. Then, in both layouts, the instants are deleted from the active timeline, completed files
+last. So an instant is always in at least one timeline. If it is in both, the next archival deletes
+the active one.
 
 Manifests are put if absent, each with the next number. If several writers change the archive at
 once, one wins, and the others read the table again. A number can also keep an instant active:
@@ -15,8 +17,9 @@ Hudi's archival does not use these numbers. Only the table lock protects from it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 
 from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
@@ -28,19 +31,24 @@ from bucketlake.format.archive_file import (
     encode_manifest,
 )
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archive_reader import (
+from bucketlake.timeline.archive_files import (
     VERSION_FILE,
     Manifest,
-    archived_completion_times,
     manifest_numbers,
     manifest_path,
     newest_manifest,
-    read_archive,
     read_archive_file,
     read_manifest,
 )
+from bucketlake.timeline.archive_log_writer import (
+    KEEPING,
+    claim_log,
+    encode_files,
+    last_log_number,
+)
+from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import delete_markers
@@ -61,8 +69,25 @@ _PLANS = {
 Place = tuple[InstantTime, str]
 """Requested time and action of a completed instant, which identify it in both timelines."""
 
-InstantFiles = Mapping[Place, Sequence[tuple[Instant, str]]]
+InstantFiles = Mapping[Place, Sequence[tuple[Instant, StoredObject]]]
 """The files of active instants, sorted by state."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedInstants:
+    """Instants as a file of the archive.
+
+    Attributes
+    ----------
+    first, last : InstantTime
+        Requested times of the first and the last instant.
+    data : bytes
+        The file.
+    """
+
+    first: InstantTime
+    last: InstantTime
+    data: bytes
 
 
 class Appended(Enum):
@@ -75,33 +100,44 @@ class Appended(Enum):
 
 def instant_files(table: OpenTable) -> InstantFiles:
     """Return the files of the active timeline, grouped by instant."""
-    found: dict[Place, list[tuple[Instant, str]]] = defaultdict(list)
+    found: dict[Place, list[tuple[Instant, StoredObject]]] = defaultdict(list)
     for stored in table.storage.list(table.config.timeline_folder, recursive=False):
-        instant = Instant.from_file_name(stored.path.rpartition("/")[2])
+        name = stored.path.rpartition("/")[2]
+        instant = Instant.from_file_name(name, table.config.layout)
         if instant is not None:
             place = instant.requested_at, instant.action.completes_as.value
-            found[place].append((instant, stored.path))
+            found[place].append((instant, stored))
     for files in found.values():
         # Hudi may leave two completed files of one clean; the later one counts.
         files.sort(key=lambda pair: (pair[0].state, pair[0].completed_at or ""))
     return found
 
 
-def read_entries(
-    storage: Storage,
+def newest_state(table: OpenTable) -> Manifest:
+    """Return the state of the archive that :func:`append` follows.
+
+    A caller that plans an archival loads the timeline afterwards. In layout 1 the state is only a
+    number.
+    """
+    if not table.config.layout.has_tree_archive:
+        return Manifest(last_log_number(table))
+    return newest_manifest(table.storage, table.config.history_folder)
+
+
+def encode_instants(
+    table: OpenTable,
     files: InstantFiles,
-    instants: Iterable[Instant],
+    instants: Sequence[Instant],
     completion_times: Mapping[InstantTime, InstantTime],
-) -> list[ArchivedInstant]:
-    """Read completed instants in the form that the archive stores.
+) -> EncodedInstants:
+    """Read completed instants and encode them as a file of the archive.
 
     Parameters
     ----------
-    storage : Storage
-        The table's storage.
+    table : OpenTable
     files : mapping
         From :func:`instant_files`.
-    instants : iterable of Instant
+    instants : sequence of Instant
         The instants, in order.
     completion_times : mapping of InstantTime to InstantTime
         Completion times of instants without one in their file names.
@@ -111,19 +147,20 @@ def read_entries(
     ObjectNotFoundError
         If an instant left the active timeline meanwhile.
     """
-    entries = []
-    for instant in instants:
-        held = files.get((instant.requested_at, instant.action.value), ())
-        entries.append(
-            ArchivedInstant(
-                instant.requested_at,
-                instant.completed_at or completion_times[instant.requested_at],
-                instant.action.value,
-                _completed_content(storage, instant, held),
-                _plan_content(storage, held),
-            )
+    held = [files.get((instant.requested_at, instant.action.value), ()) for instant in instants]
+    for instant, of_instant in zip(instants, held, strict=True):
+        if all(found != instant for found, _ in of_instant):
+            gone = "it left the active timeline"
+            raise ObjectNotFoundError(instant.requested_at, "archive", gone)
+    if table.config.layout.has_tree_archive:
+        entries = (
+            _entry(table.storage, instant, of_instant, completion_times)
+            for instant, of_instant in zip(instants, held, strict=True)
         )
-    return entries
+        data = encode_archive_file([*entries])
+    else:
+        data = encode_files(table, held)
+    return EncodedInstants(instants[0].requested_at, instants[-1].requested_at, data)
 
 
 def without_overlap(timeline: Timeline, commits: Sequence[Instant], count: int) -> int:
@@ -150,20 +187,23 @@ def without_overlap(timeline: Timeline, commits: Sequence[Instant], count: int) 
     return count
 
 
-def append(table: OpenTable, manifest: Manifest, entries: Sequence[ArchivedInstant]) -> Appended:
-    """Add instants to the archive, following a manifest.
+def append(table: OpenTable, manifest: Manifest, encoded: EncodedInstants) -> Appended:
+    """Add instants to the archive, following a state of it.
 
     Parameters
     ----------
     table : OpenTable
     manifest : Manifest
-        The newest manifest before the instants were chosen.
-    entries : sequence of ArchivedInstant
-        The instants, in order.
+        From :func:`newest_state`, before the instants were chosen.
+    encoded : EncodedInstants
+        The instants.
     """
+    if not table.config.layout.has_tree_archive:
+        is_added = claim_log(table, manifest.number + 1, encoded.data)
+        return Appended.DONE if is_added else Appended.OVERTAKEN
     folder = table.config.history_folder
-    name = ArchiveFile.name_of(entries[0].requested_at, entries[-1].requested_at, 0)
-    file = _put_file(table.storage, folder, name, entries)
+    name = ArchiveFile.name_of(encoded.first, encoded.last, 0)
+    file = _put_file(table.storage, folder, name, encoded.data)
     if file is None:
         return Appended.NAME_TAKEN
     following = Manifest(manifest.number + 1, (*manifest.files, file))
@@ -227,9 +267,13 @@ def keep_active(table: OpenTable, instant: InstantTime) -> bool:
         False if the instant is already archived.
     """
     while True:
-        manifest = newest_manifest(table.storage, table.config.history_folder)
+        manifest = newest_state(table)
         if archived_completion_times(table, since=instant, until=instant):
             return False
+        if not table.config.layout.has_tree_archive:
+            if claim_log(table, manifest.number + 1, KEEPING):
+                return True
+            continue
         following = Manifest(manifest.number + 1, manifest.files)
         if _publish_manifest(table.storage, table.config.history_folder, following):
             _drop_old(table.storage, table.config.history_folder)
@@ -237,7 +281,12 @@ def keep_active(table: OpenTable, instant: InstantTime) -> bool:
 
 
 def merge_files(table: OpenTable) -> None:
-    """Merge files of layers with too many files; delete files that no recent manifest names."""
+    """Merge files of layers with too many files; delete files that no recent manifest names.
+
+    Log files of layout 1 are not merged; Hudi 1 does not either.
+    """
+    if not table.config.layout.has_tree_archive:
+        return
     folder = table.config.history_folder
     layer = 0
     while _merge_layer(table.storage, folder, layer):
@@ -245,38 +294,43 @@ def merge_files(table: OpenTable) -> None:
     _drop_old(table.storage, folder)
 
 
-def _completed_content(
-    storage: Storage, instant: Instant, held: Sequence[tuple[Instant, str]]
-) -> bytes | None:
-    for found, path in held:
-        if found == instant:
-            return storage.read(path) or None
-    raise ObjectNotFoundError(instant.requested_at, "archive", "it left the active timeline")
+def _entry(
+    storage: Storage,
+    instant: Instant,
+    held: Sequence[tuple[Instant, StoredObject]],
+    completion_times: Mapping[InstantTime, InstantTime],
+) -> ArchivedInstant:
+    path = next(stored.path for found, stored in held if found == instant)
+    return ArchivedInstant(
+        instant.requested_at,
+        instant.completed_at or completion_times[instant.requested_at],
+        instant.action.value,
+        storage.read(path) or None,
+        _plan_content(storage, held),
+    )
 
 
-def _plan_content(storage: Storage, held: Sequence[tuple[Instant, str]]) -> bytes | None:
+def _plan_content(storage: Storage, held: Sequence[tuple[Instant, StoredObject]]) -> bytes | None:
     """Return the content of the file that Hudi archives as the plan of an instant."""
     content = {
-        found.state: storage.read(path)
-        for found, path in held
+        found.state: storage.read(stored.path)
+        for found, stored in held
         if found.action in _PLANS.get(found.state, ())
     }
     return content.get(State.INFLIGHT) or content.get(State.REQUESTED) or None
 
 
-def _put_file(
-    storage: Storage, folder: str, name: str, entries: Sequence[ArchivedInstant]
-) -> ArchiveFile | None:
+def _put_file(storage: Storage, folder: str, name: str, data: bytes) -> ArchiveFile | None:
     """Put a file with instants unless the same file exists; None if another file has its name."""
-    path, data = f"{folder}/{name}", encode_archive_file(entries)
+    path = f"{folder}/{name}"
     try:
         storage.put_if_absent(path, data)
     except AlreadyExistsError:
         # The file comes from an archival that died before its manifest, perhaps of another release
         # with other compression, or from an archival that is about to publish it.
         try:
-            data = storage.read(path)
-            is_same = decode_archive_file(data, path) == list(entries)
+            entries, data = decode_archive_file(data, path), storage.read(path)
+            is_same = decode_archive_file(data, path) == entries
         except (FormatError, ObjectNotFoundError):
             is_same = False
         if not is_same:
@@ -313,7 +367,7 @@ def _write_version(storage: Storage, folder: str) -> int:
     return named
 
 
-def _holds(files: Sequence[tuple[Instant, str]], completed_at: InstantTime | None) -> bool:
+def _holds(files: Sequence[tuple[Instant, StoredObject]], completed_at: InstantTime | None) -> bool:
     """Return whether an instant is the archived one; old names contain no completion time."""
     return completed_at is not None and any(
         found.state is State.COMPLETED and found.completed_at in (None, completed_at)
@@ -321,10 +375,10 @@ def _holds(files: Sequence[tuple[Instant, str]], completed_at: InstantTime | Non
     )
 
 
-def _delete(storage: Storage, files: Sequence[tuple[Instant, str]], state: State) -> None:
-    for found, path in files:
+def _delete(storage: Storage, files: Sequence[tuple[Instant, StoredObject]], state: State) -> None:
+    for found, stored in files:
         if found.state is state:
-            storage.delete(path)
+            storage.delete(stored.path)
 
 
 def _merge_layer(storage: Storage, folder: str, layer: int) -> bool:
@@ -339,7 +393,8 @@ def _merge_layer(storage: Storage, folder: str, layer: int) -> bool:
     }
     first, last = min(file.first for file in merged), max(file.last for file in merged)
     name = ArchiveFile.name_of(first, last, layer + 1)
-    file = _put_file(storage, folder, name, [entries[order] for order in sorted(entries)])
+    data = encode_archive_file([entries[order] for order in sorted(entries)])
+    file = _put_file(storage, folder, name, data)
     if file is None:
         return False
     kept = [file for file in manifest.files if file not in merged]

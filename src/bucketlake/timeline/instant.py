@@ -14,7 +14,7 @@ from enum import Enum, IntEnum
 from typing import Self
 
 from bucketlake.config.table_config import TimelineTimezone
-from bucketlake.config.table_version import TimelineLayout
+from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 
@@ -88,13 +88,14 @@ class Instant:
     state : State
         Requested, inflight or completed.
     completed_at : InstantTime or None
-        Completion time; None for pending ones, and in timeline layout 1.
+        Completion time; None for pending ones, and for those of before an upgrade to layout 2. In
+        layout 1 it is the requested time.
     """
 
     requested_at: InstantTime
     action: Action
     state: State
-    completed_at: InstantTime | None = None  # Only in names of completed files of layout 2.
+    completed_at: InstantTime | None = None
 
     @property
     def order(self) -> tuple[str, str, State]:
@@ -102,11 +103,10 @@ class Instant:
         return self.requested_at, self.action.completes_as.value, self.state
 
     @classmethod
-    def from_file_name(cls, file_name: str) -> Self | None:
+    def from_file_name(cls, file_name: str, layout: TimelineLayout = LAYOUT_2) -> Self | None:
         """Parse a file name without its folder; None if it is not the name of an instant.
 
-        The name shows its layout: a completed file without completion time belongs to layout 1, or
-        was written before an upgrade to layout 2.
+        Under layout 2, a completed file without completion time was written before an upgrade.
 
         Examples
         --------
@@ -125,6 +125,8 @@ class Instant:
         if action is None or state is None or not _may_be(action, state, match["completed"]):
             return None
         completed = match["completed"]
+        if state is State.COMPLETED and not layout.has_completion_times:
+            completed = match["requested"]
         return cls(
             InstantTime(match["requested"]),
             action,

@@ -46,7 +46,9 @@ def create_requested(
         If the time cannot be used; choose another time. There are three cases. Another action has
         the time. Or the action is a plan, and a write with this time was rolled back: the plan
         could never complete. Or the action is a write, and its time is before the active timeline
-        or before a commit that was archived meanwhile: readers would treat it as committed.
+        or before a commit that was archived meanwhile: readers would treat it as committed. Or it
+        is before a completed commit in a layout without completion times: who read that commit
+        would miss the write.
     """
     requested = Instant(instant, action, State.REQUESTED)
     path = instant_path(table.config, requested)
@@ -73,6 +75,11 @@ def _is_late(table: OpenTable, instant: InstantTime, others: Sequence[Instant]) 
     """
     writes = [o.requested_at for o in others if o.action.writes_data and o.requested_at != instant]
     if instant < min(writes, default=instant):
+        return True
+    if not table.config.layout.has_completion_times and any(
+        o.action.writes_data and o.state is State.COMPLETED and o.requested_at > instant
+        for o in others
+    ):
         return True
     # An archival always leaves a later commit, so usually the archive need not be read.
     return instant < max(writes, default=instant) and bool(

@@ -17,6 +17,7 @@ from bucketlake.config import table_keys as keys
 from bucketlake.config.merge_entries import MergeSettings, require_storable
 from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
+from bucketlake.config.support import check_metadata_table, check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import (
     NEWEST_VERSION,
@@ -156,6 +157,7 @@ def plan_table(
     index.check_hash_fields(key_spec.record_key_fields)
     table_name = name or _name_from_path(path)
     cdc_mode = None if cdc is None else _cdc_mode(cdc)
+    rules, layout = table_version(version), table_version(version).layout
     config = TableConfig(
         name=table_name,
         table_type=_table_type(table_type),
@@ -163,8 +165,9 @@ def plan_table(
         merge_mode=merging.mode,
         ordering_fields=merging.ordering_fields,
         version=version,
-        initial_version=version,
-        layout_version=table_version(version).layout.number,
+        initial_version=version if rules.has_names_of_hudi_1 else None,
+        layout_version=layout.number,
+        archive_folder=layout.archive_folder,
         legacy_payload_class=merging.payload_class,
         partial_update_mode=merging.partial_update_mode,
         unavailable_value=merging.unavailable_value,
@@ -174,6 +177,9 @@ def plan_table(
         cdc_mode=cdc_mode,
         create_schema=avro_from_arrow(stored, table_name),
     )
+    check_writable(TableConfig.from_properties(config.to_properties()), path)
+    if metadata_table:
+        check_metadata_table(config, path)
     if isinstance(index, INDEXED_KINDS) and not metadata_table:
         raise ConfigError(
             "metadata_table",

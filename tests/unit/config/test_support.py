@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bucketlake.config.support import check_readable, check_writable
+from bucketlake.config.support import check_metadata_table, check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -28,12 +28,28 @@ def test_merge_on_read_table_is_read_and_written() -> None:
     check_writable(MOR, "t")
 
 
-@pytest.mark.parametrize(("version", "layout"), [(6, 1), (7, 1)])
-def test_older_table_is_read_but_not_written(version: int, layout: int) -> None:
-    config = replace(COW, version=version, layout_version=layout)
+def test_table_of_version_7_is_read_but_not_written() -> None:
+    config = replace(COW, version=7, layout_version=1)
     check_readable(config, "t")
-    with pytest.raises(UnsupportedFeatureError, match=f"table version {version}.*upgrade"):
+    with pytest.raises(UnsupportedFeatureError, match=r"table version 7.*upgrade"):
         check_writable(config, "t")
+
+
+OLD = replace(COW, version=6, layout_version=1)
+
+
+def test_table_of_version_6_is_written_if_it_needs_no_log_files() -> None:
+    check_writable(OLD, "t")
+    merged = replace(OLD, table_type=TableType.MERGE_ON_READ)
+    check_readable(merged, "t")
+    with pytest.raises(UnsupportedFeatureError, match=r"version 6 that is merge-on-read.*=8"):
+        check_writable(merged, "t")
+    indexed = replace(OLD, metadata_partitions=("files",))
+    with pytest.raises(UnsupportedFeatureError, match=r"metadata table.*drop_metadata_table"):
+        check_writable(indexed, "t")
+    with pytest.raises(UnsupportedFeatureError, match=r"version 6.*metadata_table=False.*=8"):
+        check_metadata_table(OLD, "t")
+    check_metadata_table(COW, "t")
 
 
 def test_table_of_version_8_is_read_and_written() -> None:

@@ -27,19 +27,18 @@ V9 = {
     "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     "hoodie.table.ordering.fields": "ts",
 }
-V6_OF_0_15 = {
+KEYGEN = "org.apache.hudi.keygen"
+MODEL = "org.apache.hudi.common.model"
+V6_OF_0_15 = {  # As stored with the options of a merge-on-read table.
     "hoodie.table.name": "trips",
     "hoodie.table.type": "MERGE_ON_READ",
     "hoodie.table.version": "6",
     "hoodie.timeline.layout.version": "1",
-    "hoodie.timeline.path": "timeline",
     "hoodie.archivelog.folder": "archived",
     "hoodie.table.recordkey.fields": "id,day",
     "hoodie.table.partition.fields": "region",
     "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.ComplexAvroKeyGenerator",
-    "hoodie.compaction.payload.class": (
-        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
-    ),
+    "hoodie.compaction.payload.class": f"{MODEL}.OverwriteWithLatestAvroPayload",
     "hoodie.compaction.record.merger.strategy": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
     "hoodie.table.precombine.field": "ts",
 }
@@ -165,6 +164,38 @@ def test_table_of_version_6_is_understood_in_its_old_spelling() -> None:
     assert config.key_spec == KeySpec(("id", "day"), ("region",), KeyGenerator.COMPLEX)
     assert config.ordering_fields == ("ts",)
     assert config.merge_mode is MergeMode.COMMIT_TIME  # By its payload, whatever the strategy.
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"hoodie__compaction__payload__class": f"{MODEL}.DefaultHoodieRecordPayload"},
+        {"hoodie__table__keygenerator__class": f"{KEYGEN}.SimpleKeyGenerator"},
+        {
+            "hoodie__table__keygenerator__class": f"{KEYGEN}.NonpartitionedKeyGenerator",
+            "hoodie__table__partition__fields": "",
+        },
+        {"hoodie__table__keygenerator__class": f"{KEYGEN}.GlobalDeleteKeyGenerator"},
+    ],
+)
+def test_table_of_version_6_comes_back_as_hudi_0_15_spells_it(changes: dict[str, str]) -> None:
+    config = _config(V6_OF_0_15, **changes)
+    merged = V6_OF_0_15 | {key.replace("__", "."): text for key, text in changes.items()}
+    rendered = config.to_properties()
+    assert {key: rendered[key] for key in merged} == merged
+    assert TableConfig.from_properties(rendered) == config
+    of_newer = {
+        "hoodie.record.merge.mode",
+        "hoodie.record.merge.strategy.id",
+        "hoodie.table.ordering.fields",
+        "hoodie.table.keygenerator.type",
+        "hoodie.table.initial.version",
+        "hoodie.table.format",
+        "hoodie.timeline.path",
+        "hoodie.timeline.history.path",
+    }
+    assert not of_newer & rendered.keys()
 
 
 def test_folders_follow_the_layout() -> None:

@@ -41,7 +41,7 @@ def timeline(*pending: int, until: int | None = None, last: int = 9) -> Timeline
         else Instant(at(n), Action.REPLACE_COMMIT, State.COMPLETED, at(n))
         for n in range(1, last + 1)
     )
-    return Timeline(instants, "", LAYOUT_2, None, until=None if until is None else at(until))
+    return Timeline(instants, "", LAYOUT_2, None, "", until=None if until is None else at(until))
 
 
 def empty_storage() -> MemoryStorage:

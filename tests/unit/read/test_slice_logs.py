@@ -50,7 +50,9 @@ def order(
         Instant(InstantTime(t), Action.DELTA_COMMIT, State.COMPLETED, InstantTime(f"{t}5"))
         for t in completed
     )
-    timeline = Timeline(instants, ".hoodie/timeline", layout, InstantTime("1"))
+    timeline = Timeline(
+        instants, ".hoodie/timeline", layout, InstantTime("1"), ".hoodie/timeline/history"
+    )
     found = counted_blocks(
         storage, FileSlice("p", GROUP, InstantTime("1"), None, tuple(names)), timeline
     )

@@ -41,7 +41,7 @@ def virtual(
         initial_version=initial_version,
         populate_meta_fields=populate_meta_fields,
     )
-    timeline = Timeline((), ".hoodie/timeline", LAYOUT_2, None)
+    timeline = Timeline((), ".hoodie/timeline", LAYOUT_2, None, ".hoodie/timeline/history")
     return VirtualKeys.of_snapshot(
         Snapshot(opened_table(memory_of(), config), timeline, avro_from_arrow(SCHEMA, "trips"))
     )

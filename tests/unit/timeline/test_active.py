@@ -10,6 +10,8 @@ import pytest
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, FormatError, TimelineError
+from bucketlake.format.avro.timeline_records import encode_record
+from bucketlake.format.clustering_plan import ClusteringPlan, encode_clustering_plan
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -136,9 +138,17 @@ def test_pending_plans_are_named() -> None:
     assert _numbers(timeline.pending_clusterings()) == [3]
 
 
-def test_pending_replace_commit_of_layout_1_may_be_a_clustering() -> None:
-    storage = _storage("4.replacecommit.requested", folder=".hoodie")
-    assert _numbers(load_timeline(opened_table(storage, OLD_CONFIG)).pending_clusterings()) == [4]
+def test_a_pending_replace_commit_of_layout_1_is_a_clustering_if_it_has_a_plan() -> None:
+    plan = encode_clustering_plan(ClusteringPlan((), "Any"), "/t")
+    overwrite = encode_record("HoodieRequestedReplaceMetadata", {})
+    storage = memory_of()
+    for number, content in enumerate((plan, overwrite, b"", b"damaged"), 1):
+        storage.put(f".hoodie/{_time(number)}.replacecommit.requested", content)
+    timeline = load_timeline(opened_table(storage, OLD_CONFIG))
+    assert _numbers(timeline.pending_clusterings()) == [1, 4]
+    first = timeline.pending_clusterings()[0]
+    assert timeline.path_of(first) == f".hoodie/{_time(1)}.replacecommit.requested"
+    assert timeline.read_clustering_plan(storage, first).strategy_class == "Any"
 
 
 @pytest.mark.parametrize(
@@ -210,9 +220,21 @@ def test_layout_1_keeps_its_instants_in_the_hoodie_folder() -> None:
     storage.put(".hoodie/hoodie.properties", b"")
     timeline = load_timeline(opened_table(storage, OLD_CONFIG))
     assert [(one.state, one.completed_at) for one in timeline.instants] == [
-        (State.COMPLETED, None),
+        (State.COMPLETED, _time(1)),
         (State.INFLIGHT, None),
     ]
+    assert timeline.completion_time(_time(1)) == _time(1)
+
+
+def test_layout_1_knows_when_its_newest_commit_was_requested() -> None:
+    now_ms = iter(range(100))
+    storage = MemoryStorage("written", lambda: next(now_ms))
+    for name in ("1.commit.requested", "2.commit.requested", "2.inflight", "2.commit", "1.commit"):
+        storage.put(f".hoodie/{_full(name)}", b"")
+    requested = storage.stat(f".hoodie/{_time(2)}.commit.requested")
+    assert requested is not None
+    timeline = load_timeline(opened_table(storage, OLD_CONFIG))
+    assert timeline.newest_written_ms == requested.modified_at_ms
 
 
 @pytest.mark.parametrize(

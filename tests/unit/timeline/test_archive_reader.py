@@ -12,15 +12,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
+from bucketlake.errors import FormatError, ObjectNotFoundError
 from bucketlake.format.archive_file import ArchivedInstant, decode_archive_file
+from bucketlake.format.archive_log import ArchivedState, archive_log_name, encode_archive_log
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
+from bucketlake.timeline.archive_reader import (
+    archived_completion_times,
+    has_archive,
+    newest_archived,
+    read_archive,
+    visit_archived,
+)
 from bucketlake.timeline.open_table import opened_table
+from tests.faulty_storage import FaultyStorage
 from tests.storages import memory_of, objects_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
@@ -196,9 +204,74 @@ def test_file_without_the_columns_of_an_archive_is_refused_by_its_name() -> None
         read_archive(opened_table(storage, CONFIG))
 
 
-def test_archive_in_the_old_form_is_refused_by_name() -> None:
-    old = replace(CONFIG, version=6, layout_version=1, archive_folder="archived")
-    assert read_archive(opened_table(memory_of(), old)) == []
-    storage = memory_of({".hoodie/archived/.commits_.archive.1_1-0-1": b"#HUDI#"})
-    with pytest.raises(UnsupportedFeatureError, match=r"\.commits_\.archive\.1_1-0-1"):
-        read_archive(opened_table(storage, old))
+OLD = replace(CONFIG, version=6, layout_version=1, archive_folder="archived")
+
+
+def _put_log(storage: Storage, number: int, *entries: ArchivedInstant) -> None:
+    states = [
+        ArchivedState(entry.requested_at, entry.action, "COMPLETED", entry.completed_at, b"")
+        for entry in entries
+    ]
+    storage.put(f".hoodie/archived/{archive_log_name(number)}", encode_archive_log(states))
+
+
+def _orders(entries: Iterable[ArchivedInstant]) -> list[tuple[str, str]]:
+    return [entry.order for entry in entries]
+
+
+def test_log_files_of_the_old_form_are_read_as_one_archive_in_order() -> None:
+    storage = memory_of()
+    old = opened_table(storage, OLD)
+    assert read_archive(old) == []
+    assert not has_archive(old)
+    _put_log(storage, 1, _entry(10), _entry(30))
+    _put_log(storage, 2, _entry(20, "clean"), _entry(30))  # Hudi repeats instants after a death.
+    storage.put(".hoodie/archived/mergeArchivePlan", b"")
+    expected = [_entry(10).order, _entry(20, "clean").order, _entry(30).order]
+    assert _orders(read_archive(old)) == expected
+    assert has_archive(old)
+    assert archived_completion_times(old)[_entry(20).requested_at] == _entry(20).requested_at
+    assert _orders(read_archive(old, since=f"{11:017d}", until=f"{29:017d}")) == expected[1:2]
+    visited: list[ArchivedInstant] = []
+    visit_archived(old, "clean", f"{20:017d}", visited.append)
+    assert _orders(visited) == expected[1:2]
+
+
+def test_only_log_files_of_the_old_form_that_hold_the_range_are_read_again() -> None:
+    storage = FaultyStorage(memory_of())
+    for number in (1, 2, 3):
+        _put_log(storage, number, _entry(10 * number))
+    old = opened_table(storage, OLD)
+    read_archive(old, with_metadata=False)
+    storage.trace.clear()
+    assert _orders(read_archive(old, since=f"{20:017d}", until=f"{20:017d}")) == [_entry(20).order]
+    read = [step.path for step in storage.trace if step.operation == "read"]
+    assert read == [f".hoodie/archived/{archive_log_name(2)}"]
+
+
+def test_a_log_file_of_the_old_form_that_grew_is_read_again() -> None:
+    """Hudi appends where the file system can."""
+    storage = memory_of()
+    old = opened_table(storage, OLD)
+    _put_log(storage, 1, _entry(10))
+    assert len(read_archive(old, with_metadata=False)) == 1
+    path = f".hoodie/archived/{archive_log_name(1)}"
+    first = storage.read(path)
+    _put_log(storage, 1, _entry(20))
+    storage.put(path, first + storage.read(path))
+    assert len(read_archive(old, with_metadata=False)) == 2
+
+
+def test_newest_instant_of_the_old_form_is_found_where_files_overlap() -> None:
+    """Hudi archives cleans and commits at different times."""
+    storage = memory_of()
+    _put_log(storage, 1, _entry(10), _entry(90, "clean"))
+    _put_log(storage, 2, _entry(50), _entry(70))
+    found = newest_archived(storage, ".hoodie/archived", None, lambda e: e.action == "commit")
+    assert found is not None
+    assert found.order == _entry(70).order
+    early = newest_archived(
+        storage, ".hoodie/archived", f"{40:017d}", lambda e: e.action == "commit"
+    )
+    assert early is not None
+    assert early.order == _entry(10).order

@@ -23,7 +23,7 @@ def _timeline(*times: str, completed_at: str | None = None) -> Timeline:
     instants = tuple(
         Instant(InstantTime(one), Action.COMMIT, State.COMPLETED, completed) for one in times
     )
-    return Timeline(instants, ".hoodie/timeline", LAYOUT_2, None)
+    return Timeline(instants, ".hoodie/timeline", LAYOUT_2, None, ".hoodie/timeline/history")
 
 
 def test_new_instant_is_the_time_of_the_clock_in_utc() -> None:

@@ -81,14 +81,14 @@ def only_record(data: bytes) -> WrittenRecord | None:
         is_whole = data[start + size :] == sync and len(sync) == _SYNC_SIZE_BYTES
         if count != 1 or size < 0 or not is_whole or meta.get("avro.codec", b"null") != b"null":
             return None
-        name, schema = _writer_schema(meta["avro.schema"])
+        name, schema = writer_schema(meta["avro.schema"])
     except Exception:  # The decoder may raise any exception for broken bytes.
         return None
     return WrittenRecord(name, schema, data[start : start + size])
 
 
 @lru_cache(maxsize=256)
-def _writer_schema(text: bytes) -> tuple[str, Any]:
+def writer_schema(text: bytes) -> tuple[str, Any]:
     """Return the name of a record and its parsed schema; raises any error for other text."""
     import fastavro
 

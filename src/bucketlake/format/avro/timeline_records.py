@@ -150,6 +150,17 @@ _RECORDS: Mapping[str, str] = {
         version int/null=1; operationType string?;
         indexPartitionInfos array<HoodieIndexPartitionInfo>?
     """,
+    "HoodieArchivedMetaEntry": """
+        hoodieCommitMetadata HoodieCommitMetadata?; hoodieCleanMetadata HoodieCleanMetadata?;
+        hoodieRollbackMetadata HoodieRollbackMetadata?;
+        hoodieSavePointMetadata HoodieSavepointMetadata?; commitTime string?; actionType string?;
+        version int/null=1; hoodieCompactionPlan HoodieCompactionPlan?;
+        hoodieCleanerPlan HoodieCleanerPlan?; actionState string?;
+        hoodieReplaceCommitMetadata HoodieReplaceCommitMetadata?;
+        hoodieRequestedReplaceMetadata HoodieRequestedReplaceMetadata?;
+        HoodieInflightReplaceMetadata HoodieCommitMetadata?;
+        hoodieIndexCommitMetadata HoodieIndexCommitMetadata?; stateTransitionTime string?
+    """,
 }
 
 _PRIMITIVES = frozenset({"boolean", "int", "long", "double", "bytes", "string"})
@@ -219,6 +230,15 @@ def decode_record(data: bytes, path: str, *names: str) -> Record:
         count = "2 records or more" if records[1:] else f"{len(records)} records"
         raise FormatError(path, f"{expected} with one record", count)
     return records[0]
+
+
+def encode_content(name: str, record: Mapping[str, Any]) -> bytes:
+    """Encode a record without a container, as in a log block."""
+    import fastavro
+
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, _parsed_schema(name), record)
+    return buffer.getvalue()
 
 
 def empty_record(name: str) -> Record:

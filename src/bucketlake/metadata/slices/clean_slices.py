@@ -25,13 +25,13 @@ from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFil
 from bucketlake.model.file_slice import DataFile
 from bucketlake.storage.at_once import at_once
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
-from bucketlake.timeline.archive_reader import newest_manifest
 from bucketlake.timeline.archive_writer import (
     Appended,
     append,
+    encode_instants,
     instant_files,
     merge_files,
-    read_entries,
+    newest_state,
     remove_archived,
     without_overlap,
 )
@@ -154,9 +154,9 @@ def _archive(table: OpenTable, inner: OpenTable, since: InstantTime | None) -> N
     """Move instants before a time to the archive; another process may be faster."""
     most: int | None = None
     while True:
-        remove_archived(inner)  # Finishes an archival that died.
-        manifest = newest_manifest(inner.storage, inner.config.history_folder)
+        manifest = newest_state(inner)
         # Loaded after the manifest: a change that affects the choice also changes the manifest.
+        remove_archived(inner)  # Finishes an archival that died.
         data = load_timeline(table)
         timeline = load_timeline(inner)
         instants = _to_archive(timeline, data, since, most)
@@ -164,8 +164,8 @@ def _archive(table: OpenTable, inner: OpenTable, since: InstantTime | None) -> N
             break
         with suppress(ObjectNotFoundError):  # Another archival was faster.
             files = instant_files(inner)
-            entries = read_entries(inner.storage, files, instants, timeline.legacy_completions)
-            appended = append(inner, manifest, entries)
+            encoded = encode_instants(inner, files, instants, timeline.legacy_completions)
+            appended = append(inner, manifest, encoded)
             if appended is Appended.NAME_TAKEN:
                 most = sum(instant.action.writes_data for instant in instants) - 1
     start = load_timeline(inner).start

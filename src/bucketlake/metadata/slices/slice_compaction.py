@@ -275,7 +275,8 @@ class _Work:
         extra = {"schema": commit_schema_json(has_value_types=rules.has_value_types)}
         commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
         completed_at = self.table.clock.next_instant(load_timeline(self.table), after=instant)
-        publication = Publication(completed_at, Action.COMMIT, encode_commit_metadata(commit))
+        content = encode_commit_metadata(commit, self.inner.config.layout)
+        publication = Publication(completed_at, Action.COMMIT, content)
         outcome = claim_commit(self.inner.storage, instant, publication)
         if outcome.publication is None:
             for stat in stats:

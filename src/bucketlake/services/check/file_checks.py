@@ -219,8 +219,6 @@ class History:
 
     def may_hold(self, instant: InstantTime) -> bool:
         """Return whether an instant older than the timeline may have been a commit."""
-        if not self._table.config.layout.has_tree_archive:
-            return True  # Such archives are not read.
         # Older instants may have been removed from the archive.
         return instant in self._archived or instant < min(self._archived, default="")
 
@@ -233,8 +231,6 @@ class History:
 
     @cached_property
     def _archived(self) -> dict[InstantTime, str]:
-        if not self._table.config.layout.has_tree_archive:
-            return {}
         entries = read_archive(self._table.opened, with_metadata=False)
         return {entry.requested_at: entry.action for entry in entries}
 

@@ -35,7 +35,7 @@ from bucketlake.actions.progress import counted
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
 from bucketlake.actions.turns import head
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
-from bucketlake.config.support import check_writable
+from bucketlake.config.support import check_metadata_table, check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
@@ -158,6 +158,7 @@ def build_metadata_table(
     """
     table = table_at(storage, lock, now_ms)
     check_writable(table.config, storage.root)
+    check_metadata_table(table.config, storage.root)
     timeline = settle_failed_writes(table, load_timeline(table))
     table = table.with_config(
         read_table_config(storage)

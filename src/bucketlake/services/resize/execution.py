@@ -214,7 +214,7 @@ def _complete(
     if service.appends:
         drop_copies_of_no_commit(service, instant, replaced.keys())
     inflight = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
-    content = encode_commit_metadata(commit)
+    content = encode_commit_metadata(commit, service.table.config.layout)
     metadata_commit = None if prepared is None else prepared.content
     publish(now, inflight, content, metadata_commit, require_held)
     with suppress(StorageError):  # The next write does it.

@@ -111,9 +111,10 @@ def _complete(table: OpenTable, instant: InstantTime, comment: str, require_held
         if end_undoing(table, now.timeline):
             continue
         files = _files(table, now.timeline, instant)
-        completed_at = now.next_instant()
-        if now.take(completed_at):
+        taken_at = now.next_instant()
+        if now.take(taken_at):
             break
+    completed_at = table.config.layout.completion_time(instant, taken_at)
     metadata = encode_savepoint(files, at_ms=table.clock.now_ms(), comment=comment)
     require_held()
     inflight = Instant(instant, Action.SAVEPOINT, State.INFLIGHT)
