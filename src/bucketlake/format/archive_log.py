@@ -74,7 +74,7 @@ _FIELDS: Mapping[tuple[str, str], tuple[str, str]] = {
 }
 """Field of an entry and its record, by action and state; Hudi archives no other content."""
 
-_KEYS = frozenset({"commitTime", "actionType", "actionState", "stateTransitionTime"})
+_KEYS = frozenset({"commitTime", "actionType", "actionState"})
 _CONTENT_VERSION = 3
 _CONTENT_VERSIONS = (2, 3)  # Equal; Hudi 0.5 wrote another one.
 _START = struct.Struct(">6sq")
@@ -162,8 +162,8 @@ def decode_archive_log(
     Returns
     -------
     list of ArchivedInstant
-        Content is encoded as since table version 8. The completion time is when the completed file
-        was written; the requested time if the file does not tell.
+        Content is encoded as since table version 8. The requested time stands for the completion
+        time, as on the active timeline.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def _instant(entry: Record, with_content: bool, action: str | None) -> ArchivedI
         return None
     return ArchivedInstant(
         InstantTime(requested_at),
-        InstantTime(entry.get("stateTransitionTime") or requested_at),
+        InstantTime(requested_at),
         found,
         _content(entry, found) if with_content else None,
     )

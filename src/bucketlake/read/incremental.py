@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.commit_metadata import stamps_rows
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -127,13 +126,12 @@ def commits_between(
         for entry in read_archive(table):
             if timeline.find_completed(entry.requested_at) is not None:
                 continue  # The commit is in both timelines.
-            at = _archived_time(timeline, entry)
-            if until is not None and at > until:
+            if until is not None and entry.completed_at > until:
                 later.add(entry.requested_at)
-            elif since is None or at > since:
+            elif since is None or entry.completed_at > since:
                 commit = archived_commit(entry)
                 if commit is not None:
-                    found.append(RangeCommit(entry.requested_at, at, commit))
+                    found.append(RangeCommit(entry.requested_at, entry.completed_at, commit))
     found.sort(key=lambda commit: (commit.completed_at, commit.instant))
     return timeline.without(later), found
 
@@ -149,8 +147,7 @@ def completion_times(
     times = {_time_of(timeline, commit.requested_at) for commit in timeline.completed_commits()}
     if _reaches_into_archive(table.storage, timeline, since):
         archived = read_archive(table, with_metadata=False)
-        commits = (entry for entry in archived if entry.action.endswith("commit"))
-        times |= {_archived_time(timeline, entry) for entry in commits}
+        times |= {entry.completed_at for entry in archived if entry.action.endswith("commit")}
     if not timeline.layout.has_completion_times:
         pending = [i.requested_at for i in timeline.pending() if i.action in WRITES]
         times = {time for time in times if all(time < begun for begun in pending)}
@@ -180,8 +177,3 @@ def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTi
 def _time_of(timeline: Timeline, instant: InstantTime) -> InstantTime:
     has_times = timeline.layout.has_completion_times
     return (timeline.completion_time(instant) if has_times else None) or instant
-
-
-def _archived_time(timeline: Timeline, entry: ArchivedInstant) -> InstantTime:
-    has_times = timeline.layout.has_completion_times
-    return entry.completed_at if has_times else entry.requested_at

@@ -104,7 +104,7 @@ def test_completed_states_come_back_with_their_content() -> None:
         ("20", "clean"),
         ("30", "commit"),
     ]
-    assert [commit.completed_at, clean.completed_at, compacted.completed_at] == ["13", "23", "33"]
+    assert [commit.completed_at, clean.completed_at, compacted.completed_at] == ["10", "20", "30"]
     assert decode_commit_metadata(commit.metadata or b"", PATH) == decode_commit_metadata(
         COMMIT, PATH
     )

@@ -230,7 +230,7 @@ def test_log_files_of_the_old_form_are_read_as_one_archive_in_order() -> None:
     expected = [_entry(10).order, _entry(20, "clean").order, _entry(30).order]
     assert _orders(read_archive(old)) == expected
     assert has_archive(old)
-    assert archived_completion_times(old)[_entry(20).requested_at] == _entry(20).completed_at
+    assert archived_completion_times(old)[_entry(20).requested_at] == _entry(20).requested_at
     assert _orders(read_archive(old, since=f"{11:017d}", until=f"{29:017d}")) == expected[1:2]
     visited: list[ArchivedInstant] = []
     visit_archived(old, "clean", f"{20:017d}", visited.append)
