@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,9 +11,17 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.paths_of_table import ARCHIVAL_FOLDER
-from bucketlake.format.archive_log import archive_log_name, encode_archive_log
+from bucketlake.errors import CommitConflictError, FormatError
+from bucketlake.format.archive_log import (
+    COMPLETED,
+    ArchivedState,
+    archive_log_name,
+    encode_archive_log,
+)
+from bucketlake.format.clean_metadata import CleanPlan, encode_clean
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.model.file_name import InstantTime
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services import archival
 from bucketlake.services.archival import ArchivalLimits, ArchiveReport
 from bucketlake.storage.base import Storage
@@ -28,6 +37,7 @@ from bucketlake.timeline.archive_writer import (
     keep_active,
     newest_state,
 )
+from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import table_at
 from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
@@ -193,6 +203,18 @@ def test_a_claim_whose_archival_died_is_carried_out_before_an_instant_is_kept(
     assert active(storage) == commits[1:]
 
 
+def test_a_damaged_claim_is_an_error_and_adds_no_log_file(storage: MemoryStorage) -> None:
+    publish, before = plan_archival(storage), logs(storage)
+    assert publish() is Appended.DONE
+    storage.delete(f"{HISTORY}/{archive_log_name(LOGS + 1)}")  # As if it had died before.
+    claim = f"{ARCHIVAL_FOLDER}/{LOGS + 1}"
+    data = storage.read(claim)
+    storage.put(claim, data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
+    with pytest.raises(FormatError, match=claim):
+        archive_now(storage)
+    assert logs(storage) == before
+
+
 def test_a_claim_that_hudi_overtook_without_a_lock_is_void(storage: MemoryStorage) -> None:
     publish, commits = plan_archival(storage), active(storage)
     name = f"{HISTORY}/{archive_log_name(LOGS + 1)}"
@@ -217,3 +239,23 @@ def test_a_number_that_a_sleeping_archival_finds_free_again_is_not_used(
     assert logs(storage) == before
     assert archive_now(storage).instants
     assert archived(storage)[-2:] == commits[:2]
+
+
+def test_a_reader_is_told_of_a_clean_that_was_archived_without_any_commit(
+    storage: MemoryStorage,
+) -> None:
+    """Hudi archives the oldest cleans by their number, and leaves some."""
+    table = table_at(storage)
+    timeline = load_timeline(table)
+    no_clean_yet = tuple(one for one in timeline.instants if one.action is not Action.CLEAN)
+    snapshot = load_snapshot(table, replace(timeline, instants=no_clean_yet))
+    [needed, *_] = [path for held in snapshot.all_slices() for path in held.paths]
+    partition, _, name = needed.rpartition("/")
+    at = InstantTime("29991231235959999")
+    plan = CleanPlan("KEEP_LATEST_FILE_VERSIONS", {partition: (name,)})
+    done = encode_clean(plan, started_at=at, duration_ms=1)
+    log = encode_archive_log([ArchivedState(at, "clean", COMPLETED, at, done)])
+    storage.put(f"{HISTORY}/{archive_log_name(LOGS + 1)}", log)
+    storage.delete(needed)
+    with pytest.raises(CommitConflictError, match=f"{at}.*this clean deleted"):
+        snapshot.all_slices()

@@ -31,8 +31,8 @@ from bucketlake.timeline.archive_files import Manifest
 from bucketlake.timeline.archive_writer import (
     Appended,
     append,
+    encode_instants,
     instant_files,
-    read_entries,
     remove_archived,
 )
 from bucketlake.timeline.clock import InstantClock
@@ -431,9 +431,10 @@ def test_old_versions_are_archived_once_the_timeline_has_passed_them(table: bl.T
         for i in load_timeline(opened_table(storage, config)).completed()
         if i.requested_at < instants[1]
     ]
-    entries = read_entries(storage, instant_files(opened_table(storage, config)), gone, {})
-    assert append(opened_table(storage, config), Manifest(), entries) is Appended.DONE
-    remove_archived(opened_table(storage, config))
+    opened = opened_table(storage, config)
+    entries = encode_instants(opened, instant_files(opened), gone, {})
+    assert append(opened, Manifest(), entries) is Appended.DONE
+    remove_archived(opened)
     table.rescale(add={"2033": 2}, dry_run=False)
     active = sorted(p.name[:17] for p in Path(table.path, CONFIGS_FOLDER).iterdir())
     archived = sorted(p.name[:17] for p in Path(table.path, ARCHIVE_FOLDER).iterdir())

@@ -74,7 +74,7 @@ _FIELDS: Mapping[tuple[str, str], tuple[str, str]] = {
 }
 """Field of an entry and its record, by action and state; Hudi archives no other content."""
 
-_KEYS = frozenset({"commitTime", "actionType", "actionState", "stateTransitionTime"})
+_KEYS = frozenset({"commitTime", "actionType", "actionState"})
 _CONTENT_VERSION = 3
 _CONTENT_VERSIONS = (2, 3)  # Equal; Hudi 0.5 wrote another one.
 _START = struct.Struct(">6sq")

@@ -24,6 +24,7 @@ from bucketlake.format.archive_file import (
     decode_manifest,
 )
 from bucketlake.format.archive_log import archive_log_number, decode_archive_log
+from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
 
 VERSION_FILE = "_version_"
@@ -79,6 +80,16 @@ def history_files(storage: Storage, folder: str) -> list[HistoryFile]:
         return logs
     files = _newest(storage, folder, listed).files
     return [_TreeFile(storage, folder, file) for file in files]
+
+
+def files_of_range(
+    storage: Storage, folder: str, since: str, until: str | None
+) -> list[HistoryFile]:
+    """Return the valid files that may hold an instant of the range, both ends included."""
+    files = history_files(storage, folder)
+    unknown = [file for file in files if isinstance(file, _LogFile) and not file.is_known]
+    at_once(storage, _LogFile.instants, unknown)
+    return [file for file in files if file.may_hold(since, until)]
 
 
 def newest_manifest(storage: Storage, folder: str) -> Manifest:
@@ -153,21 +164,27 @@ class _LogFile:
 
     @property
     def last(self) -> str:
-        return max((entry.requested_at for entry in self._without_content()), default="")
+        return max((entry.requested_at for entry in self.instants()), default="")
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the file was read before."""
+        return _KNOWN.get(self._key) is not None
 
     def may_hold(self, since: str, until: str | None) -> bool:
         return any(
             since <= entry.requested_at and (until is None or entry.requested_at <= until)
-            for entry in self._without_content()
+            for entry in self.instants()
         )
 
     def read(self, content: Sequence[str], action: str | None = None) -> list[ArchivedInstant]:
         if not content:
-            return [e for e in self._without_content() if action is None or e.action == action]
+            return [entry for entry in self.instants() if action in (None, entry.action)]
         path = self.stored.path
         return decode_archive_log(self.storage.read(path), path, content, action)
 
-    def _without_content(self) -> list[ArchivedInstant]:
+    def instants(self) -> list[ArchivedInstant]:
+        """Return the instants without their content."""
         found = _KNOWN.get(self._key)
         if found is None:
             path = self.stored.path

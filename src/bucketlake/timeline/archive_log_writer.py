@@ -21,7 +21,12 @@ from typing import Final
 
 from bucketlake.config.paths_of_table import ARCHIVAL_FOLDER
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError
-from bucketlake.format.archive_log import ArchivedState, archive_log_name, encode_archive_log
+from bucketlake.format.archive_log import (
+    ArchivedState,
+    archive_log_name,
+    decode_archive_log,
+    encode_archive_log,
+)
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.archive_files import log_numbers
 from bucketlake.timeline.instant import Instant, instant_from_ms
@@ -98,10 +103,17 @@ def encode_files(
 
 
 def _carry_out(table: OpenTable, number: int) -> bool:
-    """Put the log file of the last claim; return False if a file of Hudi has its number."""
+    """Put the log file of the last claim; return False if a file of Hudi has its number.
+
+    Raises
+    ------
+    FormatError
+        If the claim is damaged.
+    """
     storage = table.storage
     with suppress(ObjectNotFoundError):
         content = storage.read(_claim_path(number))
+        decode_archive_log(content, _claim_path(number), ())  # Raises an error if it is damaged.
         path = f"{table.config.history_folder}/{archive_log_name(number)}"
         if content == KEEPING:
             return True

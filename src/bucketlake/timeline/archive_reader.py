@@ -17,7 +17,7 @@ from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.archive_files import history_files
+from bucketlake.timeline.archive_files import files_of_range, history_files
 from bucketlake.timeline.open_table import OpenTable
 
 _METADATA = CONTENT[:1]
@@ -61,9 +61,7 @@ def has_archive(table: OpenTable) -> bool:
 
 def may_be_archived(storage: Storage, folder: str, since: InstantTime) -> bool:
     """Return whether the archive may hold an instant that was requested then or later."""
-    return _retried(
-        lambda: any(file.may_hold(since, None) for file in history_files(storage, folder))
-    )
+    return _retried(lambda: bool(files_of_range(storage, folder, since, None)))
 
 
 def archived_completion_times(
@@ -119,11 +117,10 @@ def visit_archived(
     """
 
     def look() -> None:
-        for file in history_files(table.storage, table.config.history_folder):
-            if file.may_hold(since, None):
-                for entry in file.read(_METADATA, action):
-                    if entry.requested_at >= since:
-                        visit(entry)
+        for file in files_of_range(table.storage, table.config.history_folder, since, None):
+            for entry in file.read(_METADATA, action):
+                if entry.requested_at >= since:
+                    visit(entry)
 
     _retried(look)
 
@@ -135,17 +132,16 @@ def newest_archived(
 
     def search() -> ArchivedInstant | None:
         newest: ArchivedInstant | None = None
-        files = history_files(storage, folder)
+        files = files_of_range(storage, folder, "", until)
         for file in sorted(files, key=lambda file: file.last, reverse=True):
             if newest is not None and file.last <= newest.requested_at:
                 break
-            if file.may_hold("", until):
-                for entry in reversed(file.read(_METADATA)):
-                    if newest is not None and entry.requested_at <= newest.requested_at:
-                        break
-                    if (until is None or entry.requested_at <= until) and wanted(entry):
-                        newest = entry
-                        break
+            for entry in reversed(file.read(_METADATA)):
+                if newest is not None and entry.requested_at <= newest.requested_at:
+                    break
+                if (until is None or entry.requested_at <= until) and wanted(entry):
+                    newest = entry
+                    break
         return newest
 
     return _retried(search)
@@ -165,8 +161,7 @@ def _read(
 ) -> list[ArchivedInstant]:
     found = {
         entry.order: entry
-        for file in history_files(storage, folder)
-        if file.may_hold(since, until)
+        for file in files_of_range(storage, folder, since, until)
         for entry in file.read(content)
         if since <= entry.requested_at and (until is None or entry.requested_at <= until)
     }
