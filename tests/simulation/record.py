@@ -24,10 +24,11 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.services.check.doctor import diagnose
 from bucketlake.services.check.findings import FindingKind
+from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import archived_commit, read_archive
-from bucketlake.timeline.instant import Action
+from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.simulation.world import Rows, by_key, require_tidy
@@ -125,6 +126,9 @@ class Record:
         self.follower = Follower()
         self.log: list[str] = []
         self._known: dict[tuple[str, str], Commit] = {}  # Commits that were read before.
+        self._published: list[str] = []  # Instants in the order in which they were completed.
+        self._put_if_absent = memory.put_if_absent
+        memory.put_if_absent = self._noted  # type: ignore[method-assign]
 
     def check(self) -> None:
         by_name = {name: deed for deed in self.deeds for name in deed.instants}
@@ -164,7 +168,8 @@ class Record:
         require_tidy(self.memory, self.story)
 
     def _check_ranges(self, commits: list[Commit], states: list[Rows]) -> None:
-        for until, rows in self.follower.ranges:
+        is_ordered = read_table_config(self.memory).layout.has_completion_times
+        for until, rows in self.follower.ranges if is_ordered else ():
             then = states[sum(one.completed_at <= until for one in commits)]
             assert rows.items() <= then.items(), self.story(f"until {until}: {rows}, not of {then}")
         last = bl.Table(self.memory.root).to_arrow(since=self.follower.reached).to_pylist()
@@ -204,6 +209,15 @@ class Record:
         assert not misplaced, self.story(f"the doctor finds {misplaced}")
         return self.distinct(bl.Table(self.memory.root).to_arrow().to_pylist())
 
+    def _noted(self, path: str, data: Buffer) -> None:
+        """Put a file; note the instant of a completed one, whose name may not tell the order."""
+        self._put_if_absent(path, data)
+        instant = Instant.from_file_name(path.rpartition("/")[2])
+        is_completed = instant is not None and instant.state is State.COMPLETED
+        # A savepoint has the time of a commit.
+        if is_completed and instant.requested_at not in self._published:
+            self._published.append(instant.requested_at)
+
     def _undone(self) -> Callable[[str], bool]:
         """Tell of a commit that was told to be done whether it may have been undone since."""
         undoing = [deed.undoes for deed in self.deeds if deed.told != "failed"]
@@ -225,7 +239,9 @@ class Record:
                 kept = partial(archived_commit, entry)
                 known = self._commit(entry.requested_at, entry.action, entry.completed_at, kept)
                 found[entry.requested_at] = known
-        return sorted(found.values(), key=lambda one: one.completed_at)
+        if config.layout.has_completion_times:
+            return sorted(found.values(), key=lambda one: one.completed_at)
+        return sorted(found.values(), key=lambda one: self._published.index(one.instant))
 
     def _commit(
         self,

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bucketlake.errors import TimelineError
 from bucketlake.format.commit_metadata import stamps_rows
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -117,10 +118,22 @@ def commits_between(
         The timeline at the end of the range.
     list of RangeCommit
         The commits, also of table services, in the order of their completion.
+
+    Raises
+    ------
+    TimelineError
+        If a pending write may still complete inside the range (up to table version 7).
     """
     first_open = _first_open(timeline)
     if first_open is not None:
-        until = min(until or first_open, first_open)
+        if until is not None and first_open <= until:
+            raise TimelineError(
+                first_open,
+                f"this write is pending, and may still complete inside the range up to {until}; "
+                "leave the end of the range out, or give one before the write; the next write ends "
+                "it if its process died",
+            )
+        until = first_open
     within: list[Instant] = []
     later: set[InstantTime] = set()
     for instant in timeline.completed_commits():
