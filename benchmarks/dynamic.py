@@ -144,8 +144,7 @@ BENCHMARK = Benchmark(
     page=Page(
         title="Benchmark of dynamic buckets",
         text="The cache of the index of dynamic buckets, and the sizes of buckets as a partition "
-        "grows, without Spark. [Upserts](upsert.md) and [LakeLoader's tables](lakeloader.md) have "
-        "writes beside the other kinds, Hudi and Delta.",
+        "grows, without Spark. [Upserts](upsert.md) are measured beside Hudi and Delta.",
         head="{cache_keys:,} keys in the cache, {bucket_rows:,} rows in a bucket",
         blocks=[cache, BUCKET_SIZES, GROWTH],
     ),

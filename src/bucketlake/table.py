@@ -1808,8 +1808,13 @@ class Table:
 
         Parameters
         ----------
-        to, spark, dry_run
-            As for :meth:`upgrade`.
+        to : int
+            The table version.
+        spark : SparkSession, optional
+            Session that builds a record index; by default the active session, or this process
+            without one.
+        dry_run : bool
+            Only return what would be done.
 
         Returns
         -------

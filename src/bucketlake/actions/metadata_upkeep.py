@@ -249,7 +249,7 @@ def _statistics(
         return {}
     stats = commit.stats
     if any(stat.statistics is None for stat in stats) and commit.schema_json is not None:
-        columns = indexed_columns(table, arrow_from_avro(commit.schema_json))
+        columns = indexed_columns(table, without_meta(arrow_from_avro(commit.schema_json)))
         stats = with_statistics(table.storage, stats, columns, copies)
     return statistics_by_partition(stats)
 

@@ -29,7 +29,7 @@ from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_tabl
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.kept import kept_property
-from bucketlake.model.schema import with_meta
+from bucketlake.model.schema import with_meta, without_meta
 from bucketlake.read.clean_guard import require_uncleaned
 from bucketlake.read.dropped_columns import DroppedColumns
 from bucketlake.read.file_system_view import (
@@ -168,7 +168,8 @@ class Snapshot:
         """Data schema without meta columns; None if the table has no schema yet."""
         if not self.schema_text:
             return None
-        schema = arrow_from_avro(self.schema_text)
+        # Hudi 0.15 lists the meta columns, too, where it deletes partitions.
+        schema = without_meta(arrow_from_avro(self.schema_text))
         dropped = DroppedColumns.of_config(self.config)
         return schema if dropped is None else dropped.schema_with(schema)
 

@@ -22,6 +22,14 @@ FIRST, SECOND = "20240101000000001", "20240101000000003"
 SCHEMA = '{"type":"record","name":"trips_record","fields":[{"name":"id","type":"string"}]}'
 
 
+def test_meta_columns_in_the_schema_of_a_commit_are_no_columns_of_the_table() -> None:
+    """Hudi 0.15 lists them where it deletes partitions."""
+    listed = SCHEMA.replace("[{", '[{"name":"_hoodie_commit_time","type":["null","string"]},{')
+    commit = encode_commit_metadata(CommitMetadata("DELETE_PARTITION", {}, {"schema": listed}))
+    storage = memory_of({f".hoodie/timeline/{FIRST}_{SECOND}.replacecommit": commit})
+    assert load_snapshot(opened_table(storage, CONFIG)).schema.names == ["id"]
+
+
 def test_table_whose_columns_may_have_other_names_in_its_files_is_refused() -> None:
     """Before that commit the table is read as ever."""
     plain = CommitMetadata("UPSERT", {}, {"schema": SCHEMA})
