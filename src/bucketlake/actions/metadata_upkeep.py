@@ -49,6 +49,7 @@ from bucketlake.metadata.statistics.measured_columns import (
 )
 from bucketlake.metadata.statistics.of_file import NamedStatistics
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.schema import without_meta
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
