@@ -41,7 +41,6 @@ _BY_STRATEGY = {
     "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": MergeMode.EVENT_TIME,
 }
 _STRATEGY_BEFORE_HUDI_1 = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
-_STRATEGY_FIRST_VERSION = 8
 _ONE_ORDERING_FIELD = keys.ORDERING_FIELDS_OLD
 
 
@@ -118,7 +117,7 @@ _PAYLOAD_OF_MODE = {
 _STORED_PAYLOADS = (keys.PAYLOAD_CLASS, keys.LEGACY_PAYLOAD_CLASS)
 
 
-def merge_mode_of(entries: Entries, *, version: int, has_ordering_fields: bool) -> MergeMode:
+def merge_mode_of(entries: Entries, rules: TableVersion, *, has_ordering_fields: bool) -> MergeMode:
     """Return the merge mode of a table, from its entry or inferred from older entries.
 
     An unknown payload class or strategy gives :attr:`MergeMode.CUSTOM`.
@@ -133,7 +132,7 @@ def merge_mode_of(entries: Entries, *, version: int, has_ordering_fields: bool) 
         None if payload is None else by_payload.get(payload, MergeMode.CUSTOM),
         None if strategy is None else _BY_STRATEGY.get(strategy, MergeMode.CUSTOM),
     ]
-    if version >= _STRATEGY_FIRST_VERSION:
+    if rules.has_names_of_hudi_1:
         modes.reverse()
     by_fields = MergeMode.EVENT_TIME if has_ordering_fields else MergeMode.COMMIT_TIME
     return next((mode for mode in modes if mode is not None), by_fields)

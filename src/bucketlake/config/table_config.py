@@ -218,7 +218,7 @@ class TableConfig:
             table_type=TableType(entries.one_of(keys.TABLE_TYPE, [t.value for t in TableType])),
             key_spec=key_spec,
             merge_mode=merge_mode_of(
-                entries, version=version, has_ordering_fields=bool(ordering_fields)
+                entries, table_version(version), has_ordering_fields=bool(ordering_fields)
             ),
             ordering_fields=ordering_fields,
             database=entries.text(keys.DATABASE) or "",
