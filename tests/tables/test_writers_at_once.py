@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
@@ -15,7 +16,6 @@ import bucketlake as bl
 from bucketlake.actions import commit, turns
 from bucketlake.errors import CommitConflictError, InputError, TimelineError
 from bucketlake.model.table_type import Operation
-from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline import commit_order
@@ -271,9 +271,9 @@ def test_the_metadata_of_a_commit_are_made_before_its_turn(
     turns = []
     encode = commit.encode_commit_metadata
 
-    def noted(metadata: CommitMetadata) -> bytes:
+    def noted(*given: Any) -> bytes:
         turns.append(last_turn(storage_of(table)))
-        return encode(metadata)
+        return encode(*given)
 
     monkeypatch.setattr(commit, "encode_commit_metadata", noted)
     before = last_turn(storage_of(table))
