@@ -19,6 +19,7 @@ SCHEMA = pa.schema({"id": pa.string(), "v": pa.int64()})
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]}, schema=SCHEMA)
 KINDS = {
     "simple": bl.SimpleBucket(2),
+    "version 8": bl.SimpleBucket(2),
     "several": bl.SimpleBucket(2, max_file_size=1000),
     "consistent": bl.ConsistentBucket(2),
     "dynamic": bl.DynamicBucket(),
@@ -34,7 +35,7 @@ def forgetting() -> Any:
 def made(kind: str, commits: int) -> bl.Table:
     table = bl.create_table(
         "memory://dry", schema=SCHEMA, record_key="id", index=KINDS[kind],
-        table_type="merge_on_read",
+        table_type="merge_on_read", version=8 if kind == "version 8" else 9,
     )  # fmt: skip
     for _ in range(commits):
         table.upsert(ROWS)
@@ -64,6 +65,8 @@ BUSY: dict[str, tuple[str, int, list[str]]] = {
     "restore": ("simple", 1, ["{}"]),
     "metadata --drop": ("simple", 1, []),
     "metadata --rebuild": ("simple", 1, []),
+    "upgrade": ("version 8", 1, []),
+    "downgrade": ("simple", 1, ["--to", "8"]),
     "repair": ("simple", 1, []),
 }
 IDLE: dict[str, tuple[str, int, list[str]]] = {
@@ -74,6 +77,8 @@ IDLE: dict[str, tuple[str, int, list[str]]] = {
     "convert": ("several", 1, ["--max-file-size", "1000"]),
     "convert --dynamic": ("dynamic", 1, []),
     "restore": ("simple", 1, ["{}"]),
+    "upgrade": ("simple", 1, []),
+    "downgrade": ("version 8", 1, ["--to", "8"]),
     "repair": ("simple", 1, []),
 }
 
