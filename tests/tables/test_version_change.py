@@ -241,3 +241,26 @@ def test_a_key_in_two_partitions_does_not_fit_an_index_of_the_whole_table(
         table.upsert(both)
     table.drop_metadata_table()
     assert table.upsert(both).inserted == 2
+
+
+def test_bare_keys_are_written_found_and_kept_from_another_version(new_path: NewPath) -> None:
+    """Keys of one field beside two partition columns, as Hudi 1.0 spells them."""
+    schema = SCHEMA.append(pa.field("hour", pa.string()))
+    table = bl.create_table(
+        new_path(),
+        schema=schema,
+        record_key="id",
+        partition_by=["day", "hour"],
+        index=bl.SimpleBucket(2),
+        version=8,
+    )
+    made = rows(1, 2).append_column("hour", pa.array(["x", "y"]))
+    table.upsert(made)
+    assert table.upsert(made).updated == 2
+    assert table.to_arrow(columns=["_hoodie_record_key"]).to_pydict() == {
+        "_hoodie_record_key": ["k2", "k1"]
+    }
+    assert [found.record_key for found in table.locate({"id": "k1"})] == ["k1"]
+    assert table.doctor(check_keys=True, min_age_seconds=0) == []
+    with pytest.raises(ConfigError, match="stored without the name of their field"):
+        table.upgrade()

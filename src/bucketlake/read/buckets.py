@@ -20,6 +20,7 @@ from bucketlake.model.keys import key_text, values_by_field
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.model.shown import Shown, ShownList
+from bucketlake.read.key_spelling import with_stored_spelling
 from bucketlake.read.pruning.by_keys import slices_of_keys
 from bucketlake.read.pruning.by_record_index import (
     ask_record_index,
@@ -225,7 +226,8 @@ def _path(file_slice: FileSlice, file_name: str, committed_at: InstantTime | Non
 
 
 def _key_text(values: Mapping[str, Any], snapshot: Snapshot) -> str:
-    spec, foreign = snapshot.config.key_spec, snapshot.config.foreign_key_generator
+    config = with_stored_spelling(snapshot).config
+    spec, foreign = config.key_spec, config.foreign_key_generator
     if foreign is not None:
         allowed = f"only {foreign} can make keys from values; give the key as it is stored"
         raise ConfigError("key", dict(values), allowed)
