@@ -9,9 +9,11 @@ keys tell.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import pyarrow.compute as pc
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.model.keys import KeyGenerator
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
@@ -22,7 +24,7 @@ def with_stored_spelling(snapshot: Snapshot) -> Snapshot:
 
     A table without records gets the keys that Hudi would write.
     """
-    if not is_spelling_open(snapshot):
+    if not is_spelling_open(snapshot.config):
         return snapshot
     is_bare = stored_keys_are_bare(snapshot)
     if is_bare is None:
@@ -32,9 +34,8 @@ def with_stored_spelling(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, table=snapshot.table.with_config(config))
 
 
-def is_spelling_open(snapshot: Snapshot) -> bool:
+def is_spelling_open(config: TableConfig) -> bool:
     """Return whether the properties of a table leave open how its keys are spelled."""
-    config = snapshot.config
     spec = config.key_spec
     is_single = spec.generator is KeyGenerator.COMPLEX and len(spec.record_key_fields) == 1
     return is_single and config.may_have_bare_keys
@@ -46,7 +47,7 @@ def stored_keys_are_bare(snapshot: Snapshot) -> bool | None:
     prefix = f"{snapshot.config.key_spec.record_key_fields[0]}:"
     for held in snapshot.all_slices():
         with reader.open_base(held) as (_, keys):
-            for found in (*keys, *reader.log_keys(held)):
+            for found in chain(keys, reader.log_keys(held)):
                 if len(found):
                     # A value may begin like the name of the field, but not every value.
                     return not pc.all(pc.starts_with(found, prefix)).as_py()

@@ -118,8 +118,8 @@ def _move(table: OpenTable, limits: ArchivalLimits, require_held: Check) -> Arch
     most: int | None = None
     while True:
         manifest = newest_state(table)
-        # Loaded after the manifest: a change that affects the plan also changes the manifest.
         remove_archived(table)  # Finishes an archival that died or was faster.
+        # Loaded after the manifest: a change that affects the plan also changes the manifest.
         timeline = settle_failed_writes(table.without_lock(), load_timeline(table))
         report = _plan(table, timeline, limits, most)
         if not report.instants:

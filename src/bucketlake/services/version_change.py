@@ -25,7 +25,7 @@ from bucketlake.index.setting import require_known_index, resolve_index
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.model.shown import Shown
 from bucketlake.read.key_spelling import is_spelling_open, stored_keys_are_bare
-from bucketlake.read.snapshot import load_snapshot
+from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
@@ -91,10 +91,11 @@ def plan_version_change(table: OpenTable, to: int) -> VersionReport:
         rules, config.ordering_fields, config.delete_field, config.partial_update_mode
     ):
         raise ConfigError(key, value, f"the table {root} uses it, and {problem}")
-    schema = load_snapshot(table).schema_or_none
+    snapshot = load_snapshot(table)
+    schema = snapshot.schema_or_none
     if schema is not None:
         require_known_types(rules, schema, root)
-    _require_same_keys(table, to)
+    _require_same_keys(snapshot, to)
     held = config.written_metadata_partitions | _unbuilt(config)
     dropped = frozenset(_unknown_partitions(table, to))
     return VersionReport(
@@ -153,15 +154,15 @@ def change_version(
     return plan
 
 
-def _require_same_keys(table: OpenTable, to: int) -> None:
+def _require_same_keys(snapshot: Snapshot, to: int) -> None:
     """Raise ConfigError if writers of the version would spell the keys in another way."""
-    then = table.with_config(replace(table.config, version=to, initial_version=to))
-    snapshots = [load_snapshot(each) for each in (table, then)]
-    if not any(map(is_spelling_open, snapshots)):
+    config = snapshot.config
+    is_open = is_spelling_open(replace(config, version=to, initial_version=to))
+    if not is_open and not is_spelling_open(config):
         return
-    is_bare = stored_keys_are_bare(snapshots[0])
-    if is_bare is not None and is_bare is not is_spelling_open(snapshots[1]):
-        field = table.config.key_spec.record_key_fields[0]
+    is_bare = stored_keys_are_bare(snapshot)
+    if is_bare is not None and is_bare is not is_open:
+        field = config.key_spec.record_key_fields[0]
         held, asked = ("without", "with") if is_bare else ("with", "without")
         raise ConfigError(
             "to",

@@ -407,9 +407,8 @@ def _of_listing(table: OpenTable, listed: Iterable[StoredObject]) -> Timeline:
     layout, zone = table.config.layout, table.config.timeline_timezone
     highest: dict[tuple[str, str], _Named] = {}
     legacy: dict[InstantTime, InstantTime] = {}
-    first_ms: dict[
-        InstantTime, int
-    ] = {}  # When the first file with a time in its name was written.
+    # When the first file with a time in its name was written.
+    first_ms: dict[InstantTime, int] = {}
     for stored in listed:
         named = _named(stored.path.rpartition("/")[2], layout)
         if named is None:
