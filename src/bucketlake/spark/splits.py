@@ -32,9 +32,7 @@ from bucketlake.storage.base import Storage
 Job: TypeAlias = DataFile | FileSlice | ComparedStates
 
 _BATCH_ROWS = 65_536  # Spark holds a batch whole, in Python and in Java.
-_SPLIT_BYTES_LEAST = (
-    4 * 2**20
-)  # About 50 ms of reading; a task of fewer bytes costs more than that.
+_SPLIT_BYTES_LEAST = 4 * 2**20  # About 50 ms of reading; a task of its own costs more.
 
 
 @dataclass(frozen=True)
