@@ -125,7 +125,7 @@ GROWTH = Table(
     "new keys, without Spark. *Largest file* is over the rows that a bucket should have. Simple "
     "and partition-level buckets grow until a rescale, which rewrites the whole partition; a hash "
     "ring needs a resize from time to time; dynamic buckets and a record-level index need nothing. "
-    "[Which kind](../how-to/choose-a-bucket-count.md#which-kind) tells when to take which.",
+    "[Which index?](../which-index.md) tells when to take which.",
     head="index",
 )
 

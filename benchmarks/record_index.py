@@ -302,8 +302,8 @@ BENCHMARK = Benchmark(
         chart=plot.Chart(
             "{millions} M rows in {partitions} partitions",
             [
-                plot.step_bars("upsert", TITLES["upsert"], names=ON_SPARK),
-                plot.step_bars("build", TITLES["build"], names=ON_SPARK),
+                plot.step_bars("upsert", TITLES["upsert"], titles=dict(zip(ON_SPARK, ON_SPARK, strict=True))),
+                plot.step_bars("build", TITLES["build"], titles=dict(zip(ON_SPARK, ON_SPARK, strict=True))),
                 plot.Bars("index", size_bars, "bytes for each key", "{:.1f}".format),
                 plot.Lines("growth of the table", growth_lines, KEYS_AXIS, is_logarithmic=True),
             ],

@@ -264,7 +264,7 @@ def byte_bars(result: Result) -> list[Bar]:
     ]
 
 
-NAMES = {kind.name for kind in KINDS}
+NAMES = {kind.name: kind.name for kind in KINDS}
 BYTES_UNIT = f"times the bytes without a resize; red: aim of virtual logs, {LINKED_BYTES_MAX}x"
 
 BENCHMARK = Benchmark(
@@ -307,7 +307,7 @@ BENCHMARK = Benchmark(
                     "{:.2f}x".format,
                 ),
                 *(
-                    step_bars(step, step, field="cpu_seconds", unit=BY_PROCESSOR, names=NAMES)
+                    step_bars(step, step, field="cpu_seconds", unit=BY_PROCESSOR, titles=NAMES)
                     for step in ("load", "upsert")
                 ),
             ],

@@ -33,6 +33,7 @@ from benchmarks.systems.spark_limit import SparkLimit
 TITLES = {step: step for step in ("load", "upsert", "read")}
 DEFAULT, FILES, SIMPLE = "bucketlake-spark4", "bucketlake-files-spark4", "bucketlake-simple-spark4"
 MERGE_ON_READ = "bucketlake-mor-spark4"
+SAME_SPARK = "bucketlake-spark35"  # The peers run there, too.
 ARROW, ARROW_SIMPLE = "bucketlake-arrow", "bucketlake-arrow-simple"
 DELTA, POLARS, RECORD_INDEX = "delta-merge", "polars-limit", "hudi-rli-cow"
 SPARK = "spark-limit"
@@ -69,8 +70,21 @@ AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
 COMPARED = (DEFAULT, FILES, SIMPLE)
 """Those of ours with which all peers are compared."""
 
-SHOWN = (DEFAULT, FILES, MERGE_ON_READ, SIMPLE, POLARS, SPARK, DELTA, RECORD_INDEX, HUDI)
-"""The contenders of the picture."""
+PEERS = {
+    DELTA: "Delta Lake, MERGE",
+    RECORD_INDEX: "Hudi, record-level index",
+    HUDI: "Hudi, bucket index",
+}
+SHOWN = {
+    DEFAULT: "bucketlake",
+    FILES: "bucketlake, from files",
+    MERGE_ON_READ: "bucketlake, merge-on-read",
+    SIMPLE: "bucketlake, SimpleBucket",
+    POLARS: "floor: polars alone",
+    SPARK: "floor: Spark hands rows over",
+    **PEERS,
+}
+"""The contenders of the picture, by the names of their bars."""
 
 ROWS_MAX_OVER_MEAN, WORKER_OVER_GROUP = 1.25, 3.0
 LIMITS = {POLARS, SPARK}
@@ -97,7 +111,7 @@ CONTENDERS = (
     contender(MERGE_ON_READ, table_type="merge_on_read"),
     contender(SIMPLE, simple),
     contender("bucketlake-simple-nomdt-spark4", simple, metadata_table=False),
-    contender("bucketlake-spark35"),
+    contender(SAME_SPARK),
     Contender(ARROW, lambda settings: BucketLakeArrow(settings, dynamic(settings))),
     Contender(ARROW_SIMPLE, lambda settings: BucketLakeArrow(settings, simple(settings))),
     Contender(POLARS, PolarsLimit),
@@ -218,11 +232,19 @@ BENCHMARK = Benchmark(
             ratios_table(TITLES, "upsert", COMPARED),
             PLACEMENT,
         ],
+        headline=Chart(
+            "{millions} M rows, then {updates_k} k updates and {inserts_k} k inserts: PySpark 3.5, "
+            "{cores} cores, defaults",
+            [
+                step_bars(step, step, titles={SAME_SPARK: "bucketlake", **PEERS})
+                for step in ("upsert", "load")
+            ],
+        ),
         chart=Chart(
             "{millions} M rows, then {updates_k} k updates and {inserts_k} k inserts: {cores} "
             "cores, median of {round_count}",
             [
-                *(step_bars(step, step, limits=LIMITS, names=SHOWN) for step in ("upsert", "load")),
+                *(step_bars(step, step, limits=LIMITS, titles=SHOWN) for step in ("upsert", "load")),
                 *(
                     step_bars(
                         step,
@@ -230,7 +252,7 @@ BENCHMARK = Benchmark(
                         field="cpu_seconds",
                         unit=BY_PROCESSOR,
                         limits=LIMITS,
-                        names=SHOWN,
+                        titles=SHOWN,
                     )
                     for step in ("upsert", "load")
                 ),

@@ -50,13 +50,15 @@ def render(benchmark: Benchmark, results: Path, docs: Path) -> Iterator[Path]:
         raise SystemExit(f"no {benchmark.name}-*.json in {results}; run the benchmark first")
     found.sort(key=lambda result: result.row_count)
     docs.mkdir(parents=True, exist_ok=True)
-    text, picture = docs / f"{benchmark.name}.md", docs / f"{benchmark.name}.svg"
+    text = docs / f"{benchmark.name}.md"
     text.write_text(report.page_text(benchmark.name, benchmark.page, found))
     yield text
-    if benchmark.page.chart is not None:
-        most_telling = max(found, key=lambda result: (result.round_count, result.row_count))
-        plot.draw(benchmark.page.chart, most_telling, picture)
-        yield picture
+    most_telling = max(found, key=lambda result: (result.round_count, result.row_count))
+    for chart, ending in ((benchmark.page.chart, ""), (benchmark.page.headline, "_headline")):
+        if chart is not None:
+            picture = docs / f"{benchmark.name}{ending}.svg"
+            plot.draw(chart, most_telling, picture)
+            yield picture
 
 
 def parse(benchmark: Benchmark, arguments: Sequence[str]) -> argparse.Namespace:

@@ -7,7 +7,7 @@ values do; a black line goes from the minimum to the maximum of the rounds.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,16 +85,17 @@ def step_bars(
     unit: str = BY_CLOCK,
     aims: Sequence[Aim] = (),
     limits: Collection[str] = (),
-    names: Collection[str] = (),
+    titles: Mapping[str, str] | None = None,
 ) -> Bars:
     """Return the panel of a step: a bar for each contender, the quickest above.
 
-    Those of ``limits`` are no contenders but what any system must do. The strictest aim is marked
-    on our bars: the longest time that still meets every aim of this step.
+    ``titles`` chooses the contenders, and says what their bars are called. Those of ``limits`` are
+    no contenders but what any system must do. The strictest aim is marked on our bars: the longest
+    time that still meets every aim of this step.
     """
 
     def bars(result: Result) -> list[Bar]:
-        chosen = [n for n in result.ranked(step, field) if not names or n in names]
+        chosen = [n for n in result.ranked(step, field) if titles is None or n in titles]
         marks = [
             (result.median(aim.peer, step) / aim.factor, aim.text())
             for aim in aims
@@ -105,10 +106,11 @@ def step_bars(
         found = []
         for name in sorted(chosen, key=lambda each: result.median(each, step, field)):
             values = result.values(name, step, field)
+            title = name if titles is None else titles[name]
             if is_ours(name):
-                found.append(Bar(name, values, OURS, aim, label))
+                found.append(Bar(title, values, OURS, aim, label))
             else:
-                found.append(Bar(name, values, LIMIT if name in limits else PEER))
+                found.append(Bar(title, values, LIMIT if name in limits else PEER))
         return found
 
     return Bars(title, bars, unit)

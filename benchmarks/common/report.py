@@ -38,6 +38,8 @@ class Page:
         What the plot shows, in words.
     chart : Chart, optional
         The plot.
+    headline : Chart, optional
+        A plot for the README, which the page does not show.
     busy : tuple
         Contenders and steps of which the section tells how busy the machine was; all if empty.
     """
@@ -48,6 +50,7 @@ class Page:
     blocks: Sequence[Block]
     image: str = ""
     chart: Chart | None = None
+    headline: Chart | None = None
     busy: tuple[Sequence[str], Sequence[str]] = field(default=((), ()))
 
 
