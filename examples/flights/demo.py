@@ -123,6 +123,7 @@ def main() -> int:
         partition_by=["month"],
         ordering="updated_at",  # Of rows with one key the latest event wins, however late it came.
         index=INDEX,
+        upkeep="auto",  # Batches clean and archive the table when it is due.
     )
     print(f"The table: {path} (copy-on-write, a folder a month, {INDEX})\n")
     with watch.step("write all batches, with two starts of Spark"):

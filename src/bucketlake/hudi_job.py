@@ -20,7 +20,7 @@ from bucketlake.config import table_keys as keys
 from bucketlake.config.argument_options import OPTION_OF_ARGUMENT, naming_options
 from bucketlake.config.merge_entries import DELETE_MARKER, WRITE_MERGE_MODE, WRITE_PAYLOAD
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
-from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_config import OFF, TableConfig
 from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import (
@@ -57,9 +57,10 @@ from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.needed_index import with_needed_index
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.storage.base import Storage
+from bucketlake.services.upkeep import kept_up
 from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.storage.memory import DraftStorage
-from bucketlake.table import Table, index_when_opened, with_settings
+from bucketlake.table import Table, index_when_opened, open_for_read, with_settings
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.timeline.locks import TableLock
@@ -219,7 +220,10 @@ def _save(
             ServiceWarning,
             stacklevel=3,
         )
-    return result
+    if table.config().upkeep == OFF:
+        return result
+    engine = engine_of(session_of(records))
+    return kept_up(result, partial(open_for_read, table), index_when_opened(table), engine)
 
 
 @dataclass(frozen=True, slots=True)

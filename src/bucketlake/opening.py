@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from bucketlake.config.merge_entries import MergeSettings
 from bucketlake.config.support import check_readable
+from bucketlake.config.table_config import OFF
 from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.engine import arrow_schema
 from bucketlake.errors import ConfigError, UnsupportedFeatureError, naming_table
@@ -37,6 +38,7 @@ from bucketlake.model.keys import (
 )
 from bucketlake.model.names import Names, one_of
 from bucketlake.model.table_type import LogFormat
+from bucketlake.services.upkeep import check_upkeep
 from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.table import Table
 from bucketlake.timeline.active import load_timeline
@@ -66,6 +68,7 @@ def create_table(
     metadata_table: bool = True,
     cdc: str | None = None,
     version: int = NEWEST_VERSION,
+    upkeep: str = OFF,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Create an empty Hudi table.
@@ -110,6 +113,9 @@ def create_table(
         Table version: 9 is read by Hudi 1.1 and newer, 8 by Hudi 1.0 too, 6 by Hudi 0.14 and 0.15
         too. A ``DynamicBucket``, a ``PartitionBucket`` and a partitioned ``RecordIndex`` need
         version 9. A table of version 6 is copy-on-write and has no metadata table.
+    upkeep : {"off", "auto"}
+        Whether each write compacts, resizes, cleans and archives the table afterwards, if that is
+        due: see :meth:`Table.set_upkeep`.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
@@ -155,6 +161,7 @@ def create_table(
             metadata_table=metadata_table,
             cdc=cdc,
             version=version,
+            upkeep=upkeep,
             storage_options=storage_options,
         )
 
@@ -175,11 +182,13 @@ def _create_table(
     metadata_table: bool,
     cdc: str | None,
     version: int,
+    upkeep: str,
     storage_options: Mapping[str, str] | None,
 ) -> Table:
     options = options_of(storage_options, "storage_options")
     check_kinds(INDEX_KINDS, index=index)
-    check_texts(table_type=table_type)
+    check_texts(table_type=table_type, upkeep=upkeep)
+    check_upkeep(upkeep)
     check_optional_texts(name=name, cdc=cdc)
     check_flags(hive_style=hive_style, url_encode=url_encode, metadata_table=metadata_table)
     if timestamp_partition is not None:
@@ -207,6 +216,7 @@ def _create_table(
         metadata_table=metadata_table,
         cdc=cdc,
         version=version,
+        upkeep=upkeep,
     )
     make_table(storage, planned)
     return Table(path, index, options)

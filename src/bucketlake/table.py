@@ -20,7 +20,7 @@ from bucketlake.actions.conflict import retried
 from bucketlake.actions.stream_batches import Batch
 from bucketlake.config.merge_entries import Marker
 from bucketlake.config.support import check_readable
-from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_config import OFF, TableConfig
 from bucketlake.config.table_version import NEWEST_VERSION, check_version
 from bucketlake.engine import (
     active_session,
@@ -123,6 +123,7 @@ from bucketlake.services.resize.resize import resize
 from bucketlake.services.undo.restore_savepoint import RestoreReport, restore
 from bucketlake.services.undo.rollback_commits import RollbackReport, roll_back
 from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.upkeep import kept_up, set_upkeep
 from bucketlake.services.version_change import (
     VersionReport,
     change_version,
@@ -645,12 +646,8 @@ class Table:
             If one of the partitions has no records.
         """
         paths = names_of(partitions, "partitions", in_order=False)
-        table = self._open()
-        return with_needed_index(
-            table.storage,
-            lambda: delete_partitions(self._target(table), paths),
-            engine=engine_of(active_session()),
-            lock=self.lock,
+        return self._commit(
+            lambda table: delete_partitions(self._target(table), paths), active_session()
         )
 
     # Reads.
@@ -1746,6 +1743,35 @@ class Table:
             lock=self.lock,
         )
 
+    def set_upkeep(self, mode: str) -> None:
+        """Store whether writes keep the table up: compact, resize, clean and archive it.
+
+        With ``"auto"`` each write of bucketlake looks after its commit whether a service is due,
+        and runs it: a compaction after 5 delta commits, a resize of a hash ring or directory after
+        10 commits, a clean after 10, an archival from 31 active commits on. The result of the write
+        tells what was done, in ``upkeep``. A service that fails never fails the write.
+
+        Parameters
+        ----------
+        mode : {"auto", "off"}
+            ``"off"``: services run only when they are called.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such mode.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> trips = bl.create_table(
+        ...     "memory://docs/upkeep", schema=pa.schema({"id": pa.string()}), record_key=["id"])
+        >>> trips.set_upkeep("auto")
+        >>> trips.config().upkeep
+        'auto'
+        """
+        set_upkeep(self._open(), mode)
+
     def drop_metadata_table(self) -> None:
         """Turn the metadata table off, and delete its files.
 
@@ -2018,8 +2044,7 @@ class Table:
 
         session = spark or active_session()
 
-        def write_once() -> WriteResult:
-            table = self._open()
+        def write_once(table: OpenTable) -> WriteResult:
             snapshot = load_snapshot(table)
             assignments, columns = None, None
             if changes is not None:
@@ -2038,8 +2063,7 @@ class Table:
             finally:
                 source.close()
 
-        storage = open_storage(self.path, self.storage_options)
-        return with_needed_index(storage, write_once, engine=engine_of(session), lock=self.lock)
+        return self._commit(write_once, session)
 
     def _merge(
         self,
@@ -2058,11 +2082,9 @@ class Table:
                 records, storage, self.path, session, lambda: self._snapshot().schema_or_none
             )
             try:
-                return with_needed_index(
-                    storage,
-                    lambda: write_merge(self._target_of(self._open(), session), source, statement),
-                    engine=engine_of(session),
-                    lock=self.lock,
+                return self._commit(
+                    lambda table: write_merge(self._target_of(table, session), source, statement),
+                    session,
                 )
             finally:
                 source.close()
@@ -2081,21 +2103,36 @@ class Table:
         storage = open_storage(self.path, self.storage_options)
         source = source_of(data, storage, self.path, lambda: self._snapshot().schema_or_none)
         try:
-            return with_needed_index(
-                storage,
-                lambda: write_records(
-                    self._target(self._open(), data),
+            return self._commit(
+                lambda table: write_records(
+                    self._target(table, data),
                     operation,
                     source,
                     batch=batch,
                     merge=merge,
                     rows=rows,
                 ),
-                engine=engine_of(session_of(data)),
-                lock=self.lock,
+                session_of(data),
             )
         finally:
             source.close()
+
+    def _commit(
+        self, write: Callable[[OpenTable], WriteResult], session: SparkSession | None
+    ) -> WriteResult:
+        """Run a write with the index that it needs, and then the upkeep that is due."""
+        engine = engine_of(session)
+        seen: list[OpenTable] = []
+
+        def write_once() -> WriteResult:
+            seen[:] = [self._open()]
+            return write(seen[0])
+
+        storage = open_storage(self.path, self.storage_options)
+        result = with_needed_index(storage, write_once, engine=engine, lock=self.lock)
+        if seen[0].config.upkeep == OFF:
+            return result
+        return kept_up(result, self._open, self._given_index, engine)
 
 
 @dataclass(frozen=True, slots=True)

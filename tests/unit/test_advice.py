@@ -25,6 +25,7 @@ COMMAND_OF = {
     "drop_metadata_table": "metadata",
     "delete_savepoint": "savepoint",
     "create_table": "create",
+    "set_upkeep": "upkeep",
 }
 
 INNER = r"\([^()]*(?:\([^()]*\)[^()]*)*\)"

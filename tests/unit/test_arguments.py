@@ -181,6 +181,7 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "sql.spark": lambda _: None,
     "sql.statement": lambda _: "DELETE FROM `memory://nowhere`",
     "Table.delete_partitions.partitions": lambda _: "x",
+    "Table.set_upkeep.mode": lambda _: "off",
     "Table.upsert_batch.query_name": lambda _: "q",
     "Table.upsert_batch().data": lambda _: ROWS,
     "Table.upsert_batch().batch_id": lambda _: 1,

@@ -17,7 +17,7 @@ from bucketlake.cli.read_commands import buckets, changes, locate, read, show, t
 from bucketlake.cli.rebucket_commands import convert, rescale, resize
 from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, without_secrets
 from bucketlake.cli.undo_commands import restore, rollback, savepoint
-from bucketlake.cli.upkeep_commands import archive, clean, compact
+from bucketlake.cli.upkeep_commands import archive, clean, compact, upkeep
 from bucketlake.cli.version_commands import downgrade, upgrade
 from bucketlake.cli.write_commands import create, delete, sql, update, upsert
 from bucketlake.errors import BucketLakeError
@@ -105,6 +105,7 @@ for _command in (
     buckets,
     locate,
     compact,
+    upkeep,
     convert,
     clean,
     archive,

@@ -1,4 +1,4 @@
-"""Commands for the regular upkeep of a table: compact, archive, clean."""
+"""Commands for the regular upkeep of a table: upkeep, compact, archive, clean."""
 
 from __future__ import annotations
 
@@ -10,7 +10,27 @@ import bucketlake as bl
 from bucketlake.cli.output import Output
 from bucketlake.cli.shared_options import CommandWithExample, run_option, table_path
 from bucketlake.cli.table_facts import instant_facts, pending_of
+from bucketlake.config.table_config import UPKEEP_MODES
 from bucketlake.timeline.instant import Action
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake upkeep orders
+    bucketlake upkeep orders --set auto
+    """,
+)
+@table_path
+@click.option("--set", "mode", type=click.Choice(UPKEEP_MODES), help="What to store.")
+def upkeep(
+    path: str, storage_options: dict[str, str], output: Output, mode: str | None
+) -> None:
+    """Tell or set whether writes compact, resize, clean and archive the table when it is due."""
+    table = bl.open_table(path, storage_options=storage_options)
+    if mode is not None:
+        table.set_upkeep(mode)
+    output.facts({"upkeep": table.config().upkeep})
 
 
 @click.command(

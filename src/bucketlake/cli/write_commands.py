@@ -28,6 +28,7 @@ from bucketlake.cli.shared_options import (
     table_path,
 )
 from bucketlake.cli.table_facts import table_facts
+from bucketlake.config.table_config import OFF, UPKEEP_MODES
 from bucketlake.config.table_version import NEWEST_VERSION, WRITTEN_VERSIONS
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.index.ring_kind import RingKind
@@ -127,6 +128,13 @@ metadata_table_option = click.option(
     show_default=True,
     help="Version of the table: 8 is also read by Hudi 1.0, and 6 by Hudi 0.15.",
 )
+@click.option(
+    "--upkeep",
+    type=click.Choice(UPKEEP_MODES),
+    default=OFF,
+    show_default=True,
+    help="Whether writes compact, resize, clean and archive the table when it is due.",
+)
 def create(
     path: str,
     storage_options: dict[str, str],
@@ -147,6 +155,7 @@ def create(
     metadata_table: bool,
     cdc: str | None,
     table_version: str,
+    upkeep: str,
 ) -> None:
     """Create an empty table at PATH."""
     table = bl.create_table(
@@ -163,6 +172,7 @@ def create(
         metadata_table=metadata_table,
         cdc=cdc,
         version=int(table_version),
+        upkeep=upkeep,
         storage_options=storage_options,
     )
     output.facts(table_facts(table))

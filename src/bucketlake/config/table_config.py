@@ -37,6 +37,10 @@ from bucketlake.model.table_type import CDC_MODE_DEFAULT, ChangeLogMode, MergeMo
 
 TimelineTimezone: TypeAlias = Literal["UTC", "LOCAL"]
 
+OFF, AUTO = "off", "auto"
+UPKEEP_MODES = (OFF, AUTO)
+"""Whether bucketlake's writers run the services of a table when they are due."""
+
 _VERSIONS_BEFORE_CHECKSUMS = ("0", "1", "2", "3")
 
 
@@ -75,6 +79,8 @@ class TableConfig:
         What change data capture keeps; see ``change_log``.
     slash_separated_dates : bool
         Whether a date in the partition path has ``/`` instead of ``-``.
+    upkeep : {"off", "auto"}
+        Whether bucketlake's writers run the services of the table when they are due.
     extra : mapping of str to str
         Unknown entries, which are kept.
     """
@@ -114,6 +120,7 @@ class TableConfig:
     cdc_enabled: bool = False
     cdc_mode: ChangeLogMode | None = None
     slash_separated_dates: bool = False
+    upkeep: str = OFF
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -251,6 +258,7 @@ class TableConfig:
             cdc_enabled=entries.boolean(keys.CDC_ENABLED),
             cdc_mode=_cdc_mode(entries),
             slash_separated_dates=entries.boolean(keys.SLASH_SEPARATED_DATES),
+            upkeep=entries.one_of(keys.UPKEEP, UPKEEP_MODES),
         )
         entries.text(keys.CHECKSUM)
         object.__setattr__(config, "extra", entries.not_asked())
@@ -308,6 +316,7 @@ class TableConfig:
             keys.BOOTSTRAP_BASE_PATH: self.bootstrap_base_path,
             keys.CDC_MODE: self.cdc_mode and self.cdc_mode.value,
             keys.SLASH_SEPARATED_DATES: "true" if self.slash_separated_dates else None,
+            keys.UPKEEP: None if self.upkeep == OFF else self.upkeep,
         }
         metadata_entries = {
             keys.METADATA_PARTITIONS: ",".join(self.metadata_partitions),

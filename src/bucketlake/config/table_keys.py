@@ -62,4 +62,5 @@ BOOTSTRAP_BASE_PATH: Final = "hoodie.bootstrap.base.path"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFINITIONS_PATH: Final = "hoodie.table.index.defs.path"
+UPKEEP: Final = "bucketlake.upkeep"
 UNBUILT_PARTITIONS: Final = "bucketlake.metadata.partitions.unbuilt"  # After a version change.

@@ -11,6 +11,28 @@ _UNKNOWN = {NONE_TEXT: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
+class UpkeepStep:
+    """A service that ran after a commit, because the table keeps itself up.
+
+    Attributes
+    ----------
+    service : {"compact", "resize", "clean", "archive"}
+        The service.
+    seconds : float
+        How long it took.
+    done : str
+        What it did, in words.
+    error : str or None
+        Why it failed; the next writes try again.
+    """
+
+    service: str
+    seconds: float
+    done: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WriteResult(Shown):
     """Counts of one write; ``read(since=result)`` continues after its commit.
 
@@ -49,6 +71,9 @@ class WriteResult(Shown):
         one key, one counts.
     skipped : bool
         Whether the batch of a stream was skipped, because it is committed already.
+    upkeep : tuple of UpkeepStep
+        Services that ran after the commit, and did something or failed; see
+        :meth:`Table.set_upkeep`.
     """
 
     instant: InstantTime | None
@@ -63,3 +88,4 @@ class WriteResult(Shown):
     completed_at: InstantTime | None = None
     ignored: int | None = field(default=0, metadata=_UNKNOWN)
     skipped: bool = False
+    upkeep: tuple[UpkeepStep, ...] = ()

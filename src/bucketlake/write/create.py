@@ -18,7 +18,7 @@ from bucketlake.config.merge_entries import MergeSettings, require_storable
 from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.support import check_metadata_table, check_writable
-from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_config import OFF, TableConfig
 from bucketlake.config.table_version import (
     NEWEST_VERSION,
     TableVersion,
@@ -108,6 +108,7 @@ def plan_table(
     metadata_table: bool = True,
     cdc: str | None = None,
     version: int = NEWEST_VERSION,
+    upkeep: str = OFF,
 ) -> NewTable:
     """Check the parameters of a table; nothing is written.
 
@@ -133,6 +134,8 @@ def plan_table(
         What the table keeps of each change, as in ``create_table``; None for nothing.
     version : int
         Table version.
+    upkeep : {"off", "auto"}
+        Whether writers run the services of the table when they are due.
 
     Raises
     ------
@@ -176,6 +179,7 @@ def plan_table(
         cdc_enabled=cdc is not None,
         cdc_mode=cdc_mode,
         create_schema=avro_from_arrow(stored, table_name),
+        upkeep=upkeep,
     )
     check_writable(TableConfig.from_properties(config.to_properties()), path)
     if metadata_table:

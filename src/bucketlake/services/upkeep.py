@@ -1,0 +1,190 @@
+"""Upkeep after a commit: the services of a table that keeps itself up, run when they are due.
+
+``bucketlake.upkeep=auto`` in the properties of a table asks every writer of bucketlake for it. What
+is due is counted on the timeline, so a write that finds nothing due lists one folder more. The
+services are those that users call, with their usual limits; they may run in several writers at once.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from bucketlake.config.table_config import OFF, UPKEEP_MODES
+from bucketlake.config.table_keys import UPKEEP
+from bucketlake.errors import CommitConflictError, ConfigError, ServiceWarning
+from bucketlake.flow.stage import Engine
+from bucketlake.index.ring_kind import RingKind
+from bucketlake.index.setting import TableIndex, resolve_index
+from bucketlake.model.names import one_of
+from bucketlake.model.result import UpkeepStep, WriteResult
+from bucketlake.model.retention import Retention
+from bucketlake.model.table_type import TableType
+from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.cleaning import clean
+from bucketlake.services.compaction import CompactionLimits, compact
+from bucketlake.services.resize.limits import ResizeLimits
+from bucketlake.services.resize.resize import resize
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.table_properties import update_table_properties
+
+COMPACT_EVERY = 5
+"""Delta commits from one compaction to the next; Hudi's default."""
+
+RESIZE_EVERY = 10
+CLEAN_EVERY = 10
+"""Commits from one resize, or clean, to the next."""
+
+COMPACTED_BYTES_MAX = 1 << 30
+"""Bytes that one compaction reads, so that it ends soon; the next one goes on."""
+
+SECONDS_MAX = 60.0
+"""No service begins later than this after the first one; what is left is due again."""
+
+Service = Callable[[OpenTable, TableIndex | None, Engine], str]
+
+
+def set_upkeep(table: OpenTable, mode: str) -> None:
+    """Store whether writers keep the table up.
+
+    Parameters
+    ----------
+    table : OpenTable
+    mode : {"auto", "off"}
+
+    Raises
+    ------
+    ConfigError
+        If there is no such mode.
+    """
+    check_upkeep(mode)
+
+    def change(entries: dict[str, str]) -> Mapping[str, str]:
+        others = {key: text for key, text in entries.items() if key != UPKEEP}
+        return others if mode == OFF else {**others, UPKEEP: mode}
+
+    with table.lock.held(table.storage):
+        update_table_properties(table.storage, change, now_ms=table.clock.now_ms)
+
+
+def check_upkeep(mode: str) -> None:
+    """Raise ConfigError for a mode that does not exist."""
+    if mode not in UPKEEP_MODES:
+        raise ConfigError("upkeep", mode, one_of(mode, UPKEEP_MODES))
+
+
+def kept_up(
+    result: WriteResult,
+    open_table: Callable[[], OpenTable],
+    given: TableIndex | None,
+    engine: Engine,
+) -> WriteResult:
+    """Run what is due after a commit, and return its result with what was done.
+
+    An error of a service is told in the result and by a warning: the rows are committed.
+
+    Parameters
+    ----------
+    result : WriteResult
+        The result of the write.
+    open_table : callable
+        Opens the table as it is now.
+    given : TableIndex or None
+        What the caller knows of the index.
+    engine : Engine
+        Compacts and resizes.
+    """
+    steps: list[UpkeepStep] = []
+    started = time.monotonic()
+    for service in _SERVICES if result.instant is not None else ():
+        begun = time.monotonic()
+        if begun - started > SECONDS_MAX:
+            break
+        done, error = "", None
+        try:
+            done = _SERVICES[service](open_table(), given, engine)
+        except CommitConflictError:
+            done = "another process does it"
+        except Exception as problem:  # Also errors of Spark.
+            error = str(problem)
+            warnings.warn(
+                f"the rows are committed (instant {result.instant}), but the upkeep after it "
+                f"failed: {service}: {error}; the next writes try again",
+                ServiceWarning,
+                stacklevel=4,
+            )
+        if done or error:
+            steps.append(UpkeepStep(service, round(time.monotonic() - begun, 3), done, error))
+    return replace(result, upkeep=tuple(steps)) if steps else result
+
+
+def _compact(table: OpenTable, _given: TableIndex | None, engine: Engine) -> str:
+    if table.config.table_type is not TableType.MERGE_ON_READ:
+        return ""
+    instants = load_timeline(table).completed_commits()
+    deltas = _later(instants, lambda instant: instant.action is Action.COMMIT)
+    if not _is_time(sum(i.action is Action.DELTA_COMMIT for i in deltas), COMPACT_EVERY):
+        return ""
+    report = compact(table, CompactionLimits(max_bytes=COMPACTED_BYTES_MAX), engine)
+    return _told(len(report.slices), "file group compacted", "file groups compacted")
+
+
+def _resize(table: OpenTable, given: TableIndex | None, engine: Engine) -> str:
+    timeline = load_timeline(table)
+    if not isinstance(resolve_index(table.storage, timeline, given), RingKind):
+        return ""
+    replaced = _later(
+        timeline.completed_commits(), lambda instant: instant.action is Action.REPLACE_COMMIT
+    )
+    if not _is_time(len(replaced), RESIZE_EVERY):
+        return ""
+    report = resize(table, given, ResizeLimits(), engine)
+    return _told(len(report.buckets), "split or merge", "splits and merges")
+
+
+def _clean(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
+    timeline = load_timeline(table)
+    if not _is_time(_commits_since_clean(timeline), CLEAN_EVERY):
+        return ""
+    report = clean(table, Retention.of())
+    return _told(sum(each.files for each in report.partitions), "file deleted", "files deleted")
+
+
+def _archive(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
+    limits = ArchivalLimits()
+    if len(load_timeline(table).completed_commits()) <= limits.keep_max:
+        return ""
+    report = archive(table, limits)
+    return _told(len(report.instants), "instant archived", "instants archived")
+
+
+_SERVICES: Mapping[str, Service] = {
+    "compact": _compact,
+    "resize": _resize,
+    "clean": _clean,
+    "archive": _archive,
+}
+
+
+def _commits_since_clean(timeline: Timeline) -> int:
+    later = _later(timeline.completed(), lambda instant: instant.action is Action.CLEAN)
+    return sum(instant.action.writes_data for instant in later)
+
+
+def _later(instants: Sequence[Instant], is_last: Callable[[Instant], bool]) -> Iterable[Instant]:
+    """Return the instants after the last one of a kind; all if there is none."""
+    ends = [place for place, instant in enumerate(instants) if is_last(instant)]
+    return instants[ends[-1] + 1 :] if ends else instants
+
+
+def _is_time(commits: int, every: int) -> bool:
+    """Return whether a service is due: not after each further commit where it finds nothing."""
+    return commits > 0 and commits % every == 0
+
+
+def _told(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}" if count else ""
