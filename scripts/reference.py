@@ -1,6 +1,7 @@
-"""Writes docs/reference.md and docs/hudi-options.md from the code.
+"""Writes docs/reference.md, the pages in docs/reference/ and docs/hudi-options.md from the code.
 
-The first has public names, errors, options of save and commands; the second all options of Hudi.
+The first lists the public names, each with a line; the pages tell all of them, the errors, the
+options of save and the commands; the last has all options of Hudi.
 
 usage: uv run python scripts/reference.py [--check]
 """
@@ -12,7 +13,8 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +27,7 @@ from bucketlake.config.hudi_options import HudiOption, Rule, hudi_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.metadata.overview import MetadataPartitionFacts, MetadataTableFacts
+from bucketlake.model.result import UpkeepStep
 from bucketlake.read.buckets import Bucket, RecordLocation
 from bucketlake.read.history import TimelineEntry
 from bucketlake.read.pruning.prune import PruningReport
@@ -42,7 +45,8 @@ from bucketlake.services.version_change import VersionReport
 from bucketlake.write.merge_statement import Merge
 
 DOCS = Path(__file__).parents[1] / "docs"
-TARGET = DOCS / "reference.md"
+INDEX_PAGE = DOCS / "reference.md"
+FOLDER = DOCS / "reference"
 OPTIONS_PAGE = DOCS / "hudi-options.md"
 
 OPTIONS_HEAD = """\
@@ -52,7 +56,7 @@ Written from `src/bucketlake/config/hudi_options.tsv` by `uv run python scripts/
 change that file, not this page.
 
 What `bl.save` does with each option that a class of Hudi 1.2.0 declares, and with the options that
-only bucketlake has. The [reference](reference.md#options-of-save) has the meaning of each used
+only bucketlake has. The [reference](reference/options-of-save.md) has the meaning of each used
 option, and the next step for each refused one.
 
 - **used**: `save` follows the option.
@@ -67,22 +71,35 @@ HEAD = """\
 
 Written from the docstrings by `uv run python scripts/reference.py`; change those, not this page.
 
-[Functions](#functions) · [Table](#table) · [Settings and results](#settings-and-results) ·
-[Errors](#errors) · [Options of save](#options-of-save) · [Command line](#command-line)
-
 ```python
 import bucketlake as bl
 ```
 """
+SOURCE_LINE = (
+    "Written from the code by `uv run python scripts/reference.py`; change that, not this page. "
+    "[All pages of the reference](../reference.md)\n"
+)
 
 FUNCTIONS = ("create_table", "open_table", "convert", "save", "files", "sql", "register")
+WRITES = (
+    *("upsert", "upsert_batch", "insert", "bulk_insert", "insert_overwrite", "update", "delete"),
+    *("merge", "delete_partitions"),
+)
+READS = (
+    *("read", "to_arrow", "changes", "changes_to_arrow", "to_pandas", "to_polars", "count", "show"),
+    *("explain", "locate", "record_locations", "buckets", "timeline", "rule_versions"),
+    *("recorded_counts", "schema", "config"),
+)
+"""Methods of a table that write and that read; all others are services."""
 VALUES = (
     *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "ExtendibleBucket"),
     *("DynamicBucket", "RecordIndex"),
-    *("TimestampPartition", "WriteResult"),
+    "TimestampPartition",
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )
 RETURNED = (
+    bucketlake.WriteResult,
+    UpkeepStep,
     Merge,
     *(Bucket, RecordLocation, PruningReport, TimelineEntry, HashingConfig, RecordedCount),
     *(
@@ -105,39 +122,101 @@ _SECTION = re.compile(r"^(?P<title>[A-Z]\w+)\n-{3,}\n", re.MULTILINE)
 _ROLE = re.compile(r":(?P<role>class|func|meth|attr|mod):`~?(?P<name>[^`]+)`")
 
 
-def render() -> str:
-    """Return the whole page."""
-    parts = [
-        HEAD,
-        "## Functions\n",
-        *(_function(getattr(bucketlake, name), f"bl.{name}") for name in FUNCTIONS),
-        "## Table\n",
-        *_table(),
-        "## Settings and results\n",
-        *(_class(getattr(bucketlake, name), f"bl.{name}") for name in VALUES),
-        *(_class(kind, kind.__name__) for kind in RETURNED),
-        "## Errors\n",
-        *_errors(),
-        "## Options of save\n",
-        *_options(),
-        "## Command line\n",
-        *_commands(),
+@dataclass(frozen=True)
+class Page:
+    """A page of the reference: its public names, each with what it is, or other parts."""
+
+    name: str
+    title: str
+    lead: str
+    entries: Mapping[str, object] = field(default_factory=dict)
+    parts: Sequence[str] = ()
+
+    def text(self) -> str:
+        """Return the whole page."""
+        told = (
+            _class(found, name) if inspect.isclass(found) else _function(found, name)
+            for name, found in self.entries.items()
+        )
+        parts = (f"# {self.title}\n", SOURCE_LINE, self.lead, *told, *self.parts)
+        return "\n".join(part.rstrip() + "\n" for part in parts if part)
+
+    def listed(self) -> Iterator[str]:
+        """Yield what the first page says of this one."""
+        yield f"## [{self.title}](reference/{self.name}.md)\n"
+        rows = [
+            (f"[`{name}`](reference/{self.name}.md#{_anchor(name)})", _first_sentence(found))
+            for name, found in self.entries.items()
+        ]
+        yield _table_of("name | what it is", rows) if rows else f"{self.lead}\n"
+
+
+def render() -> dict[Path, str]:
+    """Return the text of each page."""
+    methods = {
+        name: method
+        for name, method in vars(bucketlake.Table).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+    }
+    services = tuple(name for name in methods if name not in (*WRITES, *READS))
+    pages = [
+        Page("functions", "Functions", "", {f"bl.{n}": getattr(bucketlake, n) for n in FUNCTIONS}),
+        Page("table-writes", "Table: writes", "", _of_table(methods, WRITES)),
+        Page("table-reads", "Table: reads", "", _of_table(methods, READS)),
+        Page("table-services", "Table: services", "", _of_table(methods, services)),
+        Page("settings", "Settings", "", {f"bl.{n}": getattr(bucketlake, n) for n in VALUES}),
+        Page("results", "Results", "", {_shown(kind): kind for kind in RETURNED}),
+        Page("errors", "Errors", "All errors, and the facts that each has.", parts=[*_errors()]),
+        Page(
+            "options-of-save",
+            "Options of save",
+            "What `bl.save` does with the options of a Hudi job.",
+            parts=[*_options()],
+        ),
+        Page(
+            "commands",
+            "Command line",
+            "Every command, its options and an example.",
+            parts=[*_commands()],
+        ),
     ]
-    return "\n".join(part.rstrip() + "\n" for part in parts)
+    table = ["## Table\n", _prose(bucketlake.Table)]
+    index = [HEAD, *table, *(part for page in pages for part in page.listed())]
+    return {
+        INDEX_PAGE: "\n".join(part.rstrip() + "\n" for part in index),
+        **{FOLDER / f"{page.name}.md": page.text() for page in pages},
+        OPTIONS_PAGE: render_options(),
+    }
+
+
+def _of_table(methods: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
+    return {f"table.{name}": methods[name] for name in names}
+
+
+def _shown(kind: type) -> str:
+    return f"bl.{kind.__name__}" if hasattr(bucketlake, kind.__name__) else kind.__name__
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-")
+
+
+def _first_sentence(target: object) -> str:
+    return _inline((inspect.getdoc(target) or "").partition("\n\n")[0].replace("\n", " "))
 
 
 # ---- docstrings ---------------------------------------------------------------------------------
 
 
-def _function(function: object, shown_name: str, level: int = 3) -> str:
-    title = f"{'#' * level} {shown_name}\n"
-    return f"{title}\n{_code(_signature(function, shown_name))}\n{_prose(function)}"
+def _function(function: object, shown_name: str) -> str:
+    code = _code(_signature(function, shown_name))
+    return f"## {shown_name}\n\n{code}\n{_prose(function)}"
 
 
-def _class(kind: type, shown_name: str, level: int = 3) -> str:
-    title = f"{'#' * level} {shown_name}\n"
+def _class(kind: type, shown_name: str) -> str:
+    title = f"## {shown_name}\n"
     if not shown_name.startswith("bl."):
-        return f"{title}\n\n{_prose(kind)}"
+        return f"{title}\n{_prose(kind)}"
     members = [f"- {_member(name, found)}" for name, found in _members(kind)]
     listed = "\n".join(["\n**Members**\n", *members]) + "\n" if members else ""
     return f"{title}\n{_code(_signature(kind, shown_name))}\n{_prose(kind)}{listed}"
@@ -157,13 +236,6 @@ def _member(name: str, found: object) -> str:
         return _inline(f"`{name}`: {first_line}")
     parameters = [p for p in inspect.signature(found).parameters if p not in ("self", "cls")]  # type: ignore[arg-type]
     return _inline(f"`{name}({', '.join(parameters)})`: {first_line}")
-
-
-def _table() -> Iterator[str]:
-    yield _prose(bucketlake.Table)
-    for name, method in vars(bucketlake.Table).items():
-        if inspect.isfunction(method) and not name.startswith("_"):
-            yield _function(method, f"table.{name}")
 
 
 def _code(text: str, language: str = "python") -> str:
@@ -241,7 +313,7 @@ def _errors() -> Iterator[str]:
     tree = (errors.__doc__ or "").partition("::\n\n")[2].partition("\n\nThere is a class")[0]
     yield (
         "`except bl.BucketLakeError` catches all errors. `error.table` is the address of the "
-        "table, if one is concerned. [What to do about each](how-to/recover.md).\n"
+        "table, if one is concerned. [What to do about each](../how-to/recover.md).\n"
     )
     yield _code(inspect.cleandoc(tree), "text")
     yield _table_of(
@@ -282,7 +354,7 @@ def _facts_of(kind: type) -> list[str]:
 def _options() -> Iterator[str]:
     yield (
         "An option of a Hudi job is used, refused, or without effect on the rows (tuning). "
-        "[How to move a job](how-to/move-a-hudi-job.md). [All options](hudi-options.md) lists each "
+        "[How to move a job](../how-to/move-a-hudi-job.md). [All options](../hudi-options.md) lists each "
         "option of Hudi with its rule.\n\n"
         "**Used.** Other names mean the same; if an option is given under several names, the first "
         "name counts, then the earlier of the others.\n"
@@ -344,7 +416,7 @@ def _commands() -> Iterator[str]:
     context = _context(command_line, "bucketlake", None)
     yield _code(command_line.get_help(context), "text")
     for name, command in command_line.commands.items():
-        yield f"### bucketlake {name}\n"
+        yield f"## bucketlake {name}\n"
         yield _code(command.get_help(_context(command, name, context)), "text")
     outcome = importlib.import_module("bucketlake.cli.main").__doc__ or ""
     yield _inline(outcome.partition("\n\n")[2])
@@ -359,10 +431,11 @@ def main() -> int:
     """Write the pages, or say whether they are up to date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if out of date")
-    pages = {TARGET: render(), OPTIONS_PAGE: render_options()}
+    pages = render()
     if parser.parse_args().check:
         same = (p.exists() and p.read_text(encoding="utf-8") == text for p, text in pages.items())
         return int(not all(same))
+    FOLDER.mkdir(exist_ok=True)
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
     return 0

@@ -8,7 +8,8 @@ engine: Spark, or Arrow in this process.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from html import escape
@@ -37,6 +38,7 @@ from bucketlake.engine import (
     stored_rows,
 )
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError, naming_table
+from bucketlake.flow.work import doing
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
@@ -169,10 +171,19 @@ def _naming_itself(kind: type[Handle]) -> type[Handle]:
 def _named(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def run(table: Table, *args: Any, **options: Any) -> Any:
-        with naming_table(shown_address(table.path)):
+        with _named_work(table, method.__name__):
             return method(table, *args, **options)
 
     return run
+
+
+@contextmanager
+def _named_work(table: Table, method: str) -> Iterator[None]:
+    """Let errors name the table, and Spark's jobs say what they are for."""
+    address = shown_address(table.path)
+    words = f"bucketlake {method.replace('_', ' ')}: {address.rstrip('/').rpartition('/')[2]}"
+    with naming_table(address), doing(words):
+        yield
 
 
 @_naming_itself
@@ -2075,7 +2086,7 @@ class Table:
         # Here, because the SQL parser is slow to import.
         from bucketlake.write.merge_write import write_merge
 
-        with naming_table(shown_address(self.path)):
+        with _named_work(self, "merge"):
             storage = open_storage(self.path, self.storage_options)
             session = spark or session_of(records)
             source = merge_source(
@@ -2151,7 +2162,7 @@ class BatchUpsert:
         can correct has no traceback of bucketlake, so that its sentence comes at once.
         """
         try:
-            with naming_table(shown_address(self.table.path)):
+            with _named_work(self.table, f"upsert batch {batch_id}"):
                 check_integers(0, batch_id=batch_id)
                 batch = Batch(self.query_name, batch_id)
                 merge = self.merge_schema

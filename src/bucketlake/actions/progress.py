@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from bucketlake.errors import StorageError
+from bucketlake.flow.work import doing as step_of_work
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import read_markers
@@ -25,15 +26,30 @@ LOGGER = logging.getLogger("bucketlake")
 
 def counted(doing: str, total: int, things: str) -> Callable[[int], None]:
     """Return a function that takes the number of done things and logs it every few seconds."""
-    logged_at = time.monotonic()
+    started = logged_at = time.monotonic()
 
     def log(done: int) -> None:
         nonlocal logged_at
         if time.monotonic() - logged_at >= INTERVAL_SECONDS:
             logged_at = time.monotonic()
-            LOGGER.info("%s: %s of %s %s", doing, f"{done:,}", f"{total:,}", things)
+            left = remaining(done, total, logged_at - started)
+            LOGGER.info("%s: %s of %s %s%s", doing, f"{done:,}", f"{total:,}", things, left)
 
     return log
+
+
+def remaining(done: int, total: int, seconds: float) -> str:
+    """Return in words how long the rest takes, if it goes on as before; empty if unknown.
+
+    Examples
+    --------
+    >>> remaining(10, 40, 30.0), remaining(1, 2, 300.0), remaining(0, 40, 30.0)
+    (', about 90 s left', ', about 5 min left', '')
+    """
+    if not 0 < done < total:
+        return ""
+    left = seconds / done * (total - done)
+    return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
 
 
 @contextmanager
@@ -54,20 +70,24 @@ def telling_progress(
         Greatest number of file groups that get a file.
     """
     if not LOGGER.isEnabledFor(logging.INFO):
-        yield
+        with step_of_work(instant, "writing"):
+            yield
         return
     ended = threading.Event()
+    started = time.monotonic()
 
     def watch() -> None:
         while not ended.wait(INTERVAL_SECONDS):
             with suppress(StorageError):  # The next round logs it.
                 done = len(read_markers(storage, instant))
-                LOGGER.info("%s %s: %d of %d file groups", doing, instant, done, total)
+                left = remaining(done, total, time.monotonic() - started)
+                LOGGER.info("%s %s: %d of %d file groups%s", doing, instant, done, total, left)
 
     watcher = threading.Thread(target=watch, name=f"progress-{instant}", daemon=True)
     watcher.start()
     try:
-        yield
+        with step_of_work(instant, "writing"):
+            yield
     finally:
         ended.set()
         watcher.join()

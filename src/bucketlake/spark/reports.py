@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, Row
 
 from bucketlake import errors
 from bucketlake.errors import BucketLakeError, ConfigError, NullElementWarning, StorageError
+from bucketlake.spark.job_words import described_jobs
 from bucketlake.spark.late_pandas import postpone_pandas
 from bucketlake.spark.worker_python import explained
 from bucketlake.spark.workers import spare_modules
@@ -97,7 +98,8 @@ def collect(df: DataFrame) -> list[Row]:
 def collect_noted(df: DataFrame) -> list[Row]:
     """Run a job of tasks that note their errors; raise these errors, return the rows."""
     try:
-        rows: list[Row] = df.collect()
+        with described_jobs(df.sparkSession):
+            rows: list[Row] = df.collect()
     except Exception as error:  # Spark's errors, and errors of the JVM.
         noted = _NOTED.search(str(error))
         report = explained(error, df) if noted is None else _from_text(noted[1])

@@ -42,7 +42,7 @@ def explained(error: Exception, df: DataFrame) -> ConfigError | None:
     problem = _problem(str(error))
     if problem is None:
         return None
-    context = _context_of(df.sparkSession)
+    context = context_of(df.sparkSession)
     python = _OF_SERVER if context is None else context.pythonExec
     example = f"for example to {sys.executable}, which runs the driver"
     next_step = f"set {PYTHON_SETTING} before Spark starts, {example}; {SHIP_IT}"
@@ -72,7 +72,7 @@ def own_python(spark: SparkSession) -> Iterator[None]:
     if the user chose a Python, or if workers run on other machines.
     """
     with _lock:  # Else another thread would see the change, and restore an earlier value.
-        context = _context_of(spark)
+        context = context_of(spark)
         if context is None or not sys.executable or not _takes_default(context, spark):
             yield
             return
@@ -92,7 +92,7 @@ def _takes_default(context: Any, spark: SparkSession) -> bool:
     )
 
 
-def _context_of(spark: SparkSession) -> Any | None:
+def context_of(spark: SparkSession) -> Any | None:
     """Return the session's SparkContext; None through Spark Connect."""
     try:
         return spark.sparkContext

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from bucketlake.actions.commit import CommitPlan, CommitStep, CommitView, PendingWrite
 from bucketlake.actions.early_conflict import wait_for_writers
-from bucketlake.actions.progress import telling_progress
+from bucketlake.actions.progress import LOGGER, telling_progress
 from bucketlake.actions.stream_batches import Batch, is_committed
 from bucketlake.errors import InputError
+from bucketlake.flow.work import doing
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
 from bucketlake.index.record_layout import IndexSource, RecordLayout
@@ -162,7 +163,9 @@ def write_records(
     if counted is not None and counted.hold_for(target, schema):
         packed = counted.packed
     else:
-        packed = source.pack(tagger)
+        with doing("reading the records"):
+            packed = source.pack(tagger)
+            LOGGER.info("%s records are read", f"{sum(packed.counts.values()):,}")
     counts = packed.counts
     listed = _touched(target, operation, counts)
     if target.adopts:  # Checking the setting needs all files.
@@ -261,8 +264,8 @@ def write_into_slots(
     index = None if upkeep is None else upkeep.task(plan.shards)
     deletes_by_key = operation is Operation.DELETE
     task = WriteTask(tagger, writer, deletes_by_key, target.marker, index, target.refuses_repeats)
-    doing = operation.value.lower().replace("_", " ")
-    with telling_progress(target.storage, write.instant, doing, len(plan.slots)):
+    words = operation.value.lower().replace("_", " ")
+    with telling_progress(target.storage, write.instant, words, len(plan.slots)):
         results = _written(packed, plan, task)
     slot_results = [result for result in results if isinstance(result, SlotResult)]
     _require_complete(plan, slot_results)

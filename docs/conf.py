@@ -1,0 +1,60 @@
+"""The documentation site, made of the Markdown pages as they are: ``scripts/docs`` builds it.
+
+The source folder is the repository, so that a link works on the site as it works in a checkout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+project = "bucketlake"
+author = "the bucketlake developers"
+release = version = installed_version("bucketlake")
+html_title = f"bucketlake {release}"
+
+extensions = ["myst_parser", "sphinx_copybutton"]
+root_doc = "README"
+include_patterns = ["*.md", "docs/**.md"]
+source_suffix = {".md": "markdown"}
+myst_heading_anchors = 4
+
+html_theme = "pydata_sphinx_theme"
+html_additional_pages = {"index": "to_first_page.html"}
+templates_path = ["_templates"]
+html_show_sourcelink = False
+html_theme_options = {
+    "switcher": {"json_url": "../versions.json", "version_match": release},
+    "check_switcher": False,
+    "navbar_start": ["navbar-logo", "version-switcher"],
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "navigation_with_keys": False,
+}
+
+_LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
+
+
+def contents() -> Iterator[str]:
+    """Yield a table of contents for each group of pages on ``docs/index.md``."""
+    groups = re.split(r"^\*\*(.+?)\.\*\*", (ROOT / "docs/index.md").read_text(), flags=re.MULTILINE)
+    for title, text in zip(groups[1::2], groups[2::2], strict=True):
+        pages = [(ROOT / "docs" / link).resolve() for link in _LINK.findall(text)]
+        names = [page.relative_to(ROOT).with_suffix("").as_posix() for page in pages]
+        yield "\n".join(["```{toctree}", f":caption: {title}", ":hidden:", "", *names, "```"])
+
+
+def add_contents(_app: Any, page: str, source: list[str]) -> None:
+    """Give the first page the tables of contents, which its readers elsewhere need not see."""
+    if page == root_doc:
+        source[0] += "\n\n" + "\n\n".join(contents()) + "\n"
+
+
+def setup(app: Any) -> None:
+    """Connect the tables of contents."""
+    app.connect("source-read", add_contents)
