@@ -2,14 +2,14 @@
 
 ``bucketlake.upkeep=auto`` in the properties of a table asks every writer of bucketlake for it. What
 is due is counted on the timeline, so a write that finds nothing due lists one folder more. The
-services are those that users call, with their usual limits; they may run in several writers at once.
+services are those that users call, with their usual limits; several writers may run them at once.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from bucketlake.config.table_config import OFF, UPKEEP_MODES
@@ -150,7 +150,7 @@ def _clean(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
     timeline = load_timeline(table)
     if not _is_time(_commits_since_clean(timeline), CLEAN_EVERY):
         return ""
-    report = clean(table, Retention.of())
+    report = clean(table, Retention())
     return _told(sum(each.files for each in report.partitions), "file deleted", "files deleted")
 
 
@@ -175,7 +175,7 @@ def _commits_since_clean(timeline: Timeline) -> int:
     return sum(instant.action.writes_data for instant in later)
 
 
-def _later(instants: Sequence[Instant], is_last: Callable[[Instant], bool]) -> Iterable[Instant]:
+def _later(instants: Sequence[Instant], is_last: Callable[[Instant], bool]) -> Sequence[Instant]:
     """Return the instants after the last one of a kind; all if there is none."""
     ends = [place for place, instant in enumerate(instants) if is_last(instant)]
     return instants[ends[-1] + 1 :] if ends else instants
