@@ -35,6 +35,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "navigation_with_keys": False,
+    "header_links_before_dropdown": 3,
 }
 
 _LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
