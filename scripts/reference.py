@@ -25,8 +25,10 @@ from bucketlake.config.hudi_options import HudiOption, Rule, hudi_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.metadata.overview import MetadataPartitionFacts, MetadataTableFacts
-from bucketlake.read.buckets import Bucket, RecordLocation
+from bucketlake.read.buckets import Bucket, Buckets, RecordLocation
+from bucketlake.read.growth import TableSize
 from bucketlake.read.history import TimelineEntry
+from bucketlake.read.partition_sizes import PartitionSizes
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.check.findings import Finding, Findings
@@ -84,7 +86,8 @@ VALUES = (
 )
 RETURNED = (
     Merge,
-    *(Bucket, RecordLocation, PruningReport, TimelineEntry, HashingConfig, RecordedCount),
+    *(Bucket, Buckets, PartitionSizes, TableSize, TimelineEntry),
+    *(RecordLocation, PruningReport, HashingConfig, RecordedCount),
     *(
         RescaleReport,
         PartitionChange,

@@ -186,6 +186,7 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "Table.upsert_batch().batch_id": lambda _: 1,
     "Table.locate.key": lambda _: "a",
     "Table.record_locations.partition": lambda _: "x",
+    "Table.report.path": lambda _: "report.html",
     "Table.rescale.rules": lambda _: {"x": 4},
     "Table.convert.index": lambda _: bl.SimpleBucket(2, max_file_size=1 << 20),
     "Table.downgrade.to": lambda _: 9,
