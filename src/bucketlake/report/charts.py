@@ -50,7 +50,7 @@ _SETTINGS: dict[str, Any] = {
     "text.parse_math": False,  # A partition may be called $x$.
     "axes.unicode_minus": False,
     "font.family": "sans-serif",
-    "font.size": 9.5,
+    "font.size": 10.5,
     "hatch.linewidth": 0.9,
     "text.color": _INK,
     "axes.edgecolor": _RULE,
@@ -140,7 +140,7 @@ def growth_chart(
         floor = [0.0] * len(times)
         for values, look in zip(parts, _LOOKS, strict=False):
             top = [low + value for low, value in zip(floor, values, strict=True)]
-            axes.fill_between(times, floor, top, step="post", **look)
+            axes.fill_between(times, floor, top, step="post", **look | {"linewidth": 0})
             floor = top
         if len(times) <= _MARKED_MAX:
             axes.plot(times, floor, linestyle="none", marker="o", markersize=3, color=_INK)
