@@ -63,7 +63,8 @@ class Bucket(Shown):
     rows : int or None
         Rows of the base file, and those that log files are known to insert. Log files of a bucket
         index count after their compaction, because nobody has looked up their keys. None if the
-        commit of the base file is archived.
+        commit of the base file is archived, or if there is no base file and the log files do not
+        tell.
     share : float
         Share of the bytes of the partition, from 0 to 1.
     growth_bytes : int

@@ -37,8 +37,8 @@ class TableSize(Shown):
     completed_at : InstantTime
         Its completion time.
     rows : int or None
-        Rows of base files, and those that log files are known to insert. None if the commit of a
-        base file is archived.
+        Rows of base files, and those that log files are known to insert. None if those of a file
+        group are unknown, see :class:`Bucket`.
     size_bytes : int
         Size of base files and log files.
     log_bytes : int
@@ -151,11 +151,12 @@ def _rows_of_groups(slices: Iterable[FileSlice], stats: Iterable[WriteStat]) -> 
     found = {}
     for held in slices:
         base = held.base_file
-        if base is not None and base.path not in known:
-            continue  # The commit is archived.
-        rows = 0 if base is None else known[base.path].record_count
-        added = (known[file.path].insert_count for file in held.log_files if file.path in known)
-        found[group_of(held)] = rows + sum(added)
+        logs = (known[file.path] for file in held.log_files if file.path in known)
+        added = sum(stat.insert_count for stat in logs)
+        if base is None and added:
+            found[group_of(held)] = added
+        elif base is not None and base.path in known:  # Otherwise its commit is archived.
+            found[group_of(held)] = known[base.path].record_count + added
     return found
 
 
@@ -206,7 +207,8 @@ class _Replay:
             group = stat.partition_path, stat.file_id
             held = self.groups.get(group)
             if _is_log(stat):
-                before = held or _GroupState(0, 0)
+                # Without a base file, a log file may tell nothing about its rows.
+                before = held or _GroupState(0 if stat.insert_count else None, 0)
                 log = completed_at, stat.file_size_bytes, stat.insert_count
                 self._set(group, replace(before, logs=(*before.logs, log)))
             else:

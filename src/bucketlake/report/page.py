@@ -179,7 +179,10 @@ def _growth(report: TableReport) -> Iterator[str]:
         drawn.append(figure("Rows", "after each commit", svg))
     yield charts(drawn)
     if len(rows) < len(sizes):
-        yield paragraph("Rows are not known: the commits of some files are archived.")
+        yield paragraph(
+            "Rows are not known for each commit: the commits of some files are archived, or some "
+            "file groups have log files alone."
+        )
     elif any(log):
         yield paragraph(
             "Rows are those of base files, and those that log files are known to insert. A log "
