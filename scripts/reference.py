@@ -28,8 +28,10 @@ from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.metadata.overview import MetadataPartitionFacts, MetadataTableFacts
 from bucketlake.model.result import UpkeepStep
-from bucketlake.read.buckets import Bucket, RecordLocation
+from bucketlake.read.buckets import Bucket, Buckets, RecordLocation
+from bucketlake.read.growth import TableSize
 from bucketlake.read.history import TimelineEntry
+from bucketlake.read.partition_sizes import PartitionSizes
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.check.findings import Finding, Findings
@@ -87,8 +89,8 @@ WRITES = (
 )
 READS = (
     *("read", "to_arrow", "changes", "changes_to_arrow", "to_pandas", "to_polars", "count", "show"),
-    *("explain", "locate", "record_locations", "buckets", "timeline", "rule_versions"),
-    *("recorded_counts", "schema", "config"),
+    *("explain", "locate", "record_locations", "buckets", "timeline", "report"),
+    *("rule_versions", "recorded_counts", "schema", "config"),
 )
 """Methods of a table that write and that read; all others are services."""
 VALUES = (
@@ -101,7 +103,8 @@ RETURNED = (
     bucketlake.WriteResult,
     UpkeepStep,
     Merge,
-    *(Bucket, RecordLocation, PruningReport, TimelineEntry, HashingConfig, RecordedCount),
+    *(Bucket, Buckets, PartitionSizes, TableSize, TimelineEntry),
+    *(RecordLocation, PruningReport, HashingConfig, RecordedCount),
     *(
         RescaleReport,
         PartitionChange,

@@ -8,9 +8,11 @@ engine: Spark, or Arrow in this process.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial, wraps
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,7 +78,7 @@ from bucketlake.model.table_type import LogFormat, Operation
 from bucketlake.model.text_table import render_table
 from bucketlake.read.arrow_reader import count_rows, first_rows, read_arrow
 from bucketlake.read.buckets import (
-    Bucket,
+    Buckets,
     RecordLocation,
     list_buckets,
     locate_key,
@@ -90,6 +92,9 @@ from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.read.read_plan import plan_read, plan_slices
 from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.report.charts import require_matplotlib
+from bucketlake.report.facts import TableReport
+from bucketlake.report.page import render_page
 from bucketlake.services.archival import ArchivalLimits, ArchiveReport, archive
 from bucketlake.services.check.doctor import diagnose
 from bucketlake.services.check.findings import MIN_AGE_SECONDS, Findings
@@ -134,6 +139,7 @@ from bucketlake.services.version_change import (
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.storage.store_options import GivenOptions
+from bucketlake.storage.user_file import put_user_file
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable, opened_table
@@ -1123,15 +1129,22 @@ class Table:
         check_texts(partition=partition)
         return record_locations(self._snapshot(), partition)
 
-    def buckets(self) -> list[Bucket]:
-        """Return the live file groups with their sizes, by partition and bucket.
+    def buckets(self) -> Buckets:
+        """Return the live file groups by partition and bucket: their sizes, rows and growth.
 
         Buckets of a hash ring have their hash range, too, and those of a directory the last bits of
-        their hashes; a bucket without records has no file group.
+        their hashes; a bucket without records has no file group. Reads no data file, but the
+        metadata of the commits of the active timeline.
 
         Returns
         -------
-        list of Bucket
+        Buckets
+            A list of Bucket. ``partitions`` says how large each partition is, and how evenly its
+            buckets are filled; ``growth`` has the size of the table after each commit.
+
+        Notes
+        -----
+        Examples: ``docs/how-to/see-your-table.md``.
         """
         snapshot = self._snapshot()
         return list_buckets(snapshot, self._index_of(snapshot))
@@ -1146,6 +1159,42 @@ class Table:
         """
         table = self._open()
         return list_history(table.storage, load_timeline(table))
+
+    def report(self, path: str | os.PathLike[str]) -> str:
+        """Write a page about the table, for people: one HTML file without scripts.
+
+        It shows how the table grew, the sizes of files, partitions and buckets, hash rings and
+        directories, log files that wait for a compaction, the timeline, and what the doctor finds.
+        Reads no data file.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            File to write, such as ``report.html``, or an address in an object store, which is
+            accessed with the storage options of the table. An existing file is replaced.
+
+        Returns
+        -------
+        str
+            The path.
+
+        Raises
+        ------
+        ConfigError
+            If the path names no file.
+        UnsupportedFeatureError
+            If Matplotlib is not installed: ``pip install 'bucketlake[report]'``.
+        StorageError
+            If the file cannot be written.
+
+        Notes
+        -----
+        Examples: ``docs/how-to/see-your-table.md``.
+        """
+        target = path_of(path)
+        require_matplotlib(shown_address(target))
+        put_user_file(target, render_page(self._report()).encode(), self.storage_options)
+        return target
 
     def rule_versions(self) -> list[HashingConfig]:
         """Return the valid versions of a partition-level table's rules (RFC-89).
@@ -2026,6 +2075,19 @@ class Table:
             return table_overview(shown_address(self.path), snapshot, known)
 
         return within_seconds(look)
+
+    def _report(self) -> TableReport:
+        snapshot = self._snapshot()
+        index = self._index_of(snapshot)
+        known = None if index is None else without_state(index)
+        return TableReport(
+            overview=table_overview(shown_address(self.path), snapshot, known),
+            buckets=list_buckets(snapshot, index),
+            timeline=list_history(snapshot.storage, snapshot.timeline),
+            findings=self.doctor(),
+            zone="UTC" if snapshot.config.timeline_timezone == "UTC" else "local time",
+            made_at=datetime.now(UTC),
+        )
 
     def _snapshot(self) -> Snapshot:
         return load_snapshot(self._open())

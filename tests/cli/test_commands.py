@@ -301,6 +301,29 @@ def test_buckets_lists_file_groups_that_hold_all_bytes_of_the_table(flights: Run
         assert Path("flights", bucket["path"]).stat().st_size == bucket["size_bytes"]
 
 
+def test_buckets_by_partition_have_the_sums_of_their_buckets(flights: Run) -> None:
+    buckets = answer(flights("buckets", "flights", "--output", "json"))["rows"]
+    partitions = answer(flights("buckets", "flights", "--by-partition", "--output", "json"))["rows"]
+    assert [sizes["rows"] for sizes in partitions] == [2, 1]
+    for sizes in partitions:
+        own = [b for b in buckets if b["partition_path"] == sizes["partition_path"]]
+        assert sizes["size_bytes"] == sum(bucket["size_bytes"] for bucket in own)
+        assert sum(bucket["share"] for bucket in own) == pytest.approx(1, abs=0.001)
+        assert (sizes["buckets"], sizes["hot_value"], sizes["skew"]) == (2, None, None)
+    assert "max_over_mean" in flights("buckets", "flights", "--by-partition").stdout
+
+
+def test_report_writes_a_page(flights: Run) -> None:
+    found = answer(flights("report", "flights", "--to", "flights.html", "--output", "json"))
+    assert found == {"file": "flights.html"}
+    page = Path("flights.html").read_text(encoding="utf-8")
+    assert "day=2013-01-02" in page
+    assert page.endswith("</html>\n")
+    refused = flights("report", "flights", "--to", "nowhere/flights.html", exit_code=1)
+    assert "nowhere/flights.html" in refused.stderr
+    assert "--to" in flights("report", "flights", exit_code=2).stderr
+
+
 def test_locate_finds_the_file_that_holds_a_record(flights: Run) -> None:
     key = ["--key", "carrier=B6", "--key", "flight=725"]
     by_fields = answer(flights("locate", "flights", *key, "--output", "json"))["rows"]

@@ -136,8 +136,10 @@ WRONG = ("object", "type")
 NAMES = itertools.count()
 
 
-def make_template(table_type: str = "copy_on_write", index: Any = None) -> bl.Table:
-    """Return a table with two commits."""
+def make_template(
+    table_type: str = "copy_on_write", index: Any = None, commits: int = 2
+) -> bl.Table:
+    """Return a table with some commits."""
     table = bl.create_table(
         f"memory://arguments-{next(NAMES)}",
         schema=SCHEMA,
@@ -148,8 +150,8 @@ def make_template(table_type: str = "copy_on_write", index: Any = None) -> bl.Ta
         table_type=table_type,
         metadata_table=False,
     )
-    table.upsert(ROWS)
-    table.upsert(ROWS)
+    for _ in range(commits):
+        table.upsert(ROWS)
     return table
 
 
@@ -157,7 +159,9 @@ def make_template(table_type: str = "copy_on_write", index: Any = None) -> bl.Ta
 def templates() -> dict[str, bl.Table]:
     """Return tables that no call changes; each call gets a copy."""
     rings = make_template("merge_on_read", bl.ConsistentBucket(2))
-    return {"": make_template(), "Table.compact": rings, "Table.resize": rings}
+    empty = make_template(commits=0)  # Its report has no chart to draw.
+    made = {"Table.compact": rings, "Table.resize": rings, "Table.report": empty}
+    return {"": make_template(), **made}
 
 
 def copy_of(table: bl.Table) -> bl.Table:
@@ -187,6 +191,7 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "Table.upsert_batch().batch_id": lambda _: 1,
     "Table.locate.key": lambda _: "a",
     "Table.record_locations.partition": lambda _: "x",
+    "Table.report.path": lambda _: "report.html",
     "Table.rescale.rules": lambda _: {"x": 4},
     "Table.convert.index": lambda _: bl.SimpleBucket(2, max_file_size=1 << 20),
     "Table.downgrade.to": lambda _: 9,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +12,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from bucketlake.cli.output import rows_of, time_texts
-from bucketlake.errors import StorageError, UnsupportedFeatureError
+from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.text_table import plain_value
+from bucketlake.storage.user_file import local_file
 from bucketlake.write.input_files.data_files import FileFormat
 
 
@@ -33,27 +31,15 @@ def write_file(rows: pa.Table, path: Path, named_format: str | None) -> None:
         If the file cannot be written.
     """
     file_format = FileFormat.of(path, named_format)
-    target = Path(os.path.realpath(path))  # Replaces the file of a link, not the link.
-    unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished")
     try:
-        if os.path.lexists(target) and not target.is_file():
-            reason = "the path is a folder, a link to itself, a pipe or a device"
-            raise StorageError(str(path), "write", reason)
-        unfinished.touch(exist_ok=False)
-        if target.exists():
-            unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
-        _WRITERS[file_format](rows, unfinished)
-        unfinished.replace(target)
+        with local_file(path) as unfinished:
+            _WRITERS[file_format](rows, unfinished)
     except pa.ArrowException as reason:
         raise UnsupportedFeatureError(
             f"a column's type in {file_format.value} ({reason})",
             str(path),
             "choose --columns, or write Parquet",
         ) from reason
-    except OSError as reason:
-        raise StorageError(str(path), "write", os.strerror(reason.errno or 0)) from reason
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _write_parquet(rows: pa.Table, path: Path) -> None:

@@ -13,7 +13,15 @@ import click
 from bucketlake.cli.check_commands import doctor, repair
 from bucketlake.cli.metadata_commands import metadata
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
-from bucketlake.cli.read_commands import buckets, changes, locate, read, show, timeline
+from bucketlake.cli.read_commands import (
+    buckets,
+    changes,
+    locate,
+    read,
+    report,
+    show,
+    timeline,
+)
 from bucketlake.cli.rebucket_commands import convert, rescale, resize
 from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, without_secrets
 from bucketlake.cli.undo_commands import restore, rollback, savepoint
@@ -103,6 +111,7 @@ for _command in (
     show,
     timeline,
     buckets,
+    report,
     locate,
     compact,
     upkeep,

@@ -176,11 +176,17 @@ def timeline(path: str, storage_options: dict[str, str], output: Output) -> None
     cls=CommandWithExample,
     example="""
     bucketlake buckets orders
+    bucketlake buckets orders --by-partition
     """,
 )
 @table_path
-def buckets(path: str, storage_options: dict[str, str], output: Output) -> None:
+@click.option(
+    "--by-partition", is_flag=True, help="Show the size and the skew of each partition instead."
+)
+def buckets(path: str, storage_options: dict[str, str], output: Output, by_partition: bool) -> None:
     """Show the file of each bucket, and its size.
+
+    Growth and written records are those of the last ten writes.
 
     Buckets of a hash ring are shown in the order of the ring, with their ranges of hash values and,
     as text, a picture of their sizes. A range (10..20] holds the hash values 11 to 20. Buckets of a
@@ -189,6 +195,10 @@ def buckets(path: str, storage_options: dict[str, str], output: Output) -> None:
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("listing"):
         found = table.buckets()
+    if by_partition:
+        sizes = found.partitions
+        output.rows([asdict(own) | {"skew": own.skew} for own in sizes], _SKEW_COLUMNS, len(sizes))
+        return
     ring = [bucket for bucket in found if bucket.hash_range is not None]
     if any(bucket.hash_suffix is not None for bucket in found):
         found.sort(key=lambda bucket: (bucket.partition_path, bucket.bucket_id or 0))
@@ -210,9 +220,15 @@ def buckets(path: str, storage_options: dict[str, str], output: Output) -> None:
 
 _TIMELINE_COLUMNS = [
     "instant", "action", "state", "completed_at", "operation", "written", "deleted", "files",
+    "written_bytes", "partitions", "seconds",
 ]  # fmt: skip
 _BUCKET_COLUMNS = [
-    *("partition_path", "bucket_id", "size_bytes", "log_files", "instant", "path"),
+    *("partition_path", "bucket_id", "size_bytes", "share", "rows", "growth_bytes", "written"),
+    *("log_files", "instant", "path"),
+]
+_SKEW_COLUMNS = [
+    *("partition_path", "size_bytes", "share", "rows", "growth_bytes", "written", "file_groups"),
+    *("log_bytes", "buckets", "largest_bucket", "max_over_mean", "hot_value", "skew"),
 ]
 _BAR_CELLS = 24  # Of the largest bucket.
 
@@ -224,6 +240,32 @@ def _picture(
     cells = round(_BAR_CELLS * size_bytes / max(largest_bytes, 1))
     share = None if hash_range is None else f"{HashRange(*hash_range).share:.1%}"
     return {"of_ring": share, "picture": "█" * cells or "▏"}
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake report orders --to orders.html
+    """,
+)
+@table_path
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="FILE",
+    help="HTML file to write, or its address in an object store; an existing one is replaced.",
+)
+def report(path: str, storage_options: dict[str, str], output: Output, target: str) -> None:
+    """Write a page about a table: growth, sizes, skew, timeline, what the doctor finds.
+
+    The page is one file, without scripts, and loads nothing from a network. Its charts need
+    Matplotlib: pip install 'bucketlake[report]'.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("reading the table"):
+        written = table.report(target)
+    output.facts({"file": written})
 
 
 @click.command(

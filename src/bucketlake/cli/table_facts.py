@@ -77,4 +77,7 @@ def history_facts(entry: TimelineEntry) -> dict[str, object]:
         "written": entry.written,
         "deleted": entry.deleted,
         "files": entry.files,
+        "written_bytes": entry.written_bytes,
+        "partitions": entry.partitions,
+        "seconds": entry.seconds,
     }

@@ -35,14 +35,19 @@ _REPLACING_OPERATIONS = frozenset(
 _SERVICE_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"})
 
 
+def is_service(operation: str) -> bool:
+    """Return whether an operation is a table service, which changes no row."""
+    return operation in _SERVICE_OPERATIONS
+
+
 def may_change_schema(metadata: CommitMetadata) -> bool:
     """Return whether the commit may change the table's schema; table services only copy it."""
-    return metadata.operation not in _SERVICE_OPERATIONS
+    return not is_service(metadata.operation)
 
 
 def changes_rows(metadata: CommitMetadata) -> bool:
     """Return whether the commit may change rows; table services only move them."""
-    return metadata.operation not in _SERVICE_OPERATIONS
+    return not is_service(metadata.operation)
 
 
 def stamps_rows(metadata: CommitMetadata) -> bool:

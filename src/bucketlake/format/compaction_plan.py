@@ -45,7 +45,6 @@ def decode_compaction_plan(data: bytes, path: str) -> list[FileSlice]:
 
 
 def _operation(file_slice: FileSlice) -> dict[str, Any]:
-    log_bytes = sum(file.size_bytes for file in file_slice.log_files)
     base_bytes = file_slice.base_file.size_bytes if file_slice.base_file is not None else 0
     return {
         "baseInstantTime": file_slice.instant,
@@ -57,10 +56,10 @@ def _operation(file_slice: FileSlice) -> dict[str, Any]:
         "partitionPath": file_slice.partition_path,
         "metrics": {
             "TOTAL_LOG_FILES": float(len(file_slice.log_files)),
-            "TOTAL_LOG_FILES_SIZE": float(log_bytes),
-            "TOTAL_IO_READ_MB": float((base_bytes + log_bytes) // _MEGABYTE),
+            "TOTAL_LOG_FILES_SIZE": float(file_slice.log_bytes),
+            "TOTAL_IO_READ_MB": float((base_bytes + file_slice.log_bytes) // _MEGABYTE),
             "TOTAL_IO_WRITE_MB": float(base_bytes // _MEGABYTE),
-            "TOTAL_IO_MB": float((2 * base_bytes + log_bytes) // _MEGABYTE),
+            "TOTAL_IO_MB": float((2 * base_bytes + file_slice.log_bytes) // _MEGABYTE),
         },
         "bootstrapFilePath": None,
     }

@@ -82,3 +82,8 @@ class FileSlice:
     def size_bytes(self) -> int:
         """Size of the base file and the log files."""
         return sum(file.size_bytes for file in self.files)
+
+    @property
+    def log_bytes(self) -> int:
+        """Size of the log files."""
+        return sum(file.size_bytes for file in self.log_files)

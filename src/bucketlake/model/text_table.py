@@ -183,7 +183,7 @@ def _hash_ranges(ranges: Any) -> str:
 def _size(size_bytes: int) -> str:
     size = float(size_bytes)
     for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
+        if abs(size) < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,9 @@ from bucketlake.model.keys import key_text, values_by_field
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.model.shown import Shown, ShownList
+from bucketlake.read.growth import Growth, TableSize, table_growth
 from bucketlake.read.key_spelling import with_stored_spelling
+from bucketlake.read.partition_sizes import PartitionSizes, partition_sizes
 from bucketlake.read.pruning.by_keys import slices_of_keys
 from bucketlake.read.pruning.by_record_index import (
     ask_record_index,
@@ -54,7 +57,20 @@ class Bucket(Shown):
     size_bytes : int
         Size of base and log files.
     log_files : int
-        Number of log files.
+        Number of log files, which wait for a compaction.
+    log_bytes : int
+        Size of the log files.
+    rows : int or None
+        Rows of the base file, and those that log files are known to insert. Log files of a bucket
+        index count after their compaction, because nobody has looked up their keys. None if the
+        commit of the base file is archived, or if there is no base file and the log files do not
+        tell.
+    share : float
+        Share of the bytes of the partition, from 0 to 1.
+    growth_bytes : int
+        Bytes that the file group gained during the last ten writes; all of its bytes if it is new.
+    written : int
+        Records that these writes inserted, updated or deleted in it.
     hash_range : tuple of (int, int) or None
         For a hash ring: the hash values of the bucket, after the first number and up to the second.
         The range passes the end of the ring if the first number is not the smaller one. None for
@@ -72,8 +88,35 @@ class Bucket(Shown):
     path: str | None
     size_bytes: int
     log_files: int
+    log_bytes: int
+    rows: int | None
+    share: float
+    growth_bytes: int
+    written: int
     hash_range: tuple[int, int] | None = None
     hash_suffix: str | None = None
+
+
+class Buckets(ShownList[Bucket]):
+    """The live file groups of a table, by partition and bucket.
+
+    Attributes
+    ----------
+    partitions : list of PartitionSizes
+        The size of each partition, and how evenly its buckets are filled; the most skewed first.
+    growth : list of TableSize
+        The size of the table after each commit of the active timeline.
+    """
+
+    def __init__(
+        self,
+        found: Iterable[Bucket],
+        partitions: Iterable[PartitionSizes],
+        growth: Iterable[TableSize],
+    ) -> None:
+        super().__init__(found)
+        self.partitions = ShownList(partitions)
+        self.growth = ShownList(growth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +148,20 @@ class RecordLocation(Shown):
     committed_at: InstantTime | None
 
 
-def list_buckets(snapshot: Snapshot, index: IndexKind | None) -> list[Bucket]:
+def list_buckets(snapshot: Snapshot, index: IndexKind | None) -> Buckets:
     """Return all live file groups; without an index, buckets are read from the file ids."""
     slices = snapshot.all_slices()
     layout = None if index is None else index.layout()
     numbers = bucket_numbers(layout, slices)
-    return ShownList(_bucket(held, numbers.get(held.file_id), layout) for held in slices)
+    growth = table_growth(snapshot, slices)
+    of_partition: Counter[str] = Counter()
+    for held in slices:
+        of_partition[held.partition_path] += held.size_bytes
+    return Buckets(
+        (_bucket(held, numbers.get(held.file_id), layout, growth, of_partition) for held in slices),
+        partition_sizes(snapshot, index, slices, numbers, growth),
+        growth.sizes,
+    )
 
 
 def locate_key(
@@ -177,8 +228,14 @@ def _slices_by_bucket(
     return slices_of_keys(index.layout(), slices, keys, StoredKeyReader.of_snapshot(snapshot))
 
 
-def _bucket(file_slice: FileSlice, number: int | None, layout: Layout | None) -> Bucket:
-    base = file_slice.base_file
+def _bucket(
+    file_slice: FileSlice,
+    number: int | None,
+    layout: Layout | None,
+    growth: Growth,
+    partition_bytes: Mapping[str, int],
+) -> Bucket:
+    base, group = file_slice.base_file, group_of(file_slice)
     hash_range = suffix = None
     if layout is not None and number is not None:
         hash_range = layout.hash_range(file_slice.partition_path, number)
@@ -191,6 +248,11 @@ def _bucket(file_slice: FileSlice, number: int | None, layout: Layout | None) ->
         base.path if base else None,
         file_slice.size_bytes,
         len(file_slice.log_files),
+        file_slice.log_bytes,
+        growth.rows.get(group),
+        round(file_slice.size_bytes / max(partition_bytes[file_slice.partition_path], 1), 4),
+        file_slice.size_bytes - growth.bytes_before.get(group, 0),
+        growth.written.get(group, 0),
         hash_range,
         None if suffix is None else suffix.text,
     )

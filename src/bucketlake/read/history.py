@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from bucketlake.errors import BucketLakeError
+from bucketlake.errors import BucketLakeError, TimelineError
 from bucketlake.model.shown import Shown, ShownList
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.instant import Instant, State
+from bucketlake.timeline.instant import Instant, State, instant_to_datetime
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,12 +26,22 @@ class TimelineEntry(Shown, Instant):
         Records that the commit inserted or updated, and records that it deleted, as it says itself.
     files : int or None
         Base files and log files that it wrote.
+    written_bytes : int or None
+        Size of these files.
+    partitions : int or None
+        Partitions that it changed.
+    seconds : float or None
+        From request to completion; a table service may have been planned long before it ran. None
+        if the instant is pending, and in tables that store no completion times.
     """
 
     operation: str | None = None
     written: int | None = None
     deleted: int | None = None
     files: int | None = None
+    written_bytes: int | None = None
+    partitions: int | None = None
+    seconds: float | None = None
 
     def __eq__(self, other: object) -> bool:
         """Compare the instants alone: an instant has one commit."""
@@ -49,21 +59,40 @@ def list_history(storage: Storage, timeline: Timeline) -> ShownList[TimelineEntr
 
 
 def _entry(storage: Storage, timeline: Timeline, instant: Instant) -> TimelineEntry:
-    held = (instant.requested_at, instant.action, instant.state, instant.completed_at)
+    held = TimelineEntry(
+        instant.requested_at,
+        instant.action,
+        instant.state,
+        instant.completed_at,
+        seconds=_seconds(instant),
+    )
     if instant.state is not State.COMPLETED or not instant.action.writes_data:
-        return TimelineEntry(*held)
+        return held
     try:
         commit = timeline.read_commit(storage, instant)
     except BucketLakeError:  # The list must show it all the same; the doctor says what is wrong.
-        return TimelineEntry(*held)
+        return held
     stats = commit.stats
-    return TimelineEntry(
-        *held,
+    return replace(
+        held,
         operation=commit.operation,
         written=sum(stat.insert_count + stat.update_count for stat in stats),
         deleted=sum(stat.delete_count for stat in stats),
         files=len(stats),
+        written_bytes=sum(stat.file_size_bytes for stat in stats),
+        partitions=len(commit.partitions),
     )
+
+
+def _seconds(instant: Instant) -> float | None:
+    begun_at, ended_at = instant.requested_at, instant.completed_at
+    if ended_at is None or ended_at == begun_at:
+        return None
+    try:
+        begun, ended = instant_to_datetime(begun_at), instant_to_datetime(ended_at)
+    except TimelineError:  # A counter in place of a time.
+        return None
+    return (ended - begun).total_seconds()
 
 
 def _identity(instant: Instant) -> tuple[object, ...]:

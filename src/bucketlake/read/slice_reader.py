@@ -251,5 +251,4 @@ def _deleting(operations: pa.ChunkedArray) -> BoolArray:
 
 def _passes(file_slice: FileSlice) -> Iterator[KeyShare]:
     """Yield the shares of keys of the passes over a slice with log files."""
-    log_bytes = sum(file.size_bytes for file in file_slice.log_files)
-    return iter(shares_of(log_bytes, LOG_BYTES_PER_PASS))
+    return iter(shares_of(file_slice.log_bytes, LOG_BYTES_PER_PASS))

@@ -236,10 +236,10 @@ def _worth_it(table: OpenTable, timeline: Timeline, limits: CompactionLimits) ->
         file_slice
         for file_slice in snapshot.all_slices()
         if len(file_slice.log_files) >= limits.min_log_files
-        and _log_bytes(file_slice) >= limits.min_log_bytes
+        and file_slice.log_bytes >= limits.min_log_bytes
         and (file_slice.partition_path, file_slice.file_id) not in planned
     ]
-    found.sort(key=_log_bytes, reverse=True)
+    found.sort(key=lambda held: held.log_bytes, reverse=True)
     chosen = found if limits.max_bytes is None else _within(limits.max_bytes, found)
     require_files(table, chosen)
     return chosen
@@ -412,14 +412,10 @@ def _described(slices: Sequence[FileSlice]) -> tuple[CompactedSlice, ...]:
             file_slice.file_id,
             _base_bytes(file_slice),
             len(file_slice.log_files),
-            _log_bytes(file_slice),
+            file_slice.log_bytes,
         )
         for file_slice in slices
     )
-
-
-def _log_bytes(file_slice: FileSlice) -> int:
-    return sum(file.size_bytes for file in file_slice.log_files)
 
 
 def _base_bytes(file_slice: FileSlice) -> int:

@@ -117,10 +117,9 @@ def is_worth_reading(held: FileSlice, key_count: int) -> bool:
 
     A lookup reads all log files, and a block of the base file for each key.
     """
-    log_bytes = sum(log.size_bytes for log in held.log_files)
     base_bytes = 0 if held.base_file is None else held.base_file.size_bytes
-    looked_up = log_bytes + min(key_count * _BLOCK_BYTES, base_bytes)
-    return _LOOKUPS * looked_up >= log_bytes + base_bytes
+    looked_up = held.log_bytes + min(key_count * _BLOCK_BYTES, base_bytes)
+    return _LOOKUPS * looked_up >= held.log_bytes + base_bytes
 
 
 @dataclass(frozen=True, slots=True)

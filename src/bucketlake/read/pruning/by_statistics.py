@@ -147,18 +147,42 @@ def _in_partitions(
     return [file_slice for file_slice in slices if file_slice.partition_path in kept]
 
 
+def bounds_of_slices(
+    snapshot: Snapshot, columns: pa.Schema, slices: Sequence[FileSlice]
+) -> dict[str, ColumnBounds] | None:
+    """Return the bounds of columns in live slices; None if the table has no statistics of them.
+
+    Raises
+    ------
+    MetadataTableError
+        If the metadata table is damaged, or lacks a commit.
+    """
+    wanted = {MetadataPartition.FILES, MetadataPartition.COLUMN_STATS}
+    if not wanted <= {*snapshot.config.metadata_partitions}:
+        return None
+    return _bounds_by_files(snapshot.metadata_table, columns, slices)
+
+
 def _by_files(
     table: MetadataTable, predicate: Predicate, columns: pa.Schema, slices: Sequence[FileSlice]
 ) -> list[FileSlice]:
+    bounds = _bounds_by_files(table, columns, slices)
+    if bounds is None:
+        return list(slices)
+    may_match = bounds_may_match(predicate, bounds, len(slices))
+    return [held for held, is_kept in zip(slices, may_match, strict=True) if is_kept]
+
+
+def _bounds_by_files(
+    table: MetadataTable, columns: pa.Schema, slices: Sequence[FileSlice]
+) -> dict[str, ColumnBounds] | None:
     files = [file for file_slice in slices for file in file_slice.files]
     counts = np.array([len(file_slice.files) for file_slice in slices], np.int64)
     found = find_column_stats(table, columns.names, files)
     if found is None:
-        return list(slices)
+        return None
     found = replace(found, stats=credible_statistics(found.stats))
-    bounds = _bounds(found, columns, np.repeat(np.arange(len(slices)), counts), counts)
-    may_match = bounds_may_match(predicate, bounds, len(slices))
-    return [held for held, is_kept in zip(slices, may_match, strict=True) if is_kept]
+    return _bounds(found, columns, np.repeat(np.arange(len(slices)), counts), counts)
 
 
 # Bounds of columns.
