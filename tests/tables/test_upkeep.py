@@ -44,13 +44,13 @@ def test_log_files_are_compacted_after_five_delta_commits(tmp_path: Path) -> Non
 def test_old_files_are_deleted_and_old_instants_archived(tmp_path: Path) -> None:
     table = made(tmp_path)
     done = [services(write(table, number)) for number in range(45)]
-    assert sum("clean" in each for each in done) == 4  # The first ten commits are all retained.
+    assert sum("clean" in each for each in done) == 3  # The first ten commits are all retained.
     assert sum("archive" in each for each in done) >= 1
-    commits = [i for i in table.timeline() if i.action is Action.COMMIT and not i.archived]
+    commits = [i for i in table.timeline() if i.action is Action.COMMIT]
     assert len(commits) <= 31
     assert len(list((tmp_path / "t" / "a").glob("*.parquet"))) <= 21
     assert table.to_arrow().num_rows == 3
-    assert not table.doctor().findings
+    assert not table.doctor()
 
 
 def test_buckets_of_a_hash_ring_are_resized(
@@ -131,10 +131,19 @@ def test_every_way_to_write_keeps_the_table_up(tmp_path: Path) -> None:
         lambda: table.delete(batch),
         lambda: table.upsert_batch("stream")(batch, 0),
         lambda: table.update({"n": "n + 1"}, where="n > 0"),
-        lambda: table.merge(batch, on="t.id = s.id").when_matched_update_all().execute(),
+        lambda: (
+            table.merge(batch, on="t.id = s.id AND t.part = s.part")
+            .when_matched_update_all()
+            .execute()
+        ),
     ]
     assert [services(run()) for run in writes] == [[], [], [], [], ["compact"]]
-    options = {"hoodie.datasource.write.operation": "upsert", "hoodie.compact.inline": "false"}
+    options = {
+        "hoodie.datasource.write.operation": "upsert",
+        "hoodie.compact.inline": "false",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "1",
+    }
     saved = [bl.save(batch, table.path, options=options) for _ in range(5)]
     assert [services(result) for result in saved] == [[], [], [], [], ["compact"]]
 
