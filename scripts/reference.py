@@ -31,6 +31,8 @@ from bucketlake.model.result import UpkeepStep
 from bucketlake.read.buckets import Bucket, RecordLocation
 from bucketlake.read.history import TimelineEntry
 from bucketlake.read.pruning.prune import PruningReport
+from bucketlake.services.advice.advice import Advice, AdviceList
+from bucketlake.services.advice.workload import PartitionFacts, Workload
 from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.check.findings import Finding, Findings
 from bucketlake.services.check.repair import RepairReport
@@ -80,15 +82,17 @@ SOURCE_LINE = (
     "[All pages of the reference](../reference.md)\n"
 )
 
-FUNCTIONS = ("create_table", "open_table", "convert", "save", "files", "sql", "register")
+FUNCTIONS = (
+    *("create_table", "open_table", "convert", "advise", "save", "files", "sql", "register"),
+)
 WRITES = (
     *("upsert", "upsert_batch", "insert", "bulk_insert", "insert_overwrite", "update", "delete"),
     *("merge", "delete_partitions"),
 )
 READS = (
     *("read", "to_arrow", "changes", "changes_to_arrow", "to_pandas", "to_polars", "count", "show"),
-    *("explain", "locate", "record_locations", "buckets", "timeline", "rule_versions"),
-    *("recorded_counts", "schema", "config"),
+    *("explain", "locate", "record_locations", "buckets", "timeline", "advise"),
+    *("rule_versions", "recorded_counts", "schema", "config"),
 )
 """Methods of a table that write and that read; all others are services."""
 VALUES = (
@@ -102,6 +106,7 @@ RETURNED = (
     UpkeepStep,
     Merge,
     *(Bucket, RecordLocation, PruningReport, TimelineEntry, HashingConfig, RecordedCount),
+    *(AdviceList, Advice, Workload, PartitionFacts),
     *(
         RescaleReport,
         PartitionChange,
