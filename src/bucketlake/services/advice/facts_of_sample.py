@@ -101,7 +101,7 @@ def _deletes(rows: pa.Table) -> float | None:
     if IS_DELETED not in rows.column_names:
         return None
     deleted = pc.sum(rows[IS_DELETED].cast(pa.bool_())).as_py() or 0
-    return int(deleted) / rows.num_rows
+    return float(deleted) / float(rows.num_rows)
 
 
 def _bytes_per_row(rows: pa.Table, schema: pa.Schema, keys: pa.Array) -> float:
