@@ -44,6 +44,7 @@ PEERS = {"bucketlake-spark4": "hudi-cow", "bucketlake-mor-spark4": "hudi-mor"}
 """Whom each of ours is compared with: the tables have the same type."""
 
 ON_SPARK = (*PEERS, *PEERS.values())
+NAMES = {name: name for name in ON_SPARK}
 FACTORS = {"build": 5.0, "upsert": 8.0}
 PLAN_SECONDS_MAX, PLAN_BYTES_MAX = 2.0, 10**9
 KEY_KINDS = {HEX: "20 hexadecimal digits", UUID: "UUIDs of 36 characters"}
@@ -302,8 +303,8 @@ BENCHMARK = Benchmark(
         chart=plot.Chart(
             "{millions} M rows in {partitions} partitions",
             [
-                plot.step_bars("upsert", TITLES["upsert"], titles=dict(zip(ON_SPARK, ON_SPARK, strict=True))),
-                plot.step_bars("build", TITLES["build"], titles=dict(zip(ON_SPARK, ON_SPARK, strict=True))),
+                plot.step_bars("upsert", TITLES["upsert"], titles=NAMES),
+                plot.step_bars("build", TITLES["build"], titles=NAMES),
                 plot.Bars("index", size_bars, "bytes for each key", "{:.1f}".format),
                 plot.Lines("growth of the table", growth_lines, KEYS_AXIS, is_logarithmic=True),
             ],

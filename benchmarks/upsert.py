@@ -244,7 +244,10 @@ BENCHMARK = Benchmark(
             "{millions} M rows, then {updates_k} k updates and {inserts_k} k inserts: {cores} "
             "cores, median of {round_count}",
             [
-                *(step_bars(step, step, limits=LIMITS, titles=SHOWN) for step in ("upsert", "load")),
+                *(
+                    step_bars(step, step, limits=LIMITS, titles=SHOWN)
+                    for step in ("upsert", "load")
+                ),
                 *(
                     step_bars(
                         step,

@@ -359,8 +359,8 @@ def _facts_of(kind: type) -> list[str]:
 def _options() -> Iterator[str]:
     yield (
         "An option of a Hudi job is used, refused, or without effect on the rows (tuning). "
-        "[How to move a job](../how-to/move-a-hudi-job.md). [All options](../hudi-options.md) lists each "
-        "option of Hudi with its rule.\n\n"
+        "[How to move a job](../how-to/move-a-hudi-job.md). [All options](../hudi-options.md) lists "
+        "each option of Hudi with its rule.\n\n"
         "**Used.** Other names mean the same; if an option is given under several names, the first "
         "name counts, then the earlier of the others.\n"
     )

@@ -56,8 +56,8 @@ from bucketlake.opening import open_table
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.needed_index import with_needed_index
 from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.storage.base import Storage
 from bucketlake.services.upkeep import kept_up
+from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.storage.memory import DraftStorage
 from bucketlake.table import Table, index_when_opened, open_for_read, with_settings

@@ -10,6 +10,7 @@ import bucketlake as bl
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.errors import FormatError
 from bucketlake.services.check.findings import FindingKind
+from bucketlake.storage.memory import forget
 from tests.broken_tables import (
     commit_by_hand,
     data_of,
@@ -116,3 +117,21 @@ def test_repair_leaves_a_file_whose_entries_no_commit_records(
     [left] = table.repair(dry_run=False).left
     assert left.kind is FindingKind.PROPERTIES_BROKEN
     assert storage_of(table).read(PROPERTIES_FILE) == before
+
+
+def test_properties_of_a_table_of_version_6_are_mended_by_what_its_commits_record() -> None:
+    path = "memory://broken-version-6"
+    made = bl.create_table(
+        path, schema=rows(range(1)).schema, record_key="id", partition_by="day", ordering="at",
+        index=bl.SimpleBucket(2), version=6, metadata_table=False,
+    )  # fmt: skip
+    try:
+        made.upsert(rows(range(10)))
+        before = data_of(made)
+        change(made, "hoodie.table.recordkey.fields", "v")
+        with pytest.raises(FormatError, match=r"properties: expected hoodie\.table\.recordkey"):
+            made.to_arrow()
+        assert made.repair(dry_run=False).left == ()
+        assert data_of(made) == before
+    finally:
+        forget("broken-version-6")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
@@ -254,3 +256,16 @@ def test_a_wrong_statement_is_refused(
 ) -> None:
     with pytest.raises(kind, match=words):
         bl.sql(None, statement, tables={"orders": table, "rows": rows(("a", 0, 1, 1))})
+
+
+def test_a_statement_takes_files_as_its_source(table: bl.Table, tmp_path: Path) -> None:
+    pq.write_table(rows(("k1", 1, 100, 6), ("new", 2, 7, 6)), tmp_path / "landing.parquet")
+    result = bl.sql(
+        None,
+        f"MERGE INTO orders t USING landing s ON {ON} "
+        "WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT *",
+        tables={"orders": table, "landing": bl.files(str(tmp_path / "*.parquet"))},
+    )
+    assert (result.updated, result.inserted) == (1, 1)
+    found = table.to_arrow(where="id IN ('k1', 'new')", columns=["id", "n"]).sort_by("id")
+    assert found.to_pydict() == {"id": ["k1", "new"], "n": [100, 7]}

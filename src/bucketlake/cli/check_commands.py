@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 import bucketlake as bl
+from bucketlake.cli.fault_bundle import write_bundle
 from bucketlake.cli.output import Output, in_command_words
 from bucketlake.cli.shared_options import CommandWithExample, run_option, table_path
 from bucketlake.services.check.findings import MIN_AGE_SECONDS, Finding
@@ -37,10 +39,17 @@ def _checks(command: Callable[..., None]) -> Callable[..., Any]:
     example="""
     bucketlake doctor orders
     bucketlake doctor orders --check-keys --check-files --output json
+    bucketlake doctor orders --bundle fault.zip
     """,
 )
 @table_path
 @_checks
+@click.option(
+    "--bundle",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Also write a zip file for a report of a fault: facts without data or secrets.",
+)
 def doctor(
     path: str,
     storage_options: dict[str, str],
@@ -48,6 +57,7 @@ def doctor(
     check_keys: bool,
     check_files: bool,
     min_age_seconds: int,
+    bundle: Path | None,
 ) -> None:
     """Check a table: find errors, leftovers and risks.
 
@@ -58,12 +68,15 @@ def doctor(
         found = table.doctor(
             check_keys=check_keys, check_files=check_files, min_age_seconds=min_age_seconds
         )
+    if bundle is not None:
+        write_bundle(table, found, bundle)
     output.facts(
         {
             "summary": found.summary,
             "findings": [_finding(finding) for finding in found],
             "checked": list(found.checked),
             "not_checked": [in_command_words(text) for text in found.not_checked],
+            **({} if bundle is None else {"bundle": str(bundle)}),
         }
     )
 

@@ -23,9 +23,7 @@ from bucketlake.timeline.instant import Action
 )
 @table_path
 @click.option("--set", "mode", type=click.Choice(UPKEEP_MODES), help="What to store.")
-def upkeep(
-    path: str, storage_options: dict[str, str], output: Output, mode: str | None
-) -> None:
+def upkeep(path: str, storage_options: dict[str, str], output: Output, mode: str | None) -> None:
     """Tell or set whether writes compact, resize, clean and archive the table when it is due."""
     table = bl.open_table(path, storage_options=storage_options)
     if mode is not None:

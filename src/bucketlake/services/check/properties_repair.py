@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import (
+    HOODIE_FOLDER,
+    METADATA_TABLE_FOLDER,
+    PROPERTIES_FILE,
+)
 from bucketlake.config.recorded_entries import RECORDED, mended, parse_recorded
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import LAYOUT_1, NEWEST_VERSION, OLDEST_VERSION
 from bucketlake.errors import ObjectNotFoundError
 from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -54,13 +59,17 @@ def mend_properties(storage: Storage, now_ms: Callable[[], int]) -> bool | None:
 
 def _newest_record(storage: Storage, current: dict[str, str]) -> dict[str, str] | None:
     """Return the entries in the newest commit that has them."""
+    folder = current.get(keys.TIMELINE_PATH, "timeline")
+    has_folder = next(iter(storage.list(f"{HOODIE_FOLDER}/{folder}")), None) is not None
     places = TableConfig(  # Only the folders of the timeline are true.
         "",
         TableType.COPY_ON_WRITE,
         KeySpec((), (), KeyGenerator.NON_PARTITION),
         MergeMode.COMMIT_TIME,
-        timeline_path=current.get(keys.TIMELINE_PATH, "timeline"),
+        version=NEWEST_VERSION if has_folder else OLDEST_VERSION,
+        timeline_path=folder,
         history_path=current.get(keys.HISTORY_PATH, "history"),
+        archive_folder=current.get(keys.ARCHIVE_FOLDER, LAYOUT_1.archive_folder),
     )
     timeline = load_timeline(opened_table(storage, places))
     for instant in reversed(timeline.completed_commits()):
