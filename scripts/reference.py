@@ -32,7 +32,7 @@ from bucketlake.read.buckets import Bucket, RecordLocation
 from bucketlake.read.history import TimelineEntry
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.advice.advice import Advice, AdviceList
-from bucketlake.services.advice.workload import PartitionFacts, Workload
+from bucketlake.services.advice.workload import HotValue, PartitionFacts, Workload
 from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.check.findings import Finding, Findings
 from bucketlake.services.check.repair import RepairReport
@@ -106,7 +106,7 @@ RETURNED = (
     UpkeepStep,
     Merge,
     *(Bucket, RecordLocation, PruningReport, TimelineEntry, HashingConfig, RecordedCount),
-    *(AdviceList, Advice, Workload, PartitionFacts),
+    *(AdviceList, Advice, Workload, PartitionFacts, HotValue),
     *(
         RescaleReport,
         PartitionChange,
@@ -359,8 +359,8 @@ def _facts_of(kind: type) -> list[str]:
 def _options() -> Iterator[str]:
     yield (
         "An option of a Hudi job is used, refused, or without effect on the rows (tuning). "
-        "[How to move a job](../how-to/move-a-hudi-job.md). [All options](../hudi-options.md) lists "
-        "each option of Hudi with its rule.\n\n"
+        "[How to move a job](../how-to/move-a-hudi-job.md). [All options](../hudi-options.md) "
+        "lists each option of Hudi with its rule.\n\n"
         "**Used.** Other names mean the same; if an option is given under several names, the first "
         "name counts, then the earlier of the others.\n"
     )

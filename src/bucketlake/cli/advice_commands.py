@@ -22,8 +22,6 @@ from bucketlake.config.table_version import NEWEST_VERSION, WRITTEN_VERSIONS
 from bucketlake.services.advice.advice import AdviceList
 from bucketlake.services.advice.workload import TARGET_FILE_SIZE_DEFAULT
 
-_ONLY_SAMPLE = "Only with --sample."
-
 
 @click.command(
     cls=CommandWithExample,
@@ -41,48 +39,46 @@ _ONLY_SAMPLE = "Only with --sample."
     metavar="FILE",
     help="Data file with some of the records of a table that is to be made; repeatable.",
 )
-@format_option(f"Format of the sample, if its ending does not name it. {_ONLY_SAMPLE}")
+@format_option("Format of the sample, if its ending does not name it.")
 @click.option(
     "--key",
     multiple=True,
     metavar="NAME,...",
     callback=split_names,
-    help=f"Columns that identify a record. {_ONLY_SAMPLE}",
+    help="Columns that identify a record.",
 )
 @click.option(
     "--partition-by",
     multiple=True,
     metavar="NAME,...",
     callback=split_names,
-    help=f"Columns whose values become folders. {_ONLY_SAMPLE}",
+    help="Columns whose values become folders.",
 )
-@click.option("--ordering", metavar="NAME", help=f"Column whose greater value wins. {_ONLY_SAMPLE}")
+@click.option("--ordering", metavar="NAME", help="Column whose greater value wins.")
 @click.option(
     "--hash-field",
     "hash_fields",
     multiple=True,
     metavar="NAME,...",
     callback=split_names,
-    help=f"Key columns by which rows are to be found together. {_ONLY_SAMPLE}",
+    help="Key columns by which rows are to be found together.",
 )
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
-    help=f"Rows that the table will have. {_ONLY_SAMPLE}",
+    help="Rows that the table will have.",
 )
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
-    help=f"Partitions that it will have; if not set: those of the sample. {_ONLY_SAMPLE}",
+    help="Partitions that it will have; if not set: those of the sample.",
 )
 @click.option(
     "--table-version",
     type=click.Choice([str(version) for version in WRITTEN_VERSIONS]),
-    help=f"Table version that it is to have; if not set: {NEWEST_VERSION}. {_ONLY_SAMPLE}",
+    help=f"Table version that it is to have; if not set: {NEWEST_VERSION}.",
 )
-@click.option(
-    "--hudi-writers", is_flag=True, help=f"Jobs of Hudi will write the table too. {_ONLY_SAMPLE}"
-)
+@click.option("--hudi-writers", is_flag=True, help="Jobs of Hudi will write the table too.")
 @click.option(
     "--target-file-size",
     type=click.IntRange(min=1),
@@ -110,7 +106,8 @@ def advise(
     """Advise which index, table type, partitions and services a table should have, and why.
 
     PATH is the table; nothing is changed, and no data file is read. With --sample instead of PATH,
-    the advice is about a table that is to be made.
+    the advice is about a table that is to be made. Only -o, --output and --target-file-size
+    belong to both.
     """
     if (path is None) == (not sample):
         raise click.UsageError("give either PATH, or --sample FILE and --key NAME")

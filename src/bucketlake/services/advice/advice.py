@@ -79,6 +79,8 @@ class AdviceList(ShownList[Advice]):
     ----------
     workload : Workload
         The facts from which it follows.
+    changes : list of Advice
+        The advice that changes something; none if all is well.
     """
 
     def __init__(self, found: Iterable[Advice], workload: Workload) -> None:
