@@ -291,6 +291,20 @@ def test_advice_about_an_older_table_keeps_to_its_version(
     assert len(table.buckets()) > 1
 
 
+def test_growth_of_a_table_with_log_files_is_seen_by_its_compactions(
+    make: Callable[..., bl.Table],
+) -> None:
+    table = make(bl.SimpleBucket(1), table_type="merge_on_read")
+    for day in range(8):
+        table.upsert(orders(range(day * 700, day * 700 + 1400), at=day))
+        if day % 3 == 1:
+            table.compact()
+    found = table.advise(target_file_size=TARGET)
+    assert found.workload.inserts is None
+    assert found.workload.partitions[0].grows
+    assert found[0].advised == f"bl.DynamicBucket(max_file_size={TARGET})"
+
+
 def test_a_dynamic_table_is_left_alone(make: Callable[..., bl.Table]) -> None:
     table = make(bl.DynamicBucket(max_file_size=TARGET))
     for day in range(5):

@@ -304,6 +304,53 @@ def test_buckets_of_a_table_that_grows_get_room_without_a_rewrite(
     assert advice.call == call
 
 
+def test_a_partition_that_grows_up_to_those_at_rest_is_just_not_full() -> None:
+    work = table(80, 320, 310, 300, index=SIMPLE, inserts=0.5)
+    today, *resting = work.partitions
+    today = replace(today, grows=True, size_bytes=250 * MB, largest_bytes=70 * MB)
+    of_days = replace(work, partitions=(today, *resting))
+    assert not index_rules.advise_index(of_days, of_table(SIMPLE)).changes
+    larger = replace(today, size_bytes=330 * MB, largest_bytes=90 * MB)
+    of_days = replace(work, partitions=(larger, *resting))
+    assert index_rules.advise_index(of_days, of_table(SIMPLE)).changes
+
+
+def test_more_buckets_than_a_fixed_count_serves_are_never_advised() -> None:
+    most = bl.SimpleBucket(index_rules.COUNT_MAX)
+    assert not index_rules.advise_index(table(90_000, index=most), of_table(most)).changes
+    some = index_rules.advise_index(table(90_000, index=SIMPLE), of_table(SIMPLE))
+    assert some.call == "table.rescale({'.*': 128}, default=128)"
+    grown = replace(table(1, index=most), partitions=growing(most).partitions)
+    hudi = of_table(most, hudi_writers=True, target_bytes=1000)
+    assert "more than 128 buckets are slow" in index_rules.advise_index(grown, hudi).reason
+
+
+def test_files_of_a_size_that_is_too_large_get_another_size() -> None:
+    index = bl.SimpleBucket(1, max_file_size=1000 * MB)
+    work = Workload((PartitionFacts("", 1800 * MB, 2, 1000 * MB),), commits=5)
+    advice = index_rules.advise_index(work, of_table(index))
+    assert advice.advised == "bl.SimpleBucket(1, max_file_size=100000000)"
+    assert not index_rules.advise_index(
+        work, of_table(replace(index, max_file_size=TARGET))
+    ).changes
+
+
+def test_many_partitions_that_need_other_counts_get_dynamic_buckets() -> None:
+    work = table(*[1600] * 25, 100, index=SIMPLE)
+    advice = index_rules.advise_index(work, of_table(SIMPLE))
+    assert advice.call == "table.convert(bl.DynamicBucket(assigners=1))"
+    hudi = index_rules.advise_index(work, of_table(SIMPLE, hudi_writers=True))
+    assert not hudi.changes
+    assert hudi.reason.endswith("write rules that match several")
+
+
+def test_rules_of_another_kind_are_left_to_their_writer() -> None:
+    index = bl.PartitionBucket({"0..5": 2}, default=2, rule="range")
+    advice = index_rules.advise_index(table(1600, 200, index=index), of_table(index))
+    assert not advice.changes
+    assert advice.reason.endswith("by rules of kind range")
+
+
 def test_a_hot_bucket_gets_several_files_unless_hudi_writes_it() -> None:
     index = bl.SimpleBucket(16, ["device"])
     hot = Workload((PartitionFacts("", 1000 * MB, 16, 600 * MB),), commits=10)

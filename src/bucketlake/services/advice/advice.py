@@ -95,6 +95,7 @@ class AdviceList(ShownList[Advice]):
     def lines(self, *, commands: bool = False) -> Iterator[str]:
         """Yield the advice as lines of text, with calls in Python or with commands."""
         yield self.workload.line
+        shown = None
         for advice in self:
             told = advice.advised if advice.changes else f"keep {advice.now}"
             if advice.changes and advice.now is not None:
@@ -107,7 +108,8 @@ class AdviceList(ShownList[Advice]):
                 printable(advice.reason), _WIDTH, initial_indent="  ", subsequent_indent="  "
             )
             step = advice.command if commands else advice.call
-            if step is not None:
+            if step is not None and step != shown:  # All calls about a new table are the same.
+                shown = step
                 yield f"  {printable(step)}"
 
     def __str__(self) -> str:

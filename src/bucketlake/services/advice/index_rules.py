@@ -157,14 +157,17 @@ def _without_sizes(given: Conditions, fields: tuple[str, ...] | None) -> IndexCh
 def _of_sizes(work: Workload, given: Conditions, fields: tuple[str, ...] | None) -> IndexChoice:
     target, largest, middle = given.target_bytes, work.largest_bytes, work.median_bytes
     count, usual = _count(largest, target), _count(middle, target)
-    sizes = (
-        f"the largest of {counted(len(work.partitions), 'partition')} will have "
-        f"{size_text(largest)}, the median {size_text(middle)}"
-    )
+    sizes, alike = f"the partition will have {size_text(largest)}", ""
+    if len(work.partitions) > 1:
+        sizes = (
+            f"the largest of {counted(len(work.partitions), 'partition')} will have "
+            f"{size_text(largest)}, the median {size_text(middle)}"
+        )
+        alike = ", so they are alike"
     each = f"one bucket for each {size_text(target)}"
     may_be_dynamic = _may_be_dynamic(given, fields)
     if count == 1:
-        return IndexChoice(SimpleBucket(1, fields), f"{sizes}: one file holds each", middle)
+        return IndexChoice(SimpleBucket(1, fields), f"{sizes}: one file is enough", middle)
     if count > COUNT_MAX and may_be_dynamic:
         return IndexChoice(
             DynamicBucket(max_file_size=_size_of(given), assigners=ASSIGNERS_OF_LARGE),
@@ -174,7 +177,7 @@ def _of_sizes(work: Workload, given: Conditions, fields: tuple[str, ...] | None)
     count, usual = min(count, COUNT_MAX), min(usual, COUNT_MAX)
     if largest <= SKEW_MIN * middle or count == usual:
         index = SimpleBucket(count, fields)
-        return IndexChoice(index, f"{sizes}, so they are alike: {each}", middle // count)
+        return IndexChoice(index, f"{sizes}{alike}: {each}", middle // count)
     wanted = {p.path: min(_count(p.size_bytes, target), COUNT_MAX) for p in work.partitions}
     larger = {path: n for path, n in wanted.items() if n >= LARGE * usual}
     if given.version >= PARTITION_RULES_VERSION and len(larger) <= RULES_MAX:

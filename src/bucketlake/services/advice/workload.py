@@ -163,7 +163,7 @@ class Workload:
         if self.file_groups:
             parts.append(counted(self.file_groups, "file group"))
         if self.bytes_per_row is not None:
-            parts.append(f"{self.bytes_per_row:.0f} bytes a row")
+            parts.append(f"{self.bytes_per_row:.1f} bytes a row")
         if self.commits:
             parts.append(f"last {counted(self.commits, 'commit')}")
         if self.inserts is not None:
