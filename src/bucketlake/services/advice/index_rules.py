@@ -175,7 +175,7 @@ def _of_sizes(work: Workload, given: Conditions, fields: tuple[str, ...] | None)
             target,
         )
     count, usual = min(count, COUNT_MAX), min(usual, COUNT_MAX)
-    if largest <= SKEW_MIN * middle or count == usual:
+    if largest <= SKEW_MIN * middle or count < LARGE * usual:
         index = SimpleBucket(count, fields)
         return IndexChoice(index, f"{sizes}{alike}: {each}", middle // count)
     wanted = {p.path: min(_count(p.size_bytes, target), COUNT_MAX) for p in work.partitions}
