@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.common.benchmark import Benchmark, Contender, Option, Settings, count, counts
 from benchmarks.common.data import Recipe, prepare
 from benchmarks.common.figures import Result
+from benchmarks.common.names import NAMES
 from benchmarks.common.plot import BLUE, INK, ORANGE, OURS, Chart, Line, Lines
 from benchmarks.common.report import Page
 from benchmarks.common.tables import Column, Row, Table, Tell, figure, median
@@ -73,7 +74,7 @@ def _lines(field: str) -> Lines:
                 for rows in result.settings["sizes"]
                 if result.values(name, step := f"upsert-{rows}", field)
             ]
-            found.append(Line(name, points, COLOURS[name]))
+            found.append(Line(NAMES[name], points, COLOURS[name]))
         return found
 
     title = {"seconds": "seconds of a batch", "cpu_seconds": "processor seconds of a batch"}[field]

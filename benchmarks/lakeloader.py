@@ -13,6 +13,7 @@ from typing import Any
 import bucketlake as bl
 from benchmarks.common.benchmark import Benchmark, Contender, Settings, shape_option
 from benchmarks.common.figures import Result
+from benchmarks.common.names import NAMES
 from benchmarks.common.plot import BY_PROCESSOR, Chart, step_bars
 from benchmarks.common.report import Page, ratios_table
 from benchmarks.common.rows import REGIONS
@@ -124,9 +125,13 @@ BENCHMARK = Benchmark(
         chart=Chart(
             "{millions} M rows of {shape}: {cores} cores, median of {round_count}",
             [
-                step_bars("change", "change"),
+                step_bars("change", "change", titles=NAMES),
                 step_bars(
-                    "change", "change, processor time", field="cpu_seconds", unit=BY_PROCESSOR
+                    "change",
+                    "change, processor time",
+                    field="cpu_seconds",
+                    unit=BY_PROCESSOR,
+                    titles=NAMES,
                 ),
             ],
         ),

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.common.benchmark import SHAPE, SHAPES, Benchmark, Contender, Settings
 from benchmarks.common.figures import Result, met
+from benchmarks.common.names import named
 from benchmarks.common.plot import BY_PROCESSOR, Chart, step_bars
 from benchmarks.common.report import Aim, Aims, Page, ratios_table, worker_memory
 from benchmarks.common.tables import (
@@ -70,20 +71,8 @@ AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
 COMPARED = (DEFAULT, FILES, SIMPLE)
 """Those of ours with which all peers are compared."""
 
-PEERS = {
-    DELTA: "Delta Lake, MERGE",
-    RECORD_INDEX: "Hudi, record-level index",
-    HUDI: "Hudi, bucket index",
-}
-SHOWN = {
-    DEFAULT: "bucketlake",
-    FILES: "bucketlake, from files",
-    MERGE_ON_READ: "bucketlake, merge-on-read",
-    SIMPLE: "bucketlake, SimpleBucket",
-    POLARS: "floor: polars alone",
-    SPARK: "floor: Spark hands rows over",
-    **PEERS,
-}
+PEERS = named(DELTA, RECORD_INDEX, HUDI)
+SHOWN = named(DEFAULT, FILES, MERGE_ON_READ, SIMPLE, POLARS, SPARK) | PEERS
 """The contenders of the picture, by the names of their bars."""
 
 ROWS_MAX_OVER_MEAN, WORKER_OVER_GROUP = 1.25, 3.0

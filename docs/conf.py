@@ -6,7 +6,7 @@ The source folder is the repository, so that a link works on the site as it work
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,16 @@ html_theme_options = {
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "navigation_with_keys": False,
+    "header_links_before_dropdown": 3,
 }
 
 _LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
+
+
+LISTS = ("docs/reference", "docs/decisions/README", "docs/spec/README")
+"""Pages that list the pages below them."""
+
+suppress_warnings = ["toc.not_included"]  # A page that no group has, such as that of the groups.
 
 
 def contents() -> Iterator[str]:
@@ -46,13 +53,23 @@ def contents() -> Iterator[str]:
     for title, text in zip(groups[1::2], groups[2::2], strict=True):
         pages = [(ROOT / "docs" / link).resolve() for link in _LINK.findall(text)]
         names = [page.relative_to(ROOT).with_suffix("").as_posix() for page in pages]
-        yield "\n".join(["```{toctree}", f":caption: {title}", ":hidden:", "", *names, "```"])
+        yield _contents_of([f":caption: {title}"], (f"/{name}" for name in names))
+
+
+def _contents_of(options: Sequence[str], names: Iterable[str]) -> str:
+    return "\n".join(["```{toctree}", *options, ":hidden:", "", *dict.fromkeys(names), "```"])
 
 
 def add_contents(_app: Any, page: str, source: list[str]) -> None:
     """Give the first page the tables of contents, which its readers elsewhere need not see."""
     if page == root_doc:
         source[0] += "\n\n" + "\n\n".join(contents()) + "\n"
+    elif page in LISTS:
+        folder = (ROOT / page).parent
+        links = (link for link in _LINK.findall(source[0]) if not link.startswith(".."))
+        below = ((folder / link).relative_to(ROOT).with_suffix("") for link in links)
+        names = (f"/{name.as_posix()}" for name in below)
+        source[0] += "\n\n" + _contents_of([], names) + "\n"
 
 
 def setup(app: Any) -> None:

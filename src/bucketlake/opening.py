@@ -187,8 +187,8 @@ def _create_table(
 ) -> Table:
     options = options_of(storage_options, "storage_options")
     check_kinds(INDEX_KINDS, index=index)
-    check_texts(table_type=table_type, upkeep=upkeep)
-    check_upkeep(upkeep)
+    check_texts(table_type=table_type)
+    check_upkeep("upkeep", upkeep)
     check_optional_texts(name=name, cdc=cdc)
     check_flags(hive_style=hive_style, url_encode=url_encode, metadata_table=metadata_table)
     if timestamp_partition is not None:

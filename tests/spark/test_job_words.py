@@ -48,4 +48,5 @@ def test_jobs_name_table_and_step_and_leave_the_description_of_the_user(
     finally:
         context.setLocalProperty(DESCRIPTION, None)
     told = {path.read_text(encoding="utf-8") for path in folder.iterdir()}
-    assert told == {"bucketlake upsert: trips · reading the records"}
+    reading = "bucketlake upsert: trips · reading the records"
+    assert told == {f"{reading} · keeping a copy, since they may change"}

@@ -138,12 +138,8 @@ def test_every_way_to_write_keeps_the_table_up(tmp_path: Path) -> None:
         ),
     ]
     assert [services(run()) for run in writes] == [[], [], [], [], ["compact"]]
-    options = {
-        "hoodie.datasource.write.operation": "upsert",
-        "hoodie.compact.inline": "false",
-        "hoodie.index.type": "BUCKET",
-        "hoodie.bucket.index.num.buckets": "1",
-    }
+    assert table.index is not None
+    options = {**table.index.to_options(), "hoodie.compact.inline": "false"}
     saved = [bl.save(batch, table.path, options=options) for _ in range(5)]
     assert [services(result) for result in saved] == [[], [], [], [], ["compact"]]
 

@@ -22,7 +22,7 @@ def load_script() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # Its dataclasses look for it there.
+    sys.modules[spec.name] = module  # Its dataclasses look there.
     spec.loader.exec_module(module)
     return module
 

@@ -18,6 +18,7 @@ from bucketlake.errors import CommitConflictError, ConfigError, ServiceWarning
 from bucketlake.flow.stage import Engine
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.setting import TableIndex, resolve_index
+from bucketlake.model.arguments import check_texts
 from bucketlake.model.names import one_of
 from bucketlake.model.result import UpkeepStep, WriteResult
 from bucketlake.model.retention import Retention
@@ -61,7 +62,7 @@ def set_upkeep(table: OpenTable, mode: str) -> None:
     ConfigError
         If there is no such mode.
     """
-    check_upkeep(mode)
+    check_upkeep("mode", mode)
 
     def change(entries: dict[str, str]) -> Mapping[str, str]:
         others = {key: text for key, text in entries.items() if key != UPKEEP}
@@ -71,10 +72,11 @@ def set_upkeep(table: OpenTable, mode: str) -> None:
         update_table_properties(table.storage, change, now_ms=table.clock.now_ms)
 
 
-def check_upkeep(mode: str) -> None:
+def check_upkeep(argument: str, mode: str) -> None:
     """Raise ConfigError for a mode that does not exist."""
+    check_texts(**{argument: mode})
     if mode not in UPKEEP_MODES:
-        raise ConfigError("upkeep", mode, one_of(mode, UPKEEP_MODES))
+        raise ConfigError(argument, mode, one_of(mode, UPKEEP_MODES))
 
 
 @dataclass(frozen=True, slots=True)

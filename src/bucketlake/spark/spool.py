@@ -16,7 +16,9 @@ from pyspark.sql import DataFrame
 
 from bucketlake.config.paths_of_table import SPOOL_FOLDER
 from bucketlake.errors import StorageError
+from bucketlake.flow.work import doing
 from bucketlake.spark.address import spark_address
+from bucketlake.spark.job_words import described_jobs
 from bucketlake.spark.parquet_files import read_parquet
 from bucketlake.spark.session_settings import changed_settings
 from bucketlake.spark.void_types import stored_schema, with_voids, without_voids
@@ -71,7 +73,12 @@ class Spool:
             return df
         self._folder = f"{SPOOL_FOLDER}/{uuid.uuid4()}"
         path = f"{self._root}/{self._folder}"
-        with changed_settings(df.sparkSession, _SPOOL_AS_IS):
+        session = df.sparkSession
+        with (
+            changed_settings(session, _SPOOL_AS_IS),
+            doing("keeping a copy, since they may change"),
+            described_jobs(session),
+        ):
             without_voids(df).write.parquet(path)
         copy = read_parquet(df.sparkSession, stored_schema(df.schema), [path])
         return with_voids(copy, df.schema)

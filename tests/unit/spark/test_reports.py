@@ -35,6 +35,8 @@ REPORTS = [
 class Job:
     """A DataFrame as far as ``collect`` asks for one: a job that gives rows, or fails."""
 
+    sparkSession = None  # noqa: N815 -- the name that PySpark has.
+
     def __init__(self, run: Callable[[], list[Row]]) -> None:
         self._run = run
 
