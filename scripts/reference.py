@@ -33,6 +33,8 @@ from bucketlake.read.growth import TableSize
 from bucketlake.read.history import TimelineEntry
 from bucketlake.read.partition_sizes import PartitionSizes
 from bucketlake.read.pruning.prune import PruningReport
+from bucketlake.services.advice.advice import Advice, AdviceList
+from bucketlake.services.advice.workload import HotValue, PartitionFacts, Workload
 from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.check.findings import Finding, Findings
 from bucketlake.services.check.repair import RepairReport
@@ -82,14 +84,16 @@ SOURCE_LINE = (
     "[All pages of the reference](../reference.md)\n"
 )
 
-FUNCTIONS = ("create_table", "open_table", "convert", "save", "files", "sql", "register")
+FUNCTIONS = (
+    *("create_table", "open_table", "convert", "advise", "save", "files", "sql", "register"),
+)
 WRITES = (
     *("upsert", "upsert_batch", "insert", "bulk_insert", "insert_overwrite", "update", "delete"),
     *("merge", "delete_partitions"),
 )
 READS = (
     *("read", "to_arrow", "changes", "changes_to_arrow", "to_pandas", "to_polars", "count", "show"),
-    *("explain", "locate", "record_locations", "buckets", "timeline", "report"),
+    *("explain", "locate", "record_locations", "buckets", "timeline", "report", "advise"),
     *("rule_versions", "recorded_counts", "schema", "config"),
 )
 """Methods of a table that write and that read; all others are services."""
@@ -105,6 +109,7 @@ RETURNED = (
     Merge,
     *(Bucket, Buckets, PartitionSizes, TableSize, TimelineEntry),
     *(RecordLocation, PruningReport, HashingConfig, RecordedCount),
+    *(AdviceList, Advice, Workload, PartitionFacts, HotValue),
     *(
         RescaleReport,
         PartitionChange,

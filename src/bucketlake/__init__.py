@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bucketlake.advising import advise
     from bucketlake.engine import register
     from bucketlake.errors import (
         AlreadyExistsError,
@@ -90,6 +91,7 @@ __all__ = [
     "TimestampPartition",
     "UnsupportedFeatureError",
     "WriteResult",
+    "advise",
     "convert",
     "create_table",
     "files",
@@ -136,6 +138,7 @@ _MODULES = {
     "TimestampPartition": "model.keys",
     "UnsupportedFeatureError": "errors",
     "WriteResult": "model.result",
+    "advise": "advising",
     "convert": "opening",
     "create_table": "opening",
     "files": "write.input_files.files",

@@ -196,6 +196,33 @@ def source_of(
     return SparkSource(records, Spool(storage, root))
 
 
+def sample_rows(data: Records, rows_max: int) -> pa.Table:
+    """Return rows of a sample as an Arrow table.
+
+    Parameters
+    ----------
+    data : DataFrame, pa.Table, ArrowData or InputFiles
+        The sample.
+    rows_max : int
+        Most rows of a DataFrame of Spark and of files; of other data all rows are returned.
+
+    Raises
+    ------
+    InputError
+        If the data is of another type, a stream, or cannot be read.
+    """
+    if are_files(data):
+        from bucketlake.write.input_files.file_source import FileSource
+
+        return FileSource(data, HERE, lambda: None).some_rows(rows_max)
+    records = readable_records(data, "sample")
+    if isinstance(records, pa.Table):
+        return records
+    from bucketlake.spark.first_rows import first_rows
+
+    return first_rows(records, rows_max)
+
+
 def stored_rows(
     plan: ReadPlan, storage: Storage, root: str, session: SparkSession | None
 ) -> RecordSource:

@@ -95,6 +95,9 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.report.charts import require_matplotlib
 from bucketlake.report.facts import TableReport
 from bucketlake.report.page import render_page
+from bucketlake.services.advice.advice import AdviceList
+from bucketlake.services.advice.advise import advise_table
+from bucketlake.services.advice.workload import TARGET_FILE_SIZE_DEFAULT
 from bucketlake.services.archival import ArchivalLimits, ArchiveReport, archive
 from bucketlake.services.check.doctor import diagnose
 from bucketlake.services.check.findings import MIN_AGE_SECONDS, Findings
@@ -1195,6 +1198,41 @@ class Table:
         require_matplotlib(shown_address(target))
         put_user_file(target, render_page(self._report()).encode(), self.storage_options)
         return target
+
+    def advise(self, *, target_file_size: int = TARGET_FILE_SIZE_DEFAULT) -> AdviceList:
+        """Advise which index, table type, partitions and services the table should have, and why.
+
+        Nothing is changed, and no data file is read: the advice follows from the list of files and
+        from the last commits. It never asks for what the table, or Hudi's writers of it, cannot do.
+
+        Parameters
+        ----------
+        target_file_size : int
+            Bytes that a file should have.
+
+        Returns
+        -------
+        AdviceList
+            One advice for each subject, also where all is well; each with its reason and the call
+            that does it. It prints as text.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no table.
+        UnsupportedFeatureError
+            If the table cannot be read.
+
+        Notes
+        -----
+        :func:`advise` advises before there is a table. Examples: ``docs/how-to/advise.md``.
+        """
+        check_integers(1, target_file_size=target_file_size)
+        snapshot = self._snapshot()
+        index = self._index_of(snapshot)
+        known = None if index is None else without_state(index)
+        address = shown_address(self.path)
+        return advise_table(snapshot, address, known, self._given_index, target_file_size)
 
     def rule_versions(self) -> list[HashingConfig]:
         """Return the valid versions of a partition-level table's rules (RFC-89).

@@ -174,6 +174,8 @@ def copy_of(table: bl.Table) -> bl.Table:
 
 REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "Table.path": lambda _: "memory://elsewhere",
+    "advise.sample": lambda _: ROWS,
+    "advise.record_key": lambda _: "id",
     "Table.upsert.data": lambda _: ROWS,
     "Table.insert.data": lambda _: ROWS,
     "Table.bulk_insert.data": lambda _: ROWS,

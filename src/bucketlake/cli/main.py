@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from bucketlake.cli.advice_commands import advise
 from bucketlake.cli.check_commands import doctor, repair
 from bucketlake.cli.metadata_commands import metadata
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
@@ -112,6 +113,7 @@ for _command in (
     timeline,
     buckets,
     report,
+    advise,
     locate,
     compact,
     upkeep,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from pathlib import Path
 from textwrap import dedent, indent
@@ -123,10 +124,10 @@ def open_output(_context: click.Context, _parameter: click.Parameter, name: str)
     return _OUTPUTS[name]()
 
 
-def table_path(command: Command) -> Command:
+def table_path(command: Command, *, required: bool = True) -> Command:
     """Add the arguments of every command: the table, its storage options, the output format."""
     decorators: list[Decorator[Any]] = [
-        click.argument("path"),
+        click.argument("path", required=required),
         click.option(
             "-o",
             "--storage-option",
@@ -147,8 +148,8 @@ def table_path(command: Command) -> Command:
     ]
 
     @wraps(command)
-    def naming_it(*args: Any, path: str, **others: Any) -> Any:
-        with naming_table(shown_address(path)):
+    def naming_it(*args: Any, path: str | None, **others: Any) -> Any:
+        with naming_table(shown_address(path)) if path is not None else nullcontext():
             return command(*args, path=path, **others)
 
     return cast(Command, _apply(naming_it, decorators))

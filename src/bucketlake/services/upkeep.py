@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bucketlake.config.table_config import OFF, UPKEEP_MODES
 from bucketlake.config.table_keys import UPKEEP
@@ -46,7 +46,7 @@ COMPACTED_BYTES_MAX = 1 << 30
 SECONDS_MAX = 60.0
 """No service begins later than this after the first one; what is left is due again."""
 
-Service = Callable[[OpenTable, TableIndex | None, Engine], str]
+Run = Callable[[OpenTable, TableIndex | None, Engine], str]
 
 
 def set_upkeep(table: OpenTable, mode: str) -> None:
@@ -79,6 +79,55 @@ def check_upkeep(argument: str, mode: str) -> None:
         raise ConfigError(argument, mode, one_of(mode, UPKEEP_MODES))
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How long a service of a table has waited, in commits.
+
+    Attributes
+    ----------
+    service : str
+        ``compact``, ``resize``, ``clean`` or ``archive``: the method of ``Table``, and the command.
+    commits : int
+        Commits since the service ran; for an archival, commits of the active timeline.
+    first : int
+        So many commits make it due.
+    again : int
+        And then so many further ones, where it found nothing to do.
+    """
+
+    service: str
+    commits: int
+    first: int
+    again: int
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the service should run."""
+        return self.commits >= self.first
+
+    @property
+    def is_time(self) -> bool:
+        """Whether a write runs it: not after each further commit where it finds nothing."""
+        return self.is_due and (self.commits - self.first) % self.again == 0
+
+
+def waiting_services(
+    table: OpenTable, timeline: Timeline, given: TableIndex | None
+) -> tuple[Waiting, ...]:
+    """Return the services that a table has, and how long each has waited.
+
+    Parameters
+    ----------
+    table : OpenTable
+    timeline : Timeline
+        Its timeline.
+    given : TableIndex or None
+        What the caller knows of the index.
+    """
+    found = (_waited(service, table, timeline, given) for service in _RUNS)
+    return tuple(waiting for waiting in found if waiting is not None)
+
+
 def kept_up(
     result: WriteResult,
     open_table: Callable[[], OpenTable],
@@ -102,13 +151,16 @@ def kept_up(
     """
     steps: list[UpkeepStep] = []
     started = time.monotonic()
-    for service in _SERVICES if result.instant is not None else ():
+    for service, run in _RUNS.items() if result.instant is not None else ():
         begun = time.monotonic()
         if begun - started > SECONDS_MAX:
             break
         done, error = "", None
         try:
-            done = _SERVICES[service](open_table(), given, engine)
+            table = open_table()
+            waiting = _waited(service, table, load_timeline(table), given)
+            if waiting is not None and waiting.is_time:
+                done = run(table, given, engine)
         except CommitConflictError:
             done = "another process does it"
         except Exception as problem:  # Also errors of Spark.
@@ -124,57 +176,27 @@ def kept_up(
     return replace(result, upkeep=tuple(steps)) if steps else result
 
 
-def _compact(table: OpenTable, _given: TableIndex | None, engine: Engine) -> str:
-    if table.config.table_type is not TableType.MERGE_ON_READ:
-        return ""
-    instants = load_timeline(table).completed_commits()
-    deltas = _later(instants, lambda instant: instant.action is Action.COMMIT)
-    if not _is_time(sum(i.action is Action.DELTA_COMMIT for i in deltas), COMPACT_EVERY):
-        return ""
-    report = compact(table, CompactionLimits(max_bytes=COMPACTED_BYTES_MAX), engine)
-    return _told(len(report.slices), "file group compacted", "file groups compacted")
-
-
-def _resize(table: OpenTable, given: TableIndex | None, engine: Engine) -> str:
-    timeline = load_timeline(table)
-    if not isinstance(resolve_index(table.storage, timeline, given), RingKind):
-        return ""
-    replaced = _later(
-        timeline.completed_commits(), lambda instant: instant.action is Action.REPLACE_COMMIT
-    )
-    if not _is_time(len(replaced), RESIZE_EVERY):
-        return ""
-    report = resize(table, given, ResizeLimits(), engine)
-    return _told(len(report.buckets), "split or merge", "splits and merges")
-
-
-def _clean(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
-    timeline = load_timeline(table)
-    if not _is_time(_commits_since_clean(timeline), CLEAN_EVERY):
-        return ""
-    report = clean(table, Retention())
-    return _told(sum(each.files for each in report.partitions), "file deleted", "files deleted")
-
-
-def _archive(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
-    limits = ArchivalLimits()
-    if len(load_timeline(table).completed_commits()) <= limits.keep_max:
-        return ""
-    report = archive(table, limits)
-    return _told(len(report.instants), "instant archived", "instants archived")
-
-
-_SERVICES: Mapping[str, Service] = {
-    "compact": _compact,
-    "resize": _resize,
-    "clean": _clean,
-    "archive": _archive,
-}
-
-
-def _commits_since_clean(timeline: Timeline) -> int:
-    later = _later(timeline.completed(), lambda instant: instant.action is Action.CLEAN)
-    return sum(instant.action.writes_data for instant in later)
+def _waited(
+    service: str, table: OpenTable, timeline: Timeline, given: TableIndex | None
+) -> Waiting | None:
+    """Return how long a service has waited; None if the table has no such service."""
+    commits = timeline.completed_commits()
+    if service == "compact":
+        if table.config.table_type is not TableType.MERGE_ON_READ:
+            return None
+        since = _later(commits, lambda instant: instant.action is Action.COMMIT)
+        deltas = sum(instant.action is Action.DELTA_COMMIT for instant in since)
+        return Waiting(service, deltas, COMPACT_EVERY, COMPACT_EVERY)
+    if service == "resize":
+        if not isinstance(resolve_index(table.storage, timeline, given), RingKind):
+            return None
+        since = _later(commits, lambda instant: instant.action is Action.REPLACE_COMMIT)
+        return Waiting(service, len(since), RESIZE_EVERY, RESIZE_EVERY)
+    if service == "clean":
+        since = _later(timeline.completed(), lambda instant: instant.action is Action.CLEAN)
+        writes = sum(instant.action.writes_data for instant in since)
+        return Waiting(service, writes, CLEAN_EVERY, CLEAN_EVERY)
+    return Waiting(service, len(commits), ArchivalLimits().keep_max + 1, 1)
 
 
 def _later(instants: Sequence[Instant], is_last: Callable[[Instant], bool]) -> Sequence[Instant]:
@@ -183,9 +205,32 @@ def _later(instants: Sequence[Instant], is_last: Callable[[Instant], bool]) -> S
     return instants[ends[-1] + 1 :] if ends else instants
 
 
-def _is_time(commits: int, every: int) -> bool:
-    """Return whether a service is due: not after each further commit where it finds nothing."""
-    return commits > 0 and commits % every == 0
+def _compact(table: OpenTable, _given: TableIndex | None, engine: Engine) -> str:
+    report = compact(table, CompactionLimits(max_bytes=COMPACTED_BYTES_MAX), engine)
+    return _told(len(report.slices), "file group compacted", "file groups compacted")
+
+
+def _resize(table: OpenTable, given: TableIndex | None, engine: Engine) -> str:
+    report = resize(table, given, ResizeLimits(), engine)
+    return _told(len(report.buckets), "split or merge", "splits and merges")
+
+
+def _clean(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
+    report = clean(table, Retention())
+    return _told(sum(each.files for each in report.partitions), "file deleted", "files deleted")
+
+
+def _archive(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
+    report = archive(table, ArchivalLimits())
+    return _told(len(report.instants), "instant archived", "instants archived")
+
+
+_RUNS: Mapping[str, Run] = {
+    "compact": _compact,
+    "resize": _resize,
+    "clean": _clean,
+    "archive": _archive,
+}
 
 
 def _told(count: int, one: str, many: str) -> str:

@@ -175,7 +175,7 @@ PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] 
 """What completes an instant: methods of a table, each with the actions that it completes."""
 
 COMPLETES_NOTHING = set(
-    "archive buckets changes changes_to_arrow config count delete_savepoint doctor "
+    "advise archive buckets changes changes_to_arrow config count delete_savepoint doctor "
     "downgrade drop_metadata_table explain index locate lock log_format metadata_table path read "
     "rebuild_metadata_table record_locations recorded_counts report rule_versions schema "
     "set_upkeep show "

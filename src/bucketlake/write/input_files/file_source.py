@@ -44,6 +44,7 @@ from bucketlake.write.tag import Tagger
 _PIECE_BYTES = 32 << 20
 _HEAD_BYTES = 1 << 20
 _BATCH_ROWS = 1 << 17
+_PIECES_SEEN = 16  # Of a sample.
 _POSITION_BITS = 40  # Of a row in its piece; the higher bits are the number of the piece.
 
 
@@ -282,6 +283,20 @@ class FileSource:
     def reading(self) -> tuple[PieceReader, list[Piece]]:
         """Return what reads all columns of the files, and the pieces to read."""
         return PieceReader(self._whole, None, self._given.reading), self._pieces
+
+    def some_rows(self, rows_max: int) -> pa.Table:
+        """Return up to so many rows, from pieces all over the files."""
+        reader, pieces = self.reading()
+        chosen = pieces[:: max(1, -(-len(pieces) // _PIECES_SEEN))]
+        tables = [reader.schema.empty_table()]
+        for piece in chosen:
+            left = rows_max // len(chosen)
+            for table in reader.read(piece):
+                tables.append(table.slice(0, left))
+                left -= tables[-1].num_rows
+                if not left:
+                    break
+        return pa.concat_tables(tables)
 
     def close(self) -> None:
         """Drop the packed records."""

@@ -1,0 +1,283 @@
+"""The facts of a table: from its timeline and the list of its files, without a look into a file.
+
+The cost is that of one listing, and of reading the metadata of the last commits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import TypeAlias
+
+from bucketlake.config.recorded_entries import RECORDED
+from bucketlake.config.table_config import TableConfig
+from bucketlake.format.commit_metadata import changes_rows
+from bucketlake.index.setting import INDEXED_KINDS, TableIndex
+from bucketlake.model.file_name import FileId, LogFileName
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.keys import KeyGenerator
+from bucketlake.model.table_type import TableType
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.services.advice.workload import Conditions, PartitionFacts, Workload
+from bucketlake.services.upkeep import waiting_services
+from bucketlake.timeline.instant import Action
+
+RECENT_COMMITS = 10
+"""Commits whose changes are looked at: enough for a mean, few enough to be of today."""
+
+COMMITS_READ = 40
+"""Commits that are read for the sizes of rows and files: more than archival leaves on a timeline
+that is archived."""
+
+GROWTH_MIN = 0.1
+"""A partition grows if the newer half of the recent commits added this share of its bytes."""
+
+LATE_SHARE = 0.01
+"""A commit that rewrites a partition for less than this share of its rows came late for it."""
+
+_Group: TypeAlias = tuple[str, FileId]
+_Commits: TypeAlias = list[tuple[Action, CommitMetadata]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A commit that changed rows: what it wrote, and the rows that it added to each partition.
+
+    With a compaction after it, ``added`` has the rows of several commits.
+    """
+
+    commit: CommitMetadata
+    added: Mapping[str, int]
+    commits: int = 1
+
+
+def workload_of_table(snapshot: Snapshot, index: TableIndex | None) -> Workload:
+    """Collect the facts of a pinned table.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The table.
+    index : TableIndex or None
+        Its index, if it is known.
+    """
+    slices = snapshot.all_slices()
+    commits = _commits(snapshot)
+    writes = _writes(commits)[-RECENT_COMMITS:]
+    bytes_per_row = _bytes_per_row(commits, slices)
+    counts_are_exact = snapshot.config.table_type is not TableType.MERGE_ON_READ or isinstance(
+        index, INDEXED_KINDS
+    )
+    facts = _mix(writes, counts_are_exact=counts_are_exact)
+    growing = _growing(writes, _sizes(slices), bytes_per_row)
+    return replace(
+        _rewriting(facts, writes, len(slices)),
+        partitions=_partitions(slices, growing),
+        bytes_per_row=bytes_per_row,
+        log_bytes=sum(file.size_bytes for held in slices for file in held.log_files),
+    )
+
+
+def conditions_of_table(
+    snapshot: Snapshot,
+    address: str,
+    index: TableIndex | None,
+    given: TableIndex | None,
+    target_bytes: int,
+) -> Conditions:
+    """Return what advice about a pinned table must keep to.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The table.
+    address : str
+        Its address as the user knows it.
+    index : TableIndex or None
+        Its index, if it is known.
+    given : TableIndex or None
+        What the caller knows of the index.
+    target_bytes : int
+        Bytes that a file should have.
+    """
+    config = snapshot.config
+    spec = config.key_spec
+    writes = [commit for _, commit in _commits(snapshot) if changes_rows(commit)]
+    return Conditions(
+        path=address,
+        record_key=spec.record_key_fields,
+        partition_by=spec.partition_fields,
+        ordering=config.ordering_fields,
+        version=config.version,
+        hudi_writers=any(RECORDED not in held.extra for held in writes[-RECENT_COMMITS:]),
+        index=index,
+        table_type=config.table_type,
+        hive_style=spec.hive_style,
+        is_usual=_is_usual(config),
+        upkeep=config.upkeep,
+        waiting=waiting_services(snapshot.table, snapshot.timeline, given),
+        target_bytes=target_bytes,
+    )
+
+
+def _is_usual(config: TableConfig) -> bool:
+    """Return whether the usual arguments of ``create_table`` make a table with these properties."""
+    spec = config.key_spec
+    has_usual_keys = not spec.url_encode and spec.generator not in (
+        KeyGenerator.TIMESTAMP,
+        KeyGenerator.CUSTOM,
+    )
+    further = config.cdc_enabled, config.delete_field, config.partial_update_mode
+    return has_usual_keys and not any(further)
+
+
+def _commits(snapshot: Snapshot) -> _Commits:
+    timeline = snapshot.timeline
+    last = timeline.completed_commits()[-COMMITS_READ:]
+    read = timeline.read_commits(snapshot.storage, last)
+    return [(instant.action, commit) for instant, commit in read]
+
+
+def _writes(commits: _Commits) -> list[_Write]:
+    """Return the commits that changed rows.
+
+    An overwrite is none: it tells nothing of the rows that usually come. A compaction tells how
+    many rows log files have added, and counts for the write before it.
+    """
+    found: list[_Write] = []
+    rows: dict[_Group, int] = {}
+    for action, commit in commits:
+        added: dict[str, int] = defaultdict(int)
+        is_write = changes_rows(commit)
+        for stat in commit.stats:
+            if _is_log(stat) or not stat.path:
+                if is_write and stat.opens_group:
+                    added[stat.partition_path] += stat.insert_count
+                continue
+            group = stat.partition_path, stat.file_id
+            before = rows.get(group, stat.record_count)
+            net = stat.insert_count - stat.delete_count if is_write else stat.record_count - before
+            added[stat.partition_path] += net
+            rows[group] = stat.record_count
+        if action is Action.REPLACE_COMMIT:
+            continue
+        if is_write:
+            found.append(_Write(commit, added))
+        elif found:
+            sums = {**found[-1].added}
+            for path, net in added.items():
+                sums[path] = sums.get(path, 0) + net
+            found[-1] = replace(found[-1], added=sums, commits=2)
+    return found
+
+
+def _mix(writes: Sequence[_Write], *, counts_are_exact: bool) -> Workload:
+    """Return which changes a write makes, on average; a large load counts as any other write.
+
+    Log files may not tell updates from inserts.
+    """
+    inserts: list[float] = []
+    deletes: list[float] = []
+    for write in writes:
+        stats = write.commit.stats
+        changed = sum(map(_changed, stats))
+        if changed:
+            inserts.append(sum(stat.insert_count for stat in stats) / changed)
+            deletes.append(sum(stat.delete_count for stat in stats) / changed)
+    return Workload(
+        (),
+        commits=len(writes),
+        inserts=fmean(inserts) if inserts and counts_are_exact else None,
+        deletes=fmean(deletes) if deletes else None,
+    )
+
+
+def _rewriting(facts: Workload, writes: Sequence[_Write], file_groups: int) -> Workload:
+    """Return the facts, and what the writes rewrote of stored files."""
+    written = changed = rewritten_bytes = rewritten_groups = rewriting = 0
+    late: set[str] = set()
+    for write in writes:
+        bases = [stat for stat in write.commit.stats if stat.path and not _is_log(stat)]
+        old = [stat for stat in bases if not stat.opens_group]
+        if not old:
+            continue
+        rewriting += 1
+        written += sum(stat.record_count for stat in bases)
+        changed += sum(map(_changed, bases))
+        rewritten_bytes += sum(stat.file_size_bytes for stat in old)
+        rewritten_groups += len(old)
+        late |= _late(old)
+    if not rewriting:
+        return facts
+    return replace(
+        facts,
+        amplification=written / max(changed, 1),
+        rewritten_bytes=rewritten_bytes // rewriting,
+        rewritten_share=min(rewritten_groups / rewriting / max(file_groups, 1), 1.0),
+        late_partitions=len(late),
+    )
+
+
+def _late(stats: Sequence[WriteStat]) -> set[str]:
+    """Return the partitions of which only few of the rewritten rows changed."""
+    written: dict[str, int] = defaultdict(int)
+    changed: dict[str, int] = defaultdict(int)
+    for stat in stats:
+        written[stat.partition_path] += stat.record_count
+        changed[stat.partition_path] += _changed(stat)
+    return {path for path, rows in written.items() if changed[path] < LATE_SHARE * rows}
+
+
+def _growing(
+    writes: Sequence[_Write], sizes: Mapping[str, int], bytes_per_row: float | None
+) -> set[str]:
+    """Return the partitions to which the newer half of the writes kept adding rows."""
+    if bytes_per_row is None:
+        return set()
+    added: dict[str, int] = defaultdict(int)
+    times: dict[str, int] = defaultdict(int)
+    for write in writes[len(writes) // 2 :]:
+        for path, net in write.added.items():
+            added[path] += net
+            times[path] += write.commits if net > 0 else 0
+    return {
+        path
+        for path, size in sizes.items()
+        if times[path] > 1 and added[path] * bytes_per_row >= GROWTH_MIN * size
+    }
+
+
+def _partitions(slices: Sequence[FileSlice], growing: set[str]) -> tuple[PartitionFacts, ...]:
+    groups: dict[str, list[int]] = defaultdict(list)
+    for held in slices:
+        groups[held.partition_path].append(held.size_bytes)
+    return tuple(
+        PartitionFacts(path, sum(sizes), len(sizes), max(sizes), path in growing)
+        for path, sizes in sorted(groups.items())
+    )
+
+
+def _sizes(slices: Sequence[FileSlice]) -> dict[str, int]:
+    sizes: dict[str, int] = defaultdict(int)
+    for held in slices:
+        sizes[held.partition_path] += held.size_bytes
+    return sizes
+
+
+def _bytes_per_row(commits: _Commits, slices: Sequence[FileSlice]) -> float | None:
+    """Return the mean of the live base files whose commits were read; None if there are none."""
+    live = {held.base_file.path for held in slices if held.base_file is not None}
+    stats = [stat for _, commit in commits for stat in commit.stats if stat.path in live]
+    rows = sum(stat.record_count for stat in stats)
+    return sum(stat.file_size_bytes for stat in stats) / rows if rows else None
+
+
+def _changed(stat: WriteStat) -> int:
+    return stat.insert_count + stat.update_count + stat.delete_count
+
+
+def _is_log(stat: WriteStat) -> bool:
+    return LogFileName.from_file_name(stat.path.rpartition("/")[2]) is not None

@@ -1,0 +1,206 @@
+"""The call and the command that do what is advised, as text that can be pasted.
+
+Both are made from one value, so that they say the same. In a call, ``table`` is the open table. In
+a command, ``PATH`` is the place of a new table, and ``FILE`` a data file with its columns.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+
+from bucketlake.config.table_config import AUTO, OFF
+from bucketlake.config.table_version import LOGS_VERSION, NEWEST_VERSION
+from bucketlake.index.consistent import ConsistentBucket
+from bucketlake.index.dynamic import DynamicBucket
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.partition_rules import Expressions, join_expressions
+from bucketlake.index.record import RecordIndex
+from bucketlake.index.setting import TableIndex
+from bucketlake.index.simple import SimpleBucket
+from bucketlake.model.table_type import TableType
+from bucketlake.services.advice.workload import Conditions
+
+_SPECIAL = re.compile(r"[^\w\-=/ ]")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What does something that is advised.
+
+    Attributes
+    ----------
+    call : str
+        The call in Python.
+    command : str
+        The command for a shell.
+    """
+
+    call: str
+    command: str
+
+
+def create(
+    given: Conditions, index: TableIndex, table_type: TableType = TableType.COPY_ON_WRITE
+) -> Step:
+    """Make a table: a new one, or a new one in place of a table."""
+    upkeep = upkeep_of_new_table(given)
+    source = "sample.schema" if given.is_new else "table.schema()"
+    arguments: dict[str, object] = {"record_key": [*given.record_key]}
+    words = ["create", "PATH", "--like", "FILE", "--key", ",".join(given.record_key)]
+    if given.partition_by:
+        arguments["partition_by"] = [*given.partition_by]
+        words += ["--partition-by", ",".join(given.partition_by)]
+    if given.ordering:
+        arguments["ordering"] = [*given.ordering] if given.ordering[1:] else given.ordering[0]
+        words += ["--ordering", given.ordering[0]]
+    if given.hive_style:
+        arguments["hive_style"] = True
+        words.append("--hive-style")
+    if table_type is not TableType.COPY_ON_WRITE:
+        arguments["table_type"] = table_type.value.lower()
+        words += ["--table-type", table_type.value.lower()]
+    if given.version != NEWEST_VERSION:
+        arguments["version"] = given.version
+        words += ["--table-version", str(given.version)]
+    if given.version < LOGS_VERSION:
+        arguments["metadata_table"] = False
+        words.append("--no-metadata-table")
+    if upkeep != OFF:
+        arguments["upkeep"] = upkeep
+        words += ["--upkeep", upkeep]
+    texts = [f"{name}={value!r}" for name, value in arguments.items()]
+    call = _call("bl.create_table", "path", f"schema={source}", *texts, f"index={spelled(index)}")
+    return Step(call, _command([*words, *_index_words(index)]))
+
+
+def upkeep_of_new_table(given: Conditions) -> str:
+    """Return whether writes shall run the services of a table that is made."""
+    return OFF if given.hudi_writers else AUTO
+
+
+def rescale(given: Conditions, rules: Mapping[str, int], default: int | None = None) -> Step:
+    """Put rules before those of a table; with a default, in place of them."""
+    text = join_expressions(tuple(rules.items()))
+    if default is None:
+        words = ["rescale", given.path, "--add", text, "--run"]
+        return Step(_call("table.rescale", f"add={dict(rules)!r}"), _command(words))
+    words = ["rescale", given.path, "--rules", text, "--default", str(default), "--run"]
+    call = _call("table.rescale", repr(dict(rules)), f"default={default}")
+    return Step(call, _command(words))
+
+
+def convert(given: Conditions, index: DynamicBucket) -> Step:
+    """Put a table under dynamic buckets."""
+    limits = _index_words(index)[2:]  # Without the kind.
+    words = ["convert", given.path, "--dynamic", *limits, "--run"]
+    return Step(_call("table.convert", spelled(index)), _command(words))
+
+
+def open_further_groups(given: Conditions) -> Step:
+    """Let a bucket of a table have several file groups."""
+    size = given.target_bytes
+    words = ["convert", given.path, "--max-file-size", str(size), "--run"]
+    grouped = _call("table.index.with_max_file_size", str(size))
+    return Step(_call("table.convert", grouped), _command(words))
+
+
+def resize(given: Conditions) -> Step:
+    """Split and merge the buckets of a ring."""
+    size = given.target_bytes
+    words = ["resize", given.path, "--max-file-size", str(size), "--run"]
+    return Step(_call("table.resize", f"max_file_size={size}"), _command(words))
+
+
+def run_service(given: Conditions, service: str) -> Step:
+    """Run a service with its usual limits."""
+    return Step(_call(f"table.{service}"), _command([service, given.path, "--run"]))
+
+
+def keep_up(given: Conditions) -> Step:
+    """Let writes run the services."""
+    return Step(
+        _call("table.set_upkeep", repr(AUTO)), _command(["upkeep", given.path, "--set", AUTO])
+    )
+
+
+def write_with(given: Conditions, index: TableIndex) -> Step:
+    """Open a table with other limits of its buckets, for the writes to come."""
+    words = ["upsert", given.path, "FILE", *_index_words(index)]
+    call = _call("bl.open_table", repr(given.path), f"index={spelled(index)}")
+    return Step(call, _command(words))
+
+
+def spelled(index: TableIndex) -> str:
+    """Return the expression that makes an index, without its defaults.
+
+    >>> spelled(SimpleBucket(4, ["device"]))
+    "bl.SimpleBucket(4, hash_fields=['device'])"
+    """
+    parts: list[str] = []
+    for field in fields(index):
+        value = getattr(index, field.name)
+        if not field.init or value == field.default:
+            continue
+        if field.name == "rules":
+            value = dict(value)
+        text = repr([*value] if isinstance(value, tuple) else value)
+        is_first = not parts and field.default is MISSING
+        parts.append(text if is_first else f"{field.name}={text}")
+    return _call(f"bl.{type(index).__name__}", *parts)
+
+
+def rules_of(counts: Mapping[str, int]) -> dict[str, int]:
+    r"""Return rules that match exactly some partitions, as Java patterns.
+
+    >>> rules_of({"city=Köln (Süd)": 8, "": 2})
+    {'^city=Köln \\(Süd\\)$': 8, '^$': 2}
+    """
+    return {f"^{_SPECIAL.sub(_literal, path)}$": count for path, count in counts.items()}
+
+
+def _call(name: str, *arguments: str) -> str:
+    return f"{name}({', '.join(arguments)})"
+
+
+def _literal(found: re.Match[str]) -> str:
+    # A comma or a semicolon would end the pattern, so any letter may stand there.
+    return "." if found[0] in ",;" else f"\\{found[0]}"
+
+
+def _index_words(index: TableIndex) -> list[str]:
+    """Return the options of a command that name an index."""
+    if isinstance(index, DynamicBucket):
+        limits = {
+            "--max-records": index.max_records,
+            "--max-file-size": index.max_file_size,
+            "--assigners": None
+            if index.assigners == DynamicBucket().assigners
+            else index.assigners,
+        }
+        return ["--index", "dynamic", *_given(limits)]
+    if isinstance(index, RecordIndex):
+        return ["--index", "record" if index.partitioned else "global-record"]
+    fields_of_hash = {"--hash-field": ",".join(index.hash_fields or ()) or None}
+    if isinstance(index, SimpleBucket):
+        own = {"--buckets": index.count, "--max-file-size": index.max_file_size}
+        return ["--index", "simple", *_given(own), *_given(fields_of_hash)]
+    if isinstance(index, PartitionBucket):
+        assert isinstance(index.rules, tuple), "an index keeps its rules as pairs"
+        rules: Expressions = index.rules
+        own = {"--buckets": index.default, "--max-file-size": index.max_file_size}
+        words = ["--index", "simple", *_given(own), *_given(fields_of_hash)]
+        return [*words, "--rules", join_expressions(rules)]
+    kind = "consistent" if isinstance(index, ConsistentBucket) else "extendible"
+    return ["--index", kind, "--buckets", str(index.initial), *_given(fields_of_hash)]
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    words = [(name, str(value)) for name, value in options.items() if value is not None]
+    return [word for pair in words for word in pair]
+
+
+def _command(words: Sequence[str | None]) -> str:
+    return shlex.join(["bucketlake", *(word or "" for word in words)])
