@@ -75,7 +75,7 @@ def test_a_compaction_is_planned_by_one_and_executed_by_the_other(
     table.upsert(other, rows(range(0, 60, 3), 4))
     table.upsert(writer, rows(range(0, 60, 4), 5))
     table.delete(other, rows(range(5), 6))
-    table.assert_read_by_all()
+    table.assert_read_by_all(with_hudi_rs=False)
     compact(table, other, "run")
     assert planned in instants_of(table, Action.COMMIT)
     table.assert_read_by_all()
@@ -86,6 +86,11 @@ def test_a_compaction_is_planned_by_one_and_executed_by_the_other(
 def test_hudi_cancels_the_blocks_of_a_write_of_ours_that_died(
     table: SharedTable, tmp_path: Path
 ) -> None:
+    """Hudi 0.15 reads no block after one with a later time than the newest commit.
+
+    Its rollback is later than the write that began it. So it sees the rows of this write once
+    there is another commit.
+    """
     dead = dies_writing(table, tmp_path)
     table.upsert(HUDI, rows(range(3), 6))
     storage = LocalStorage(str(table.path))
@@ -93,6 +98,7 @@ def test_hudi_cancels_the_blocks_of_a_write_of_ours_that_died(
     blocks = [block for path in logs for block in read_log_blocks(storage, path)]
     assert dead in {block.instant for block in blocks}
     assert BlockKind.COMMAND in {block.kind for block in blocks}
+    table.upsert(BUCKETLAKE, rows(range(2, 5), 7))
     table.assert_read_by_all()
     compact(table, BUCKETLAKE)
     go_on(table, BUCKETLAKE)
@@ -177,7 +183,9 @@ def test_both_archive_a_table_with_log_files(table: SharedTable, writer: Writer)
     else:
         table.upsert(HUDI, rows(range(3), 9), CLEANING | ARCHIVING)
     table.assert_read_by_all()
-    go_on(table, other_than(writer))
+    table.upsert(other_than(writer), rows(range(10, 50, 3), 10))
+    table.upsert(writer, rows(range(10, 50, 4), 11))
+    table.assert_read_by_all()
 
 
 @pytest.mark.every_case
