@@ -204,7 +204,8 @@ def write_in_turns(table: SharedTable, first: Writer) -> None:
     table.upsert(first, rows(range(0, 50, 7), 6))
     table.upsert(second, rows(range(0, 50, 5), 7))
     table.assert_read_by_all()
-    if not table.kind.hive_style:  # Its partitions have other names.
+    # Partitions have other names in Hive style; those that Hudi deletes keep their hash rings.
+    if not table.kind.hive_style and not table.kind.ring:
         table.delete_partitions(first, ["us"])
         table.upsert(second, rows(range(20), 8))
         table.delete_partitions(second, ["eu"])
