@@ -225,7 +225,7 @@ def _sweep(table: OpenTable) -> None:
             ):
                 continue
             if _was_rolled_back(table, timeline, instant):
-                delete_files(table.storage, instant)
+                delete_files(table, instant)
                 delete_markers(table.storage, instant)
             elif _is_archived(table, instant):
                 delete_markers(table.storage, instant)

@@ -26,7 +26,7 @@ from bucketlake.format.avro.table_schema import arrow_from_avro
 from bucketlake.metadata import file_listing
 from bucketlake.metadata.file_listing import lists_files
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.kept import kept_property
 from bucketlake.model.schema import with_meta, without_meta
@@ -52,6 +52,7 @@ from bucketlake.timeline.archive_reader import archived_completion_times, has_ar
 from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.written_files import written_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,17 +283,39 @@ class Snapshot:
         return LogCompletions(self.timeline, self._archived)
 
     def known_files(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Return the files without those of a write that seems archived and is not.
+        """Return the files without those of two kinds of writes that are not completed.
 
         A file older than the timeline's start usually belongs to an archived, so completed,
         instant. If nothing was ever archived, the file is of a write whose clock is behind.
+
+        In timeline layout 1, the name of a log file does not have the instant of the writer. A
+        rollback may delete the file while it is read. So files that a pending write of bucketlake
+        names in their tokens are left out.
         """
-        found, start = list(files), self.timeline.start
+        found, start = self._without_pending_logs(list(files)), self.timeline.start
         if start is None or all(file.name.instant >= start for file in found):
             return found
         if has_archive(self.table):
             return found
         return [file for file in found if file.name.instant >= start]
+
+    def _without_pending_logs(self, files: list[DataFile]) -> list[DataFile]:
+        timeline = self.timeline
+        if not timeline.layout.logs_name_slices:
+            return files
+        pending = {
+            file.path
+            for file in files
+            if isinstance(file.name, LogFileName)
+            and file.name.writer is not None
+            and not timeline.is_completed(file.name.writer)
+        }
+        if not pending:
+            return files
+        # Hudi reuses the token of an earlier file, perhaps of a write that was rolled back.
+        for _, written in written_files(self.storage, timeline):
+            pending.difference_update(*written.values())
+        return [file for file in files if file.path not in pending]
 
     def __getstate__(self) -> dict[str, Any]:
         # The parsed schema is not pickled; it is parsed again when it is needed.

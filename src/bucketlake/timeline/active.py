@@ -128,6 +128,13 @@ class Timeline:
             return False
         return instant in self._commits or (self.start is not None and instant < self.start)
 
+    def has_slice(self, instant: InstantTime) -> bool:
+        """Return whether file slices of an instant count in layout 1, where log files name them.
+
+        A pending compaction has slices, too: writes add log files to them.
+        """
+        return self.is_completed(instant) or instant in self._compactions
+
     def completion_time(self, instant: InstantTime) -> InstantTime | None:
         """Return when a commit completed; None if it is pending, or older than the timeline."""
         commit = self._commits.get(instant)
@@ -289,6 +296,10 @@ class Timeline:
             for instant in self.completed()
             if instant.action.writes_data
         }
+
+    @cached_property
+    def _compactions(self) -> frozenset[InstantTime]:
+        return frozenset(found.requested_at for found in self._pending_of(Action.COMPACTION))
 
     @cached_property
     def _read(self) -> dict[Instant, CommitMetadata]:

@@ -174,7 +174,7 @@ def _require_state_of_before(
         (stat.partition_path, stat.file_id)
         for instant, commit in zip(undone, commits, strict=True)
         for stat in commit.stats
-        if stat.opens_group or _is_copy(stat, instant.requested_at)
+        if stat.opens_group or _is_copy(snapshot.timeline, stat, instant.requested_at)
     }
     lost = {group for commit in commits for group in commit.file_groups} - created - held
     lost -= _opened_with_logs(before, lost) | _replaced_since(before, lost)
@@ -207,9 +207,12 @@ def _replaced_since(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple
     return groups & replaced
 
 
-def _is_copy(stat: WriteStat, instant: InstantTime) -> bool:
+def _is_copy(timeline: Timeline, stat: WriteStat, instant: InstantTime) -> bool:
     """Return whether a log file was made for a pending resize, in a group that is not read yet."""
-    return log_instant(stat.path) not in (None, instant)
+    named = log_instant(stat.path)
+    if timeline.layout.logs_name_slices:
+        return named is not None and not timeline.has_slice(named)
+    return named not in (None, instant)
 
 
 def _opened_with_logs(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:
