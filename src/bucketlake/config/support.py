@@ -62,6 +62,15 @@ def check_writable(config: TableConfig, where: str) -> None:
     _raise_first(where, _unwritable(config))
 
 
+def check_changeable(config: TableConfig, where: str) -> None:
+    """Raise UnsupportedFeatureError for a table whose version cannot be changed.
+
+    As :func:`check_writable`, but a change of version writes no log files.
+    """
+    check_readable(config, where)
+    _raise_first(where, _unwritable(config, writes_logs=False))
+
+
 def check_metadata_table(config: TableConfig, where: str) -> None:
     """Raise UnsupportedFeatureError if bucketlake cannot write a metadata table for a table."""
     if not config.layout.writes_logs:
@@ -141,12 +150,12 @@ def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
         )
 
 
-def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
+def _unwritable(config: TableConfig, *, writes_logs: bool = True) -> Iterator[tuple[str, str]]:
     """Yield (feature, next step) for each feature that prevents writing."""
     if not config.rules.is_written:
         step = f"let Hudi 1.0 or newer upgrade it to one of versions {_WRITTEN}"
         yield f"writing table version {config.version}", step
-    if not config.layout.writes_logs:
+    if writes_logs and not config.layout.writes_logs:
         yield from _log_files(config)
     yield from _own_merging(config)
     if not config.populate_meta_fields:

@@ -63,3 +63,4 @@ METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFINITIONS_PATH: Final = "hoodie.table.index.defs.path"
 UNBUILT_PARTITIONS: Final = "bucketlake.metadata.partitions.unbuilt"  # After a version change.
+TIMELINE_MOVED: Final = "bucketlake.timeline.moved"  # When, in ms since 1970 UTC.
