@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, State
@@ -94,7 +95,9 @@ def go_on(table: SharedTable, step: int) -> None:
     table.upsert(BUCKETLAKE, rows(range(4, 70, 4), step + 7))
     table.assert_read_by_all()
     assert len(archived(table)) > count
-    assert not table.ours.doctor(check_keys=True, min_age_seconds=0)
+    found = table.ours.doctor(check_keys=True, min_age_seconds=0)
+    # Hudi archives our commits, and does not know their outcomes.
+    assert not [one for one in found if one.kind is not FindingKind.LEFTOVER_OUTCOME]
 
 
 WAYS = combinations([*KINDS], [8, 9])

@@ -154,7 +154,9 @@ class TableConfig:
         # A payload class with the meaning of a merge mode is only remembered where it is not used.
         payload = self.payload_class or self.legacy_payload_class
         is_custom = self.merge_mode is MergeMode.CUSTOM
-        made_as = (self.initial_version or self.version) if rules.has_names_of_hudi_1 else None
+        made_as = self.initial_version
+        if rules.has_names_of_hudi_1 != self.rules.has_names_of_hudi_1:
+            made_as = (made_as or self.version) if rules.has_names_of_hudi_1 else None
         moves = rules.layout != self.layout
         return replace(
             self,
