@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bucketlake.config import support
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.archive_reader import read_archive
@@ -25,6 +26,7 @@ from tests.interop.test_savepoints import restore
 pytestmark = pytest.mark.interop
 
 CLEANING = ARCHIVING | {"hoodie.clean.automatic": "true"}
+COMPACTING = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
 KINDS = {
     "simple": TableKind(),
     "hive style": TableKind(hive_style=True, url_encode=True),
@@ -185,3 +187,59 @@ def test_ranges_and_savepoints_are_those_of_hudi_afterwards(
     after.upsert(HUDI, rows(range(3), 9))
     after.upsert(BUCKETLAKE, rows(range(2, 6), 10))
     after.assert_read_by_all()
+
+
+MERGED = TableKind(merge_on_read=True)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("version", [8, 9])
+def test_log_files_of_hudi_0_15_are_read_and_written_on_after_an_upgrade(
+    hudi: HudiPeer, hudi_1_0: HudiPeer, hudi_0_15: HudiPeer, tmp_path: Path, version: int
+) -> None:
+    """bucketlake does not write log files of version 6, so they stay in their slices."""
+    old = SharedTable(hudi_0_15, tmp_path / "shared", of_version(MERGED, 6))
+    for ts, numbers in enumerate((range(40), range(20, 60), range(0, 60, 3)), 1):
+        old.upsert(HUDI, rows(numbers, ts))
+    old.upsert(HUDI, rows(range(5, 20), 4), COMPACTING)
+    old.upsert(HUDI, rows(range(0, 30, 4), 5))
+    old.delete(HUDI, rows(range(4), 6))
+    old.assert_read_by_all()
+    assert old.ours.upgrade(to=version).compacted == 0
+    peer = hudi_1_0 if version == 8 else hudi
+    new = SharedTable(peer, old.path, of_version(MERGED, version), with_hudi_rs=False)
+    new.model = old.model
+    new.assert_read_by_all()
+    for n in range(2):
+        new.upsert(HUDI, rows(range(n, 70, 4), 10 + n))
+        new.upsert(BUCKETLAKE, rows(range(n, 80, 5), 10 + n))
+    new.assert_read_by_all()
+    assert new.ours.compact().instants
+    new.upsert(HUDI, rows(range(3, 70, 4), 20))
+    new.upsert(HUDI, rows(range(4, 70, 4), 21), COMPACTING)
+    new.upsert(BUCKETLAKE, rows(range(5, 70, 4), 22))
+    new.assert_read_by_all()
+    assert not new.ours.doctor(check_keys=True, min_age_seconds=0)
+
+
+@pytest.mark.every_case
+def test_a_merge_on_read_table_of_hudi_1_is_compacted_and_continued_by_hudi_0_15(
+    hudi: HudiPeer, hudi_0_15: HudiPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(support, "_log_files", lambda _: iter(()))  # Version 6 is read only.
+    new = SharedTable(hudi, tmp_path / "shared", MERGED)
+    for n in range(3):
+        new.upsert(HUDI, rows(range(n, 60, 2), 2 * n))
+        new.upsert(BUCKETLAKE, rows(range(n, 60, 3), 2 * n + 1))
+    assert new.ours.downgrade(to=6).compacted > 0
+    old = SharedTable(hudi_0_15, new.path, of_version(MERGED, 6))
+    old.model = new.model
+    old.assert_read_by_all()
+    for n in range(3):
+        old.upsert(HUDI, rows(range(n, 70, 4), 10 + n), COMPACTING if n == 1 else {})
+        old.assert_read_by_all()
+    assert old.ours.upgrade().version == 9
+    new.assert_read_by_all()
+    new.upsert(HUDI, rows(range(3, 70, 4), 20))
+    new.upsert(BUCKETLAKE, rows(range(4, 70, 4), 21))
+    new.assert_read_by_all()

@@ -330,20 +330,46 @@ def with_value(value: Any) -> Any:
     return [with_value(held) for held in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("name", ["mor_of_0_15_0", "mor_v6", "mor_v6_compacted"])
-def test_log_files_of_version_6_are_to_be_compacted_first(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["mor_of_0_15_0", "mor_v6", "mor_v6_compacted", "mor_v6_rolled_back"]
+)
+def test_log_files_of_version_6_stay_in_their_slices(name: str) -> None:
     storage = memory_of(objects_of_table(name))
-    before = objects_of(storage)
+    before = all_rows(storage)
+    slices = [(found.base_file, found.log_files) for found in slices_of(storage)]
+    assert any(logs for _, logs in slices)
+    change_version(storage, 9)
+    assert all_rows(storage) == before
+    assert [(found.base_file, found.log_files) for found in slices_of(storage)] == slices
     table = bl.open_table(storage.root)
-    has_logs = any(found.log_files for found in slices_of(storage_of(table)))
-    if has_logs:
-        with pytest.raises(UnsupportedFeatureError, match="compact it with Hudi first"):
-            table.upgrade()
-        assert objects_of(storage) == before
-    else:
-        expected = all_rows(storage)
-        table.upgrade()
-        assert all_rows(storage) == expected
+    assert not table.doctor(check_keys=True, min_age_seconds=0)
+    assert table.compact().instants
+    assert [row["id"] for row in all_rows(storage)] == [row["id"] for row in before]
+    assert not any(found.log_files for found in slices_of(storage))
+    assert not table.doctor(min_age_seconds=0)
+
+
+def test_what_was_written_to_log_files_of_version_6_is_not_undone() -> None:
+    """A log file may have rows of several commits."""
+    storage = memory_of(objects_of_table("mor_of_0_15_0"))
+    old = load_timeline(table_at(storage))
+    last = old.completed_commits()[-1]
+    assert last.action is Action.DELTA_COMMIT
+    saved = f".hoodie/{old.completed_commits()[0].requested_at}.savepoint"
+    storage.put(saved, b"")
+    before = objects_of(storage)
+    with pytest.raises(TimelineError, match="this savepoint could not be restored"):
+        change_version(storage, 9)
+    assert objects_of(storage) == before
+    storage.delete(saved)
+    change_version(storage, 9)
+    table = bl.open_table(storage.root, index=bl.SimpleBucket(2))
+    with pytest.raises(TimelineError, match="before an upgrade"):
+        table.rollback(last.requested_at)
+    data = table.to_arrow().slice(0, 1)
+    undone = table.upsert(data.set_column(2, "ts", pa.array([99])))
+    assert undone.instant is not None
+    table.rollback(undone.instant)
 
 
 @CHANGES

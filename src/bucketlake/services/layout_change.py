@@ -3,7 +3,8 @@
 The steps:
 
 1. What is pending is ended, and what must not be pending raises an error. Log files are compacted,
-   because the layouts name them in different ways.
+   because the layouts name them in different ways. Those of layout 1 may stay: in layout 2 they
+   keep their slices, but the commits that wrote them cannot be undone any more.
 2. A turn in the order of commits says that the layout changes. From then on writers of the old
    layout raise CommitConflictError before they commit (``actions/turns.py``).
 3. The timeline and the archive are written in the other layout, where nobody looks
@@ -33,7 +34,6 @@ from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
     TimelineError,
-    UnsupportedFeatureError,
 )
 from bucketlake.flow.stage import Engine
 from bucketlake.model.file_name import InstantTime
@@ -89,7 +89,7 @@ def require_movable(snapshot: Snapshot, target: TableConfig, drop: Sequence[str]
     Raises
     ------
     UnsupportedFeatureError
-        If the table has two timelines, or log files that bucketlake cannot compact.
+        If the table has two timelines.
     TimelineError
         If an action is pending that the change cannot end.
     ConfigError
@@ -107,15 +107,8 @@ def require_movable(snapshot: Snapshot, target: TableConfig, drop: Sequence[str]
             )
     _require_ended_by_hudi(table, timeline)
     _require_same_order(table, timeline, target, drop)
-    merged = _with_log_files(snapshot)
-    if merged and not table.config.layout.writes_logs:
-        raise UnsupportedFeatureError(
-            f"changing the version of a merge-on-read table with log files ({len(merged)} file "
-            "slices have some)",
-            table.storage.root,
-            "compact it with Hudi first, until no slice has log files",
-        )
-    return len(merged)
+    _require_no_savepoint(snapshot)
+    return len(_to_compact(snapshot))
 
 
 def move_timeline(
@@ -211,11 +204,11 @@ def _turn(
 def _settled_head(
     table: OpenTable, target: TableConfig, drop: Sequence[str], engine: Engine
 ) -> Head:
-    """Return the table as it is when nothing is pending, and no slice has log files."""
+    """Return the table as it is when nothing is pending, and nothing is to be compacted."""
     for _ in range(_ATTEMPTS):
         now = head(table)
         pending = _pending(now.timeline)
-        if not pending and not _with_log_files(load_snapshot(table, now.timeline)):
+        if not pending and not _to_compact(load_snapshot(table, now.timeline)):
             _require_same_order(table, now.timeline, target, drop)
             return now
         _require_ended_by_hudi(table, now.timeline)
@@ -249,10 +242,34 @@ def _require_ended_by_hudi(table: OpenTable, timeline: Timeline) -> None:
         )
 
 
+def _to_compact(snapshot: Snapshot) -> list[FileSlice]:
+    """Return the slices with log files, where bucketlake can compact them."""
+    return _with_log_files(snapshot) if snapshot.config.layout.writes_logs else []
+
+
 def _with_log_files(snapshot: Snapshot) -> list[FileSlice]:
     if snapshot.config.table_type is not TableType.MERGE_ON_READ:
         return []
     return [found for found in snapshot.all_slices() if found.log_files]
+
+
+def _require_no_savepoint(snapshot: Snapshot) -> None:
+    """Raise TimelineError if a savepoint would have to be restored among old log files.
+
+    A log file of layout 1 may have rows of several commits, so those of one cannot be deleted.
+    """
+    if snapshot.config.layout.writes_logs or not _with_log_files(snapshot):
+        return
+    for savepoint in snapshot.timeline.instants:
+        if savepoint.action is Action.SAVEPOINT:
+            at = savepoint.requested_at
+            raise TimelineError(
+                at,
+                "after the change, this savepoint could not be restored, because the table has log "
+                f"files of version {snapshot.config.version}: let Hudi compact the table before, "
+                f"or delete the savepoint with Hudi's CALL delete_savepoint(table => '…', "
+                f"instant_time => '{at}')",
+            )
 
 
 def _require_same_order(

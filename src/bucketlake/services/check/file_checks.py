@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
+from bucketlake.config.table_version import table_version
 from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.layout import Damage
@@ -192,10 +193,11 @@ _STRAY = {
 
 def stray_kind(table: Examination, history: History, file: DataFile) -> FindingKind | None:
     """Return the finding of a data file that no commit wrote; None if a commit may have."""
-    if isinstance(file.name, LogFileName) and (
-        table.timeline.layout.logs_name_slices or file.name.suffix
-    ):
-        return None  # Its name has its base file's instant, or commits do not name its path.
+    made_as = table_version(table.config.initial_version or table.config.version)
+    if isinstance(file.name, LogFileName) and (made_as.layout.logs_name_slices or file.name.suffix):
+        # Its name may have its base file's instant, also after an upgrade, or commits do not name
+        # its path.
+        return None
     instant, start = file.name.instant, table.timeline.start
     if instant in history.active:
         is_stray = table.timeline.is_completed(instant) and file.path not in table.committed
@@ -250,6 +252,8 @@ def _logs_of_other_commits(table: Examination) -> Iterator[Finding]:
         name = LogFileName.from_file_name(path.rpartition("/")[2])
         if path not in live or name is None or name.copied_by is not None:
             continue
+        if commit.completed_at == commit.requested_at:
+            continue  # It was committed before an upgrade, when names had the slice's instant.
         if name.instant != commit.requested_at and history.is_delta_commit(name.instant):
             yield Finding(
                 FindingKind.LOG_OF_OTHER_COMMIT,
