@@ -1785,10 +1785,10 @@ class Table:
         ConfigError
             If bucketlake does not write this version, or it is older than the table's.
         UnsupportedFeatureError
-            If the table cannot be written, has log files of version 6, or has two timelines,
-            because an upgrade of Hudi died.
+            If the table cannot be written, or has two timelines, because an upgrade of Hudi died.
         TimelineError
-            If an action is pending that the change cannot end, for example a clustering.
+            If an action is pending that the change cannot end, for example a clustering; or if the
+            table has log files of version 6 and a savepoint.
         CommitConflictError
             If another process builds or removes the metadata table meanwhile, or writes to a table
             whose timeline changes its layout.
