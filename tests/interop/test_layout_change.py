@@ -203,7 +203,8 @@ def test_log_files_of_hudi_0_15_are_read_and_written_on_after_an_upgrade(
         old.upsert(HUDI, rows(numbers, ts))
     old.upsert(HUDI, rows(range(5, 20), 4), COMPACTING)
     old.upsert(HUDI, rows(range(0, 30, 4), 5))
-    old.delete(HUDI, rows(range(4), 6))
+    if version == 9:  # Hudi 1.0.2 cannot read deletes in log files of others, nor all of its own.
+        old.delete(HUDI, rows(range(4), 6))
     old.assert_read_by_all()
     assert old.ours.upgrade(to=version).compacted == 0
     peer = hudi_1_0 if version == 8 else hudi

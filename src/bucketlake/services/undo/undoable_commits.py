@@ -46,8 +46,8 @@ def commits_to_undo(
             "cascade=True (--cascade), which loses what they wrote; or keep the rows, and if it is "
             "a rescale, restore the earlier rules with another rescale",
         )
-    require_own_logs(timeline, undone)
     _require_places(snapshot, undone)
+    require_own_logs(timeline, undone)
     _require_commit_left(snapshot, undone)
     _require_no_plan(snapshot, undone)
     _require_no_clean(timeline, instant)
