@@ -191,10 +191,3 @@ def test_no_metadata_table_is_built(new_path: NewPath) -> None:
     table = make(new_path())
     with pytest.raises(UnsupportedFeatureError, match="metadata table of a table of version 6"):
         table.rebuild_metadata_table()
-
-
-def test_the_version_does_not_change_to_one_with_another_timeline(new_path: NewPath) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"from table version 6 to 9"):
-        make(new_path()).upgrade()
-    with pytest.raises(UnsupportedFeatureError, match=r"from table version 8 to 6"):
-        make(new_path(), version=8).downgrade(to=6)

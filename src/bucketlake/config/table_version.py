@@ -79,6 +79,8 @@ LAYOUT_2 = TimelineLayout(
     archive_folder="history",
 )
 
+LAYOUTS = {layout.number: layout for layout in (LAYOUT_1, LAYOUT_2)}
+
 
 NEWEST_STATISTICS = "V2"
 """Index version of statistics whose bounds have a value type."""
@@ -197,3 +199,8 @@ def table_version(number: int) -> TableVersion:
     ``config/support.py`` rejects tables of unknown versions.
     """
     return _VERSIONS[min(max(number, OLDEST_VERSION), NEWEST_VERSION)]
+
+
+def version_of_other_layout(layout: TimelineLayout) -> int:
+    """Return a version whose timeline has another layout."""
+    return next(number for number in WRITTEN_VERSIONS if _VERSIONS[number].layout != layout)

@@ -20,6 +20,7 @@ from bucketlake.errors import (
     CommitConflictError,
     InputError,
     MetadataTableError,
+    TimelineError,
     UnsupportedFeatureError,
 )
 from bucketlake.format.avro.table_schema import arrow_from_avro
@@ -51,6 +52,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
 from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.other_layout import require_one_timeline
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.written_files import written_files
 
@@ -350,10 +352,15 @@ def load_snapshot(
     ------
     FormatError
         If the properties contradict the newest commit.
+    TimelineError
+        If the timeline moved to another layout since the table was opened.
     UnsupportedFeatureError
-        If columns of a file may have other names than in the table's schema.
+        If columns of a file may have other names than in the table's schema, or an upgrade of Hudi
+        died half-way.
     """
     pinned = timeline or load_timeline(table)
+    if timeline is None:
+        _require_whole_timeline(table, pinned)
     if as_of is not None:
         pinned = pinned.as_of(as_of)
     commit = pinned.schema_commit(table.storage)
@@ -369,3 +376,25 @@ def load_snapshot(
         require_recorded(table.config, commit.extra, table.storage.root)
     text = (commit.schema_json if commit is not None else None) or table.config.create_schema
     return Snapshot(table, pinned, text or None, lists_storage)
+
+
+def _require_whole_timeline(table: OpenTable, timeline: Timeline) -> None:
+    """Raise an error if instants lie where the properties of the table do not say, or not any more.
+
+    Raises
+    ------
+    TimelineError
+        If the table looks empty because its timeline moved since it was opened.
+    UnsupportedFeatureError
+        If an upgrade of Hudi died half-way.
+    """
+    if timeline.start is None:
+        found = read_table_config(table.storage)
+        if found.layout != table.config.layout:
+            raise TimelineError(
+                table.config.timeline_folder,
+                f"the timeline moved since the table was opened: it has version {found.version} "
+                "now; open the table again",
+            )
+    if not table.config.layout.has_timeline_folder:
+        require_one_timeline(table, timeline)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
+from bucketlake.config.table_version import table_version
 from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import HeaderKey, read_log_blocks
@@ -198,6 +199,9 @@ def stray_kind(table: Examination, history: History, file: DataFile) -> FindingK
             return None  # Commits do not name its path.
         if table.timeline.layout.logs_name_slices:
             return _stray_log(table, history, file, file.name.writer)
+        made_as = table_version(table.config.initial_version or table.config.version)
+        if made_as.layout.logs_name_slices:
+            return None  # Its name may have the instant of its slice, from before an upgrade.
     instant, start = file.name.instant, table.timeline.start
     if instant in history.active:
         is_stray = table.timeline.is_completed(instant) and file.path not in table.committed
@@ -277,6 +281,8 @@ def _logs_of_other_commits(table: Examination) -> Iterator[Finding]:
         name = LogFileName.from_file_name(path.rpartition("/")[2])
         if path not in live or name is None or name.writer is not None:
             continue
+        if commit.completed_at == commit.requested_at:
+            continue  # It was committed before an upgrade, when names had the slice's instant.
         if name.instant != commit.requested_at and history.is_delta_commit(name.instant):
             yield Finding(
                 FindingKind.LOG_OF_OTHER_COMMIT,
