@@ -15,7 +15,6 @@ import pytest
 import bucketlake as bl
 from bucketlake.actions.pending import begin_instant
 from bucketlake.actions.turns import head
-from bucketlake.config import support
 from bucketlake.config import table_keys as keys
 from bucketlake.config.paths_of_table import (
     ARCHIVAL_FOLDER,
@@ -546,13 +545,6 @@ def test_a_pending_resize_is_named(new_path: NewPath) -> None:
     assert objects_of(storage) == before
 
 
-@pytest.fixture
-def logs_of_version_6(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat a merge-on-read table of version 6 as one that can be written."""
-    monkeypatch.setattr(support, "_log_files", lambda _: iter(()))
-
-
-@pytest.mark.usefixtures("logs_of_version_6")
 def test_log_files_are_compacted_before_a_downgrade(new_path: NewPath) -> None:
     table = lived(new_path(), 9, table_type="merge_on_read")
     table.upsert(rows(0, 1, 2, v=70))
@@ -562,12 +554,11 @@ def test_log_files_are_compacted_before_a_downgrade(new_path: NewPath) -> None:
     assert table.downgrade(to=6).compacted == planned.compacted
     assert not any(found.log_files for found in slices_of(storage_of(table)))
     assert held(table) == expected
-
-
-def test_a_merge_on_read_table_is_refused_until_version_6_is_written(new_path: NewPath) -> None:
-    table = make(new_path(), 9, table_type="merge_on_read")
-    with pytest.raises(UnsupportedFeatureError, match="version 6 that is merge-on-read"):
-        table.downgrade(to=6)
+    table.upsert(rows(0, 1, 2, v=80))
+    assert any(found.log_files for found in slices_of(storage_of(table)))
+    written = held(table)
+    table.upgrade(to=9)
+    assert held(table) == written != expected
 
 
 def overlapping(table: bl.Table) -> None:

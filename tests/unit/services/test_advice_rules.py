@@ -369,7 +369,7 @@ def subjects(work: Workload, asked: Conditions) -> dict[str, Advice]:
     [
         ({"amplification": 50.0, "rewritten_bytes": TARGET}, 9, "merge_on_read"),
         ({"amplification": 50.0, "rewritten_bytes": TARGET}, 8, "merge_on_read"),
-        ({"amplification": 50.0, "rewritten_bytes": TARGET}, 6, "copy_on_write"),
+        ({"amplification": 50.0, "rewritten_bytes": TARGET}, 6, "merge_on_read"),
         ({"amplification": 5.0, "rewritten_bytes": TARGET}, 9, "copy_on_write"),
         ({"amplification": 50.0, "rewritten_bytes": MB}, 9, "copy_on_write"),
         ({"amplification": 50.0, "rewritten_bytes": TARGET, "inserts": 0.97}, 9, "copy_on_write"),
