@@ -1885,7 +1885,9 @@ class Table:
         """Put the table into a newer table version, in place.
 
         No data file is written. The metadata table is built anew, in the form of the version;
-        meanwhile readers list the storage. If the call dies, the next one goes on.
+        meanwhile readers list the storage. From version 6 on to a newer one, the timeline and the
+        archive are written in the newer layout. If the call dies, the table is in one of the two
+        versions, and the next call goes on.
 
         Parameters
         ----------
@@ -1907,9 +1909,13 @@ class Table:
         ConfigError
             If bucketlake does not write this version, or it is older than the table's.
         UnsupportedFeatureError
-            If the table cannot be written, or has version 6, whose timeline has another layout.
+            If the table cannot be written, or has two timelines, because an upgrade of Hudi died.
+        TimelineError
+            If an action is pending that the change cannot end, for example a clustering; or if the
+            table has log files of version 6 and a savepoint.
         CommitConflictError
-            If another process builds or removes the metadata table meanwhile.
+            If another process builds or removes the metadata table meanwhile, or writes to a table
+            whose timeline changes its layout.
 
         Examples
         --------
@@ -1923,40 +1929,65 @@ class Table:
         return self._change_version(to, spark, dry_run=dry_run, is_upgrade=True)
 
     def downgrade(
-        self, to: int, *, spark: SparkSession | None = None, dry_run: bool = False
+        self,
+        to: int,
+        *,
+        drop: Names = (),
+        spark: SparkSession | None = None,
+        dry_run: bool = False,
     ) -> VersionReport:
         """Put the table into an older table version, in place, so that older releases read it.
 
-        No data file is written. The metadata table is built anew, in the form of the version;
-        meanwhile readers list the storage. If the call dies, the next one goes on.
+        As :meth:`upgrade`. Log files of a merge-on-read table are compacted before a downgrade to
+        version 6; otherwise no data file is written.
 
         Parameters
         ----------
         to : int
             The table version.
+        drop : str or sequence of str
+            What may be lost: ``"completion_times"``, which version 6 does not have. They are needed
+            only if commits completed in another order than they began.
         spark : SparkSession, optional
-            Session that builds a record index; by default the active session, or this process
-            without one.
+            Session that builds a record index, and compacts; by default the active session, or this
+            process without one.
         dry_run : bool
             Only return what would be done.
 
         Returns
         -------
         VersionReport
-            As :meth:`upgrade`; and the partitions of the metadata table that the version lacks.
+            As :meth:`upgrade`; also the partitions of the metadata table that the version lacks,
+            and how many file slices are compacted.
 
         Raises
         ------
         ConfigError
-            If bucketlake does not write this version, it is newer than the table's, or it lacks
-            what the table uses, for example dynamic buckets; the error names it.
-        UnsupportedFeatureError, CommitConflictError
+            If bucketlake does not write this version, it is newer than the table's, it lacks what
+            the table uses, for example dynamic buckets, or ``drop`` must name what is lost.
+        UnsupportedFeatureError, TimelineError, CommitConflictError
             As :meth:`upgrade`.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> orders = bl.create_table(
+        ...     "memory://docs/downgraded", schema=pa.schema({"id": pa.string()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(4), metadata_table=False)
+        >>> orders.downgrade(to=6).readers
+        'Hudi 0.14 and 0.15'
         """
-        return self._change_version(to, spark, dry_run=dry_run, is_upgrade=False)
+        names = names_of(drop, "drop", in_order=False)
+        return self._change_version(to, spark, names, dry_run=dry_run, is_upgrade=False)
 
     def _change_version(
-        self, to: int, spark: SparkSession | None, *, dry_run: bool, is_upgrade: bool
+        self,
+        to: int,
+        spark: SparkSession | None,
+        drop: Sequence[str] = (),
+        *,
+        dry_run: bool,
+        is_upgrade: bool,
     ) -> VersionReport:
         check_version(to, "to")
         check_session(spark)
@@ -1970,9 +2001,9 @@ class Table:
             step = f"use table.upgrade(to={to}) (bucketlake upgrade --to {to} --run)"
             raise ConfigError("to", to, f"the table has version {held}; {step}")
         if dry_run:
-            return plan_version_change(table, to)
+            return plan_version_change(table, to, drop)
         engine = engine_of(spark or active_session())
-        return change_version(table.storage, to, engine=engine, lock=self.lock)
+        return change_version(table.storage, to, drop=drop, engine=engine, lock=self.lock)
 
     def doctor(
         self,

@@ -102,7 +102,7 @@ class Kind:
     @property
     def has_metadata_table(self) -> bool:
         """Whether tables of the kind may have a metadata table."""
-        return table_version(self.version).layout.writes_logs
+        return table_version(self.version).layout.writes_metadata
 
     @property
     def needs_metadata_table(self) -> bool:
@@ -217,7 +217,6 @@ KINDS = (
         "simple_6",
         bl.SimpleBucket(2),
         bl.SimpleBucket(3),
-        table_types=("copy_on_write",),
         version=6,
         is_variant=True,
     ),
@@ -225,7 +224,6 @@ KINDS = (
         "consistent_6",
         bl.ConsistentBucket(2),
         bl.ConsistentBucket(3),
-        table_types=("copy_on_write",),
         version=6,
         is_variant=True,
     ),

@@ -140,13 +140,16 @@ class SharedTable:
             assert max(found.values(), default=1) == 1, found
         return {(bucket.partition_path, bucket.file_id) for bucket in buckets}
 
-    def assert_read_by_all(self, *options: dict[str, str]) -> None:
-        """Compare every reader with the model; Hudi reads once with each of the options."""
+    def assert_read_by_all(self, *options: dict[str, str], with_hudi_rs: bool = True) -> None:
+        """Compare every reader with the model; Hudi reads once with each of the options.
+
+        In version 6, hudi-rs does not put the slice of a pending compaction together.
+        """
         schema, held = self.kind.schema, list(self.model.rows.values())
         shown = in_order(map(self._shown_by_hudi, held), schema)
         self.file_groups()
         assert rows_of(self.ours.to_arrow(), schema) == in_order(held, schema)
-        if self._with_hudi_rs:
+        if self._with_hudi_rs and with_hudi_rs:
             assert rows_of(read_with_hudi_rs(self.path), schema) == in_order(held, schema)
         for given in options or [{}]:
             assert rows_of(self.hudi.read(self.path, given), schema) == shown, given

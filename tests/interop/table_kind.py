@@ -135,7 +135,8 @@ class TableKind:
             options["hoodie.compact.inline"] = "false"
         if self.version < NEWEST_VERSION:
             options["hoodie.write.table.version"] = str(self.version)
-            options["hoodie.datasource.write.precombine.field"] = self.ordering or ""
+            if self.ordering is not None or table_version(self.version).has_names_of_hudi_1:
+                options["hoodie.datasource.write.precombine.field"] = self.ordering or ""
         elif self.ordering is not None:
             options["hoodie.table.ordering.fields"] = self.ordering
         if not table_version(self.version).has_names_of_hudi_1 and self.ordering is not None:

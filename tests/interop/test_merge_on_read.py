@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.timeline.instant import Action, State
 from tests.choices import combinations, some
@@ -47,6 +48,9 @@ def compact(table: SharedTable, writer: Writer, op: str = "scheduleAndExecute") 
     else:
         table.hudi.sql("SET hoodie.metadata.enable=false")
         given = "hoodie.compact.inline.max.delta.commits=1,hoodie.metadata.enable=false"
+        if table.kind.version < NEWEST_VERSION:
+            given += f",hoodie.write.table.version={table.kind.version}"
+            given += ",hoodie.write.auto.upgrade=false"
         table.hudi.sql(
             f"CALL run_compaction(op => '{op}', path => '{table.path}', options => '{given}')"
         )

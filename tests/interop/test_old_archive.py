@@ -9,8 +9,6 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.format.archive_log import archive_log_number
-from bucketlake.services import archival
-from bucketlake.services.archival import ArchivalLimits
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.archive_reader import archived_commit, read_archive
 from bucketlake.timeline.table_properties import table_at
@@ -101,15 +99,8 @@ def values(table: pa.Table) -> dict[str, int]:
     return dict(zip(table["id"].to_pylist(), table["ts"].to_pylist(), strict=True))
 
 
-@pytest.fixture
-def archive_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let bucketlake archive tables of this version."""
-    monkeypatch.setattr(archival, "check_writable", lambda *_: None)
-
-
 def archive(table: OldTable) -> list[str]:
-    limits = ArchivalLimits(keep_min=2, keep_max=3)
-    report = archival.archive(table_at(LocalStorage(str(table.path))), limits)
+    report = table.ours.archive(keep_min=2, keep_max=3)
     return [one.requested_at for one in report.instants if one.action.writes_data]
 
 
@@ -148,7 +139,7 @@ def take_turns(peer: HudiPeer, table: OldTable, options: dict[str, str]) -> None
 
 @TYPES
 def test_hudi_0_15_and_bucketlake_archive_in_turns(
-    hudi_0_15: HudiPeer, tmp_path: Path, table_type: str, archive_ours: None
+    hudi_0_15: HudiPeer, tmp_path: Path, table_type: str
 ) -> None:
     table = OldTable(tmp_path / f"turns_{table_type}", table_type)
     take_turns(hudi_0_15, table, {})
@@ -156,7 +147,7 @@ def test_hudi_0_15_and_bucketlake_archive_in_turns(
 
 @TYPES
 def test_hudi_1_archives_in_turns_with_bucketlake_and_upgrades_the_archive(
-    hudi: HudiPeer, tmp_path: Path, table_type: str, archive_ours: None
+    hudi: HudiPeer, tmp_path: Path, table_type: str
 ) -> None:
     """An upgrade reads every entry, and writes the instants into the newer form."""
     table = OldTable(tmp_path / f"newer_{table_type}", table_type)

@@ -29,6 +29,7 @@ from unittest import mock
 import pyarrow as pa
 
 import bucketlake as bl
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.errors import (
     BucketLakeError,
     CommitOutcomeUnknownError,
@@ -238,6 +239,8 @@ class Scenario:
     has_savepoint : bool
     undoes : bool
         Whether the service undoes commits.
+    version : int
+        Version of the table.
     """
 
     name: str
@@ -246,6 +249,7 @@ class Scenario:
     has_metadata_table: bool = False
     has_savepoint: bool = False
     undoes: bool = False
+    version: int = NEWEST_VERSION
 
 
 def _compact(at: Target, _: Deed) -> object:
@@ -278,9 +282,11 @@ def _restore(at: Target, deed: Deed) -> object:
 MOR = "merge_on_read"
 SCENARIOS = (
     Scenario("compaction", _compact, table_type=MOR),
+    Scenario("compaction of version 6", _compact, table_type=MOR, version=6),
     Scenario("clean", _clean),
     Scenario("metadata build", _build),
     Scenario("rollback", _roll_back, undoes=True),
+    Scenario("rollback of version 6", _roll_back, table_type=MOR, undoes=True, version=6),
     Scenario("rollback with metadata table", _roll_back, has_metadata_table=True, undoes=True),
     Scenario("restore", _restore, has_savepoint=True, undoes=True),
 )
@@ -373,6 +379,7 @@ class Exploration:
             index=bl.SimpleBucket(1),
             table_type=scenario.table_type,
             metadata_table=scenario.has_metadata_table,
+            version=scenario.version,
         )
         name = f"interleaving-{next(_NUMBERS)}"
         play = _Play(scenario, Plan(), name, self.processes)

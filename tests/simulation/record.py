@@ -241,7 +241,11 @@ class Record:
                 found[entry.requested_at] = known
         if config.layout.has_completion_times:
             return sorted(found.values(), key=lambda one: one.completed_at)
-        return sorted(found.values(), key=lambda one: self._published.index(one.instant))
+        places = {instant: place for place, instant in enumerate(self._published)}
+        # Those of before the run come first.
+        return sorted(
+            found.values(), key=lambda one: (places.get(InstantTime(one.instant), -1), one.instant)
+        )
 
     def _commit(
         self,

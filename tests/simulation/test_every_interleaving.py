@@ -9,7 +9,12 @@ import pytest
 from tests.choices import DEEP
 from tests.simulation.interleavings import SCENARIOS, Exploration, Scenario
 
-_IN_SECONDS = ("compaction", "clean", "rollback")  # The others take minutes.
+_IN_SECONDS = (
+    "compaction",
+    "compaction of version 6",
+    "clean",
+    "rollback",
+)  # The others take minutes.
 
 
 def _named(*scenarios: Scenario) -> pytest.MarkDecorator:

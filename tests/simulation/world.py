@@ -637,6 +637,8 @@ def _instants_of_files(storage: Storage) -> Iterator[str]:
             name = BaseFileName.from_file_name(file_name) or LogFileName.from_file_name(file_name)
             if name is not None:
                 yield name.instant
+            if isinstance(name, LogFileName) and name.writer is not None:
+                yield name.writer
 
 
 def _distinct(states: list[Rows]) -> list[Rows]:

@@ -179,19 +179,11 @@ def test_a_dead_overwrite_is_rolled_back_and_not_taken_for_a_clustering(new_path
     assert all(i.state is State.COMPLETED for i in table.timeline())
 
 
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        ({"table_type": "merge_on_read"}, "merge-on-read.*version=8"),
-        ({"metadata_table": True}, "metadata table.*metadata_table=False.*version=8"),
-    ],
-)
-def test_tables_that_need_log_files_are_refused(
-    new_path: NewPath, more: dict[str, object], problem: str
-) -> None:
+def test_a_table_with_a_metadata_table_is_refused(new_path: NewPath) -> None:
     path = new_path()
+    problem = r"metadata table.*metadata_table=False.*version=8"
     with pytest.raises(UnsupportedFeatureError, match=problem):
-        make(path, **more)
+        make(path, metadata_table=True)
     assert not list(open_storage(path).list(""))
 
 
@@ -199,10 +191,3 @@ def test_no_metadata_table_is_built(new_path: NewPath) -> None:
     table = make(new_path())
     with pytest.raises(UnsupportedFeatureError, match="metadata table of a table of version 6"):
         table.rebuild_metadata_table()
-
-
-def test_the_version_does_not_change_to_one_with_another_timeline(new_path: NewPath) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"from table version 6 to 9"):
-        make(new_path()).upgrade()
-    with pytest.raises(UnsupportedFeatureError, match=r"from table version 8 to 6"):
-        make(new_path(), version=8).downgrade(to=6)

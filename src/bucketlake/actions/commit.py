@@ -223,7 +223,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan, engine: Engine = HERE) -
     with write.table.lock.held(write.table.storage) as require_held:
         checked = _take_turn(write, plan)
         # Made between the turn and the decision: no resize can complete meanwhile.
-        make_log_copies(write.table.storage, write.instant, checked.copies)
+        make_log_copies(write.table, write.instant, checked.copies)
         prepared = checked.prepared
         completed_at = publish(
             checked.head,

@@ -29,6 +29,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import is_rolled_back
 
 
@@ -68,21 +69,21 @@ def log_copies(
     pending = {
         resize: _is_pending(storage, timeline, resize) for resize in {c.resize for _, c in wanted}
     }
-    copies = []
+    copies, names_slices = [], timeline.layout.logs_name_slices
     for stat, copy in wanted:
-        if pending[copy.resize]:
-            # The name shows the copy only once the resize is completed.
-            name = LogFileName.of_copy(copy.file_id, copy.resize, instant, copy.number)
-        elif timeline.find_completed(copy.resize) is not None:
-            name = LogFileName(copy.file_id, instant, 1, f"1-{copy.number}-1")
-        else:
+        if not pending[copy.resize] and timeline.find_completed(copy.resize) is None:
             continue  # The resize was withdrawn: its groups will never be read.
+        if pending[copy.resize] or names_slices:
+            # While the resize is pending, the name hides the copy.
+            name = LogFileName.of_copy(copy.file_id, copy.resize, instant, copy.number)
+        else:
+            name = LogFileName(copy.file_id, instant, 1, f"1-{copy.number}-1")
         path = file_path(stat.partition_path, name.to_file_name())
         own = replace(
             stat,
             file_id=copy.file_id,
             path=path,
-            previous_commit=instant,
+            previous_commit=name.instant if names_slices else instant,
             record_count=0,
             insert_count=0,
             update_count=0,
@@ -111,12 +112,14 @@ def committed_copies(
     return [stat for stat in stats if log_instant(stat.path) in resizes]
 
 
-def make_log_copies(storage: Storage, instant: InstantTime, copies: Sequence[LogCopyFile]) -> None:
+def make_log_copies(table: OpenTable, instant: InstantTime, copies: Sequence[LogCopyFile]) -> None:
     """Have the storage make the copies, each after its marker; repeating it does no harm."""
+    storage = table.storage
+    kind = MarkerType.of_log_file(table.config.layout)
 
     def make(copy: LogCopyFile) -> bool:
         folder, _, file_name = copy.stat.path.rpartition("/")
-        write_marker(storage, instant, Marker(folder, file_name, MarkerType.CREATE))
+        write_marker(storage, instant, Marker(folder, file_name, kind))
         return storage.duplicate(copy.source, copy.stat.path)
 
     shared = list(at_once(storage, make, copies))

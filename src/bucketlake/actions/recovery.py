@@ -38,6 +38,7 @@ from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State
 from bucketlake.timeline.locks import Check
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.other_layout import require_one_timeline
 from bucketlake.timeline.outcome import (
     claim_rollback,
     delete_outcome,
@@ -69,7 +70,11 @@ def settle_failed_writes(table: OpenTable, timeline: Timeline) -> Timeline:
     if not restores:  # A restore may undo pending actions of another program.
         _require_harmless(timeline, table.storage)
     left = (_rollbacks, _failed, _withdrawn, _ended_resizes)
-    if restores or any(find(table.storage, timeline, table.clock) for find in left):
+    is_left = restores or any(find(table.storage, timeline, table.clock) for find in left)
+    # A rollback would delete the files of a commit whose completed file lies elsewhere.
+    if is_left or not table.config.layout.has_timeline_folder:
+        require_one_timeline(table, timeline)
+    if is_left:
         with table.lock.held(table.storage) as require_held, finishing_another():
             timeline = _settle_all(table, require_held)
     _sweep(table)
@@ -225,7 +230,7 @@ def _sweep(table: OpenTable) -> None:
             ):
                 continue
             if _was_rolled_back(table, timeline, instant):
-                delete_files(table.storage, instant)
+                delete_files(table, instant)
                 delete_markers(table.storage, instant)
             elif _is_archived(table, instant):
                 delete_markers(table.storage, instant)

@@ -36,7 +36,7 @@ def withdraw_resize(table: OpenTable, instant: InstantTime) -> bool:
     # Commits of writes made the copies, so that the metadata table lists them. Recorded first: a
     # repetition does not find files that are deleted already.
     record_deletion(table, now.timeline, files)
-    delete_files(table.storage, instant, files)
+    delete_files(table, instant, files)
     remove_pending(table, instant, Action.CLUSTERING)
     delete_heartbeat(table.storage, instant)
     return True

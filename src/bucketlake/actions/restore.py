@@ -56,7 +56,10 @@ def later_instants(timeline: Timeline, savepoint: Instant) -> list[Instant]:
         if service.requested_at > savepoint.requested_at
     ]
     planned.sort(key=lambda service: service.order, reverse=True)
-    return planned + undone
+    found = planned + undone
+    if timeline.layout.logs_name_slices:  # Log files may be in the slice of a pending compaction.
+        found.sort(key=lambda instant: instant.order, reverse=True)
+    return found
 
 
 def begin_restore(table: OpenTable, instant: InstantTime) -> None:

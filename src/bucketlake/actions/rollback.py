@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from bucketlake.actions.completion import complete_instant
+from bucketlake.actions.log_rollback import cancel_blocks
 from bucketlake.actions.metadata_upkeep import prepare_undoing, take_back_metadata
 from bucketlake.actions.pending import decide_plan, put_inflight, withdraw_plan
 from bucketlake.actions.progress import counted
@@ -111,7 +112,12 @@ def carry_out_rollback(table: OpenTable, instant: InstantTime, plan: RollbackPla
 def read_rollback_plan(table: OpenTable, instant: InstantTime) -> RollbackPlan:
     """Return the plan of a rollback on the timeline."""
     requested = instant_path(table.config, Instant(instant, Action.ROLLBACK, State.REQUESTED))
-    return decode_rollback_plan(table.storage.read(requested), requested)
+    plan = decode_rollback_plan(table.storage.read(requested), requested)
+    if plan.logs and not table.config.layout.logs_name_slices:
+        raise UnsupportedFeatureError(
+            "a rollback that cancels blocks of log files", requested, "let Hudi finish it"
+        )
+    return plan
 
 
 def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> RollbackPlan:
@@ -170,7 +176,7 @@ def undo(table: OpenTable, plan: RollbackPlan, action: Action) -> None:
     if action in _OF_CLUSTERINGS and table.storage.stat(instant_path(table.config, requested)):
         # A clustering of Hudi brings rings, too, without a note.
         undo_state(table.storage, plan.instant, plan.files)
-    take_back(table, plan.instant, action, plan.paths)
+    take_back(table, plan.instant, action, plan.paths, plan.log_paths)
     # A slow helper may have published it again; from now on the helper notices the rollback.
     published = load_timeline(table).find_completed(plan.instant)
     if published is not None:
@@ -182,6 +188,7 @@ def take_back(
     instant: InstantTime,
     action: Action,
     files: Iterable[str] = (),
+    logs: Iterable[str] = (),
 ) -> None:
     """Delete the files, rules and counts of a pending write, then its instant.
 
@@ -189,7 +196,7 @@ def take_back(
     write did to the metadata table goes first: while the instant is pending, readers ignore it.
     """
     take_back_metadata(table, instant)
-    delete_files(table.storage, instant, files)
+    delete_files(table, instant, files, logs)
     # The instant may have been a table service; remove its plan too.
     for service in _SERVICES_OF.get(action, ()):
         remove_pending(table, instant, service)
@@ -197,14 +204,26 @@ def take_back(
     delete_heartbeat(table.storage, instant)
 
 
-def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = ()) -> None:
+def delete_files(
+    table: OpenTable,
+    instant: InstantTime,
+    files: Iterable[str] = (),
+    logs: Iterable[str] = (),
+) -> None:
     """Delete given files of a write, files of its markers, and the rules and counts it saved.
+
+    Log files of the write that a plan of Hudi names in timeline layout 1, in ``logs``, are those
+    that its markers name.
 
     The markers stay for a later sweep: a task that slept may put its file after this, and die
     before it deletes the file.
     """
-    marked = (marker.data_path for marker in read_markers(storage, instant))
-    paths = dict.fromkeys([*files, *marked])
+    storage = table.storage
+    marked = [*logs, *(marker.data_path for marker in read_markers(storage, instant))]
+    kept: Collection[str] = ()
+    if table.config.layout.logs_name_slices:
+        kept = cancel_blocks(table, instant, marked)
+    paths = [path for path in dict.fromkeys([*files, *marked]) if path not in kept]
     log_progress = counted(f"rollback of {instant}", len(paths), "files")
     at_once(storage, storage.delete, paths, log_progress)
     undo_state(storage, instant)

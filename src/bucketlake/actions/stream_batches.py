@@ -99,7 +99,6 @@ def _committed(table: OpenTable, timeline: Timeline) -> dict[str, _Last]:
     """Return the last batch of each query that was committed and not rolled back."""
     found: dict[str, _Last] = {}
     undone: set[str] = set()
-    is_ordered = timeline.layout.has_completion_times
     has_entries = False
 
     def is_complete(entries: Mapping[str, _Last]) -> bool:
@@ -112,7 +111,7 @@ def _committed(table: OpenTable, timeline: Timeline) -> dict[str, _Last]:
                     found[name] = kept
         return undone <= found.keys()
 
-    for entries in _active(table, timeline):
+    for entries, is_ordered in _active(table, timeline):
         has_entries = True
         if is_complete(entries) and is_ordered:
             return found  # A commit has the entries of all commits that completed before it.
@@ -133,8 +132,12 @@ def _kept(table: OpenTable, timeline: Timeline, last: _Last) -> _Last | None:
     return None
 
 
-def _active(table: OpenTable, timeline: Timeline) -> Iterator[Mapping[str, _Last]]:
-    """Yield the entries of active commits, newest commit first."""
+def _active(table: OpenTable, timeline: Timeline) -> Iterator[tuple[Mapping[str, _Last], bool]]:
+    """Yield the entries of active commits, newest commit first, and whether they are complete.
+
+    A commit of a layout without completion times, also before a change of version, may lack entries
+    of commits that began before it.
+    """
     by_completion = sorted(
         timeline.completed_commits(),
         key=lambda commit: timeline.completion_time(commit.requested_at) or "",
@@ -143,7 +146,8 @@ def _active(table: OpenTable, timeline: Timeline) -> Iterator[Mapping[str, _Last
     for instant in by_completion:
         text = timeline.read_commit(table.storage, instant).extra.get(BATCHES)
         if text is not None:
-            yield _parsed(text, f"commit {instant.requested_at}")
+            is_ordered = instant.completed_at != instant.requested_at
+            yield _parsed(text, f"commit {instant.requested_at}"), is_ordered
 
 
 def _archived(table: OpenTable) -> Iterator[Mapping[str, _Last]]:

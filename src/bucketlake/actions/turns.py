@@ -38,6 +38,7 @@ from bucketlake.timeline.outcome import (
     outcome_path,
     read_outcome,
 )
+from bucketlake.timeline.table_properties import read_table_config
 
 _DECISION_SECONDS_MAX = 10.0  # Only one put lies between a turn and its decision.
 _DECISION_LOOK_SECONDS = 0.05
@@ -54,10 +55,13 @@ def head(table: OpenTable, own: InstantTime | None = None) -> Head:
 
     Raises
     ------
+    CommitConflictError
+        If the timeline moves to another layout, or has moved.
     StorageError
         If storage failed while the commit of another writer was finished.
     """
     turn = last_turn(table.storage)
+    _require_layout(table, turn)
     return Head(table, turn, _after(table, turn, own))
 
 
@@ -117,6 +121,24 @@ def finishing_another() -> Iterator[None]:
     except CommitOutcomeUnknownError as error:
         path, step = outcome_path(InstantTime(error.instant)), "finish the commit of another writer"
         raise StorageError(path, step, str(error)) from error
+
+
+def _require_layout(table: OpenTable, turn: Turn | None) -> None:
+    """Raise CommitConflictError if a change of version moves the timeline, or has moved it.
+
+    If the change died before it was decided, the properties still have the layout of the caller.
+    The next turn then has this layout, and the change can be decided no more.
+    """
+    own = table.config.layout.number
+    if turn is None or turn.layout in (None, own):
+        return
+    if is_alive(table.storage, turn.instant, table.clock.now_ms):
+        problem = "the version of the table is being changed; repeat the call when that has ended"
+    elif read_table_config(table.storage).layout.number != own:
+        problem = "the version of the table was changed meanwhile; open it, and repeat the call"
+    else:
+        return
+    raise CommitConflictError(turn.instant, problem)
 
 
 def _after(table: OpenTable, turn: Turn | None, own: InstantTime | None) -> Timeline:

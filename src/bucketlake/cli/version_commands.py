@@ -10,6 +10,7 @@ import bucketlake as bl
 from bucketlake.cli.output import Output
 from bucketlake.cli.shared_options import CommandWithExample, run_option, table_path
 from bucketlake.config.table_version import NEWEST_VERSION, WRITTEN_VERSIONS
+from bucketlake.services.version_change import DROPPABLE
 
 _VERSIONS = click.Choice([str(version) for version in WRITTEN_VERSIONS])
 
@@ -29,7 +30,8 @@ _VERSIONS = click.Choice([str(version) for version in WRITTEN_VERSIONS])
 def upgrade(path: str, storage_options: dict[str, str], output: Output, to: str, run: bool) -> None:
     """Put a table into a newer table version, in place.
 
-    No data file is written. The metadata table is built anew.
+    No data file is written. The metadata table is built anew; from version 6 on, the timeline is
+    written in the newer layout.
     """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("upgrading" if run else "looking at the table"):
@@ -41,20 +43,32 @@ def upgrade(path: str, storage_options: dict[str, str], output: Output, to: str,
     cls=CommandWithExample,
     example="""
     bucketlake downgrade orders --to 8
-    bucketlake downgrade orders --to 8 --run
+    bucketlake downgrade orders --to 6 --run
     """,
 )
 @table_path
 @click.option("--to", type=_VERSIONS, required=True, help="Table version.")
+@click.option(
+    "--drop",
+    type=click.Choice(DROPPABLE),
+    multiple=True,
+    help="What may be lost: the times at which commits completed, if that changes their order.",
+)
 @run_option
 def downgrade(
-    path: str, storage_options: dict[str, str], output: Output, to: str, run: bool
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    to: str,
+    drop: tuple[str, ...],
+    run: bool,
 ) -> None:
     """Put a table into an older table version, in place, so that older releases of Hudi read it.
 
-    No data file is written. The metadata table is built anew. What the version lacks is an error.
+    The metadata table is built anew, and removed for version 6. Log files are compacted before a
+    downgrade to version 6. What the version lacks is an error.
     """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("downgrading" if run else "looking at the table"):
-        report = table.downgrade(to=int(to), dry_run=not run)
+        report = table.downgrade(to=int(to), drop=drop, dry_run=not run)
     output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)

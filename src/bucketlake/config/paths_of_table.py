@@ -23,3 +23,4 @@ COMMIT_ORDER_FOLDER = f"{EXTENSION_FOLDER}/commit_order"
 ARCHIVAL_FOLDER = f"{EXTENSION_FOLDER}/archivals"  # Claims of archivals in the old layout.
 SPOOL_FOLDER = f"{EXTENSION_FOLDER}/spool"  # Copies of inputs, each during a write.
 QUARANTINE_FOLDER = f"{EXTENSION_FOLDER}/quarantine"  # Files that a repair moved here.
+VERSION_CHANGE_FILE = f"{EXTENSION_FOLDER}/version_change.json"  # While the timeline moves.

@@ -28,6 +28,7 @@ _NOT_RECORDED = frozenset(
         keys.METADATA_PARTITIONS_INFLIGHT,
         keys.INDEX_DEFINITIONS_PATH,
         keys.UNBUILT_PARTITIONS,
+        keys.TIMELINE_MOVED,
     }
 )
 """Entries that change during the life of a table, and the schema, which each commit has."""

@@ -12,7 +12,7 @@ from bucketlake.config.merge_entries import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.config.table_version import (
-    LOGS_VERSION,
+    METADATA_VERSION,
     NEWEST_VERSION,
     OLDEST_VERSION,
     WRITTEN_VERSIONS,
@@ -64,12 +64,12 @@ def check_writable(config: TableConfig, where: str) -> None:
 
 def check_metadata_table(config: TableConfig, where: str) -> None:
     """Raise UnsupportedFeatureError if bucketlake cannot write a metadata table for a table."""
-    if not config.layout.writes_logs:
+    if not config.layout.writes_metadata:
         raise UnsupportedFeatureError(
             f"writing the metadata table of a table of version {config.version}",
             where,
             "give metadata_table=False (--no-metadata-table, hoodie.metadata.enable=false), or "
-            f"choose version={LOGS_VERSION}",
+            f"choose version={METADATA_VERSION}",
         )
 
 
@@ -146,8 +146,6 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
     if not config.rules.is_written:
         step = f"let Hudi 1.0 or newer upgrade it to one of versions {_WRITTEN}"
         yield f"writing table version {config.version}", step
-    if not config.layout.writes_logs:
-        yield from _log_files(config)
     yield from _own_merging(config)
     if not config.populate_meta_fields:
         yield f"writing a table without meta columns ({META_COLUMNS_OFF})", _WRITE_WITH_HUDI
@@ -160,25 +158,16 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
     yield from _metadata_table(config)
 
 
-def _log_files(config: TableConfig) -> Iterator[tuple[str, str]]:
-    """Yield (feature, next step) for each kind of log files that a table needs."""
-    of_version = f"a table of version {config.version}"
-    if config.table_type is TableType.MERGE_ON_READ:
+def _metadata_table(config: TableConfig) -> Iterator[tuple[str, str]]:
+    """Yield (feature, next step) for each metadata table that cannot be written."""
+    names = sorted(config.written_metadata_partitions)
+    if names and not config.layout.writes_metadata:
         yield (
-            f"writing {of_version} that is merge-on-read",
-            f"choose copy-on-write, or version={LOGS_VERSION} for a new table",
-        )
-    if config.written_metadata_partitions:
-        yield (
-            f"writing {of_version} with a metadata table",
+            f"writing a table of version {config.version} with a metadata table",
             "remove it with table.drop_metadata_table() (bucketlake metadata --drop --run), or "
             f"write with Hudi; for a new table choose metadata_table=False or "
-            f"version={LOGS_VERSION}",
+            f"version={METADATA_VERSION}",
         )
-
-
-def _metadata_table(config: TableConfig) -> Iterator[tuple[str, str]]:
-    names = sorted(config.written_metadata_partitions)
     if names and _FILES not in names:
         yield (
             f"writing beside a metadata table without a list of files ({', '.join(names)})",

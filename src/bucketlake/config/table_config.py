@@ -161,10 +161,16 @@ class TableConfig:
         # A payload class with the meaning of a merge mode is only remembered where it is not used.
         payload = self.payload_class or self.legacy_payload_class
         is_custom = self.merge_mode is MergeMode.CUSTOM
+        made_as = self.initial_version
+        if rules.has_names_of_hudi_1 != self.rules.has_names_of_hudi_1:
+            made_as = (made_as or self.version) if rules.has_names_of_hudi_1 else None
+        moves = rules.layout != self.layout
         return replace(
             self,
             version=number,
+            initial_version=made_as,
             layout_version=rules.layout.number,
+            archive_folder=rules.layout.archive_folder if moves else self.archive_folder,
             payload_class=payload if rules.names_payloads or is_custom else None,
             legacy_payload_class=None if rules.names_payloads or is_custom else payload,
             merge_strategy_id=self.merge_strategy_id if is_custom else None,
@@ -184,6 +190,15 @@ class TableConfig:
         """Folder of the archived timeline, relative to the table."""
         below = self.history_path if self.layout.has_tree_archive else self.archive_folder
         return f"{self.timeline_folder}/{below}"
+
+    @property
+    def timeline_moved_ms(self) -> int | None:
+        """When a change of version wrote the timeline's files, in ms since 1970 UTC.
+
+        The times of change of these files say nothing about their instants.
+        """
+        text = self.extra.get(keys.TIMELINE_MOVED, "")
+        return int(text) if text.isascii() and text.isdecimal() else None
 
     @property
     def paths_follow_keys(self) -> bool:

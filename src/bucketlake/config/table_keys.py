@@ -64,3 +64,4 @@ METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight
 INDEX_DEFINITIONS_PATH: Final = "hoodie.table.index.defs.path"
 UPKEEP: Final = "bucketlake.upkeep"
 UNBUILT_PARTITIONS: Final = "bucketlake.metadata.partitions.unbuilt"  # After a version change.
+TIMELINE_MOVED: Final = "bucketlake.timeline.moved"  # When, in ms since 1970 UTC.

@@ -35,9 +35,8 @@ class TimelineLayout:
         pending replace commit.
     has_tree_archive : bool
         Whether the archive is a tree of Parquet files. Otherwise it is a sequence of log files.
-    writes_logs : bool
-        Whether bucketlake writes log files of this layout: those of merge-on-read tables, and of
-        metadata tables.
+    writes_metadata : bool
+        Whether bucketlake writes metadata tables of this layout.
     archive_folder : str
         Folder of the archive of a new table.
     """
@@ -49,7 +48,7 @@ class TimelineLayout:
     logs_name_slices: bool
     names_clusterings: bool
     has_tree_archive: bool
-    writes_logs: bool
+    writes_metadata: bool
     archive_folder: str
 
     def completion_time(self, requested_at: InstantTime, ended_at: InstantTime) -> InstantTime:
@@ -65,7 +64,7 @@ LAYOUT_1 = TimelineLayout(
     logs_name_slices=True,
     names_clusterings=False,
     has_tree_archive=False,
-    writes_logs=False,
+    writes_metadata=False,
     archive_folder="archived",
 )
 LAYOUT_2 = TimelineLayout(
@@ -76,9 +75,11 @@ LAYOUT_2 = TimelineLayout(
     logs_name_slices=False,
     names_clusterings=True,
     has_tree_archive=True,
-    writes_logs=True,
+    writes_metadata=True,
     archive_folder="history",
 )
+
+LAYOUTS = {layout.number: layout for layout in (LAYOUT_1, LAYOUT_2)}
 
 
 NEWEST_STATISTICS = "V2"
@@ -173,8 +174,10 @@ PARTITIONED_INDEX_VERSION = 9
 PARTITION_RULES_VERSION = 9
 """The first version whose writers know the partition-level bucket index."""
 
-LOGS_VERSION = min(number for number, found in _VERSIONS.items() if found.layout.writes_logs)
-"""The first version whose log files bucketlake writes."""
+METADATA_VERSION = min(
+    number for number, found in _VERSIONS.items() if found.layout.writes_metadata
+)
+"""The first version whose metadata tables bucketlake writes."""
 
 NEWEST_VERSION = max(_VERSIONS)
 OLDEST_VERSION = min(_VERSIONS)
@@ -196,3 +199,8 @@ def table_version(number: int) -> TableVersion:
     ``config/support.py`` rejects tables of unknown versions.
     """
     return _VERSIONS[min(max(number, OLDEST_VERSION), NEWEST_VERSION)]
+
+
+def version_of_other_layout(layout: TimelineLayout) -> int:
+    """Return a version whose timeline has another layout."""
+    return next(number for number in WRITTEN_VERSIONS if _VERSIONS[number].layout != layout)

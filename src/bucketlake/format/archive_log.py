@@ -17,13 +17,13 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
 from bucketlake.errors import FormatError
 from bucketlake.format.archive_file import CONTENT, ArchivedInstant
-from bucketlake.format.avro.container import writer_schema
+from bucketlake.format.avro.container import WrittenRecord, only_record, writer_schema
 from bucketlake.format.avro.timeline_records import (
     CONTAINER_MAGIC,
     Record,
@@ -73,6 +73,16 @@ _FIELDS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("indexing", COMPLETED): ("hoodieIndexCommitMetadata", "HoodieIndexCommitMetadata"),
 }
 """Field of an entry and its record, by action and state; Hudi archives no other content."""
+
+_COMPLETES_AS = {
+    "clean": "clean",
+    "compaction": "commit",
+    "logcompaction": "deltacommit",
+    "replacecommit": "replacecommit",
+}
+"""Actions of pending instants that have a plan, and their actions when they are completed."""
+
+_PLANNED_AS = {"commit": "compaction", "deltacommit": "logcompaction"}
 
 _KEYS = frozenset({"commitTime", "actionType", "actionState"})
 _CONTENT_VERSION = 3
@@ -155,7 +165,7 @@ def decode_archive_log(
     path : str
         Name of the file, for the error.
     content : sequence of str
-        Columns of ``CONTENT`` to read. Plans are never read.
+        Columns of ``CONTENT`` to read.
     action : str, optional
         Action of the wanted instants; None for all.
 
@@ -171,15 +181,36 @@ def decode_archive_log(
         If the bytes are not a log file of an archive, or do not have their checksum.
     """
     found: dict[tuple[str, str], ArchivedInstant] = {}
+    plans: dict[tuple[str, str], bytes] = {}
     for block in log_blocks_of(data[: _end(data)], path, of_archive=True):
         block.require_whole()
         if block.kind is BlockKind.AVRO_DATA:
-            with_content = "metadata" in content
-            for entry in _decode_block(block, with_content):
-                instant = _instant(entry, with_content, action)
+            for entry in _decode_block(block, bool(content)):
+                if "plan" in content:
+                    plans |= _plan(entry)
+                instant = _instant(entry, "metadata" in content, action)
                 if instant is not None:
-                    found[instant.order] = instant
+                    found[instant.order] = replace(instant, plan=plans.get(instant.order))
     return [found[order] for order in sorted(found)]
+
+
+def states_of(instant: ArchivedInstant) -> list[ArchivedState]:
+    """Return the files of an archived instant as they were on the active timeline."""
+    plan = instant.plan or b""
+    written = only_record(plan)
+    planned_as = _PLANNED_AS.get(instant.action) if _is(written, "HoodieCompactionPlan") else None
+    pending = planned_as or instant.action
+    # The plan of a replace commit is its inflight file, or the requested file.
+    is_inflight = _is(written, "HoodieCommitMetadata")
+    contents = {
+        (pending, _REQUESTED): b"" if is_inflight else plan,
+        (pending, _INFLIGHT): plan if is_inflight or pending == "clean" else b"",
+        (instant.action, COMPLETED): instant.metadata or b"",
+    }
+    return [
+        ArchivedState(instant.requested_at, action, state, instant.completed_at, content)
+        for (action, state), content in contents.items()
+    ]
 
 
 def _entry(state: ArchivedState) -> Record:
@@ -284,6 +315,20 @@ def _instant(entry: Record, with_content: bool, action: str | None) -> ArchivedI
         found,
         _content(entry, found) if with_content else None,
     )
+
+
+def _plan(entry: Record) -> dict[tuple[str, str], bytes]:
+    """Return the plan in the entry of a pending state, by the instant that it becomes."""
+    action, state = entry.get("actionType") or "", entry.get("actionState") or COMPLETED
+    field, name = _FIELDS.get((action, state), ("", ""))
+    record = entry.get(field)
+    if state == COMPLETED or action not in _COMPLETES_AS or record is None:
+        return {}
+    return {(entry["commitTime"], _COMPLETES_AS[action]): encode_record(name, record)}
+
+
+def _is(written: WrittenRecord | None, name: str) -> bool:
+    return written is not None and written.name == name
 
 
 def _content(entry: Record, action: str) -> bytes | None:

@@ -94,6 +94,57 @@ def _to_json(record: Record) -> bytes:
     return print_json({key: held for key, held in record.items() if key != "version"}).encode()
 
 
+def recode_commit(
+    data: bytes, path: str, layout: TimelineLayout, *, replaces_groups: bool
+) -> bytes:
+    """Return commit metadata in the form of a timeline layout, with all its fields.
+
+    Parameters
+    ----------
+    data : bytes
+        Content of a completed file, or of the inflight file of a write; empty content stays empty.
+    path : str
+        Name of the file, for the error.
+    layout : TimelineLayout
+        The layout.
+    replaces_groups : bool
+        Whether it is the record of a completed replace commit.
+
+    Raises
+    ------
+    FormatError
+        As :func:`decode_commit_metadata`.
+    """
+    if not data:
+        return data
+    record = _record_of(data, path)
+    if layout.has_json_commits:
+        return _to_json(record)
+    try:
+        return encode_record(
+            _REPLACE_COMMIT if replaces_groups else _COMMIT, {"version": None, **record}
+        )
+    except Exception as error:  # For other JSON, the encoder may raise any exception.
+        raise _no_commit(data, path, error) from error
+
+
+def _record_of(data: bytes, path: str) -> Record:
+    if not data or data.startswith(CONTAINER_MAGIC):
+        return decode_record(data, path, _COMMIT, _REPLACE_COMMIT)
+    try:
+        record = json.loads(data)
+        if isinstance(record, dict):
+            return record
+        raise TypeError(type(record).__name__)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _no_commit(data, path, error) from error
+
+
+def _no_commit(data: bytes, path: str, error: Exception) -> FormatError:
+    found = f"{type(error).__name__} ({error}) in bytes {data[:16]!r}"
+    return FormatError(path, "commit metadata, as an Avro container or JSON", found)
+
+
 def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:
     """Decode the commit metadata of any table version.
 
@@ -110,13 +161,11 @@ def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:
     FormatError
         If the bytes are not commit metadata, as an Avro container or JSON.
     """
-    if not data or data.startswith(CONTAINER_MAGIC):
-        return _from_record(decode_record(data, path, _COMMIT, _REPLACE_COMMIT))
+    record = _record_of(data, path)
     try:
-        return _from_record(json.loads(data))
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        found = f"{type(error).__name__} ({error}) in bytes {data[:16]!r}"
-        raise FormatError(path, "commit metadata, as an Avro container or JSON", found) from error
+        return _from_record(record)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _no_commit(data, path, error) from error
 
 
 def _from_record(record: Mapping[str, Any]) -> CommitMetadata:

@@ -33,6 +33,7 @@ from bucketlake.storage.base import Buffer, Storage
 
 MAGIC = b"#HUDI#"
 LOG_FORMAT_VERSION = 1
+ROLLBACK_COMMAND = "0"  # The only type of a command.
 
 _START = struct.Struct(">6sq")  # Magic, and the size of the rest.
 _INT = struct.Struct(">i")
@@ -314,6 +315,16 @@ def encode_checked_block(
         checked = f'{schema[:-1]},"{CHECKSUM}":"{_checksum(kind, headers, *content)}"}}'
         headers = {**headers, HeaderKey.SCHEMA: checked}
     return encode_block(kind, headers, *content)
+
+
+def encode_rollback_block(instant: InstantTime, *, target: InstantTime) -> bytes:
+    """Encode a command that cancels the blocks of another instant in the same slice."""
+    headers = {
+        HeaderKey.INSTANT_TIME: str(instant),
+        HeaderKey.TARGET_INSTANT_TIME: str(target),
+        HeaderKey.COMMAND_BLOCK_TYPE: ROLLBACK_COMMAND,
+    }
+    return encode_block(BlockKind.COMMAND, headers)
 
 
 def _encode_headers(headers: Mapping[HeaderKey, str]) -> bytes:

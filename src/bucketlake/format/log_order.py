@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock
+from bucketlake.format.log_block import ROLLBACK_COMMAND, BlockKind, HeaderKey, LogBlock
 from bucketlake.model.file_name import InstantTime
-
-_ROLLBACK = "0"
 
 
 def blocks_to_merge(blocks: Iterable[LogBlock]) -> list[LogBlock]:
@@ -47,7 +45,7 @@ def _rolled_back(command: LogBlock) -> InstantTime:
             headers = ", ".join(header.name for header in command.headers)
             raise command.malformed(f"header {key.name} of a command", headers)
     kind = command.headers[HeaderKey.COMMAND_BLOCK_TYPE]
-    if kind != _ROLLBACK:
+    if kind != ROLLBACK_COMMAND:
         where = f"{command.path} at byte {command.offset_bytes}"
         raise UnsupportedFeatureError(f"command {kind} of a log", where, "read it with Hudi")
     return InstantTime(command.headers[HeaderKey.TARGET_INSTANT_TIME])

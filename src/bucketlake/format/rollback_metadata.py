@@ -6,11 +6,11 @@ of a plan are used. So the plan of a moved table stays valid, and no plan leads 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bucketlake.config.inner_path import require_data_place, require_instant
-from bucketlake.errors import FormatError, UnsupportedFeatureError
+from bucketlake.errors import FormatError
 from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 
@@ -30,18 +30,25 @@ class RollbackPlan:
         Action of the instant, in Hudi's spelling.
     files : mapping of str to tuple of str
         Names of the files to delete, by partition path.
+    logs : mapping of str to tuple of str
+        Names of log files whose blocks of the instant are cancelled, by partition path. Only plans
+        of Hudi have them, in tables up to version 6.
     """
 
     instant: InstantTime
     action: str
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    logs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def paths(self) -> list[str]:
         """Paths of the files to delete, relative to the table."""
-        return [
-            file_path(partition, name) for partition, names in self.files.items() for name in names
-        ]
+        return _paths(self.files)
+
+    @property
+    def log_paths(self) -> list[str]:
+        """Paths of the log files with cancelled blocks, relative to the table."""
+        return _paths(self.logs)
 
 
 def encode_rollback_plan(plan: RollbackPlan, root: str) -> bytes:
@@ -69,30 +76,35 @@ def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
     ------
     FormatError
         If the bytes are not a plan, or it names no instant, or a path outside of the data.
-    UnsupportedFeatureError
-        If the plan cancels blocks inside log files, as in table version 6.
     """
     record = decode_record(data, path, _PLAN)
     undone = record["instantToRollback"]
     if undone is None:
         raise FormatError(path, "a rollback plan with the instant to roll back", "none")
     require_instant(undone["commitTime"] or "", path)
-    files: dict[str, list[str]] = {}
-    for request in record["RollbackRequests"] or []:
-        if request["logBlocksToBeDeleted"]:
-            raise UnsupportedFeatureError(
-                "a rollback that cancels blocks of log files", path, "let Hudi finish it"
-            )
-        names = (text.rpartition("/")[2] for text in request["filesToBeDeleted"])
-        partition = request["partitionPath"] or ""
-        for name in filter(None, names):
-            require_data_place(partition, name, path)
-            files.setdefault(partition, []).append(name)
+    requests = record["RollbackRequests"] or []
     return RollbackPlan(
         InstantTime(undone["commitTime"]),
         undone["action"],
-        {partition: tuple(names) for partition, names in files.items()},
+        _names(((r["partitionPath"], r["filesToBeDeleted"]) for r in requests), path),
+        _names(((r["partitionPath"], r["logBlocksToBeDeleted"] or ()) for r in requests), path),
     )
+
+
+def _names(
+    requests: Iterable[tuple[str | None, Iterable[str]]], path: str
+) -> dict[str, tuple[str, ...]]:
+    """Return the names of files by partition; raise FormatError for one outside of the data."""
+    found: dict[str, list[str]] = {}
+    for partition, texts in requests:
+        for name in filter(None, (text.rpartition("/")[2] for text in texts)):
+            require_data_place(partition or "", name, path)
+            found.setdefault(partition or "", []).append(name)
+    return {partition: tuple(names) for partition, names in found.items()}
+
+
+def _paths(names: Mapping[str, Iterable[str]]) -> list[str]:
+    return [file_path(partition, name) for partition, held in names.items() for name in held]
 
 
 def encode_rollback(

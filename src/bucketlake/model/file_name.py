@@ -26,7 +26,7 @@ _LOG = re.compile(
     r"(?:_(?P<token>\d+-\d+-\d+)(?P<suffix>\.cdc)?)?"
 )
 
-_COPY_TOKEN = re.compile(r"(\d{8})-(\d{9})-\d+")
+_WRITER_TOKEN = re.compile(r"(\d{8})-(\d{9})-\d+")
 
 
 def file_path(partition_path: str, file_name: str) -> str:
@@ -108,22 +108,38 @@ class LogFileName:
     ) -> Self:
         """Return the name of a log file that a write repeats for a pending resize.
 
-        The token is three integers of fixed width, because Hudi parses tokens and orders them as
-        text.
-
         Examples
         --------
         >>> resize, writer = InstantTime("20240101120000000"), InstantTime("20240101120000009")
         >>> copy = LogFileName.of_copy(FileId("a-0"), resize, writer, 2)
-        >>> copy.to_file_name(), copy.copied_by
+        >>> copy.to_file_name(), copy.writer
         ('.a-0_20240101120000000.log.1_20240101-120000009-2', '20240101120000009')
         """
-        return cls(file_id, resize, 1, f"{writer[:8]}-{writer[8:]}-{number}")
+        return cls.in_slice(file_id, resize, 1, writer, number)
+
+    @classmethod
+    def in_slice(
+        cls,
+        file_id: FileId,
+        slice_instant: InstantTime,
+        version: int,
+        writer: InstantTime,
+        number: int,
+    ) -> Self:
+        """Return a name with the instant of the slice, and the writer in the token.
+
+        The token is three integers of fixed width, because Hudi parses tokens and orders them as
+        text. ``number`` tells the log files of one write and one file group apart.
+        """
+        return cls(file_id, slice_instant, version, f"{writer[:8]}-{writer[8:]}-{number}")
 
     @property
-    def copied_by(self) -> InstantTime | None:
-        """The write that repeated the log file for a resize; None if it is no such copy."""
-        match = _COPY_TOKEN.fullmatch(self.write_token or "")
+    def writer(self) -> InstantTime | None:
+        """The write in the token of a copy for a resize, or of a name of timeline layout 1.
+
+        None in other names. Hudi may reuse the token of an earlier file in the slice for its own.
+        """
+        match = _WRITER_TOKEN.fullmatch(self.write_token or "")
         return None if match is None else InstantTime(match[1] + match[2])
 
     def to_file_name(self) -> str:

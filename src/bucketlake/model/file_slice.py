@@ -48,13 +48,29 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """One version of a file group: a base file, log files, or both."""
+    """One version of a file group: a base file, log files, or both.
+
+    Attributes
+    ----------
+    partition_path, file_id
+        The file group.
+    instant : InstantTime
+        Instant of the base file, or of the first log file if there is no base file.
+    base_file : DataFile or None
+        The base file.
+    log_files : tuple of DataFile
+        Log files, in the order in which they are merged.
+    compaction : InstantTime or None
+        A pending compaction of the slice. In timeline layout 1, new log files belong to the slice
+        that it will make. Only set where a write needs it.
+    """
 
     partition_path: str
     file_id: FileId
     instant: InstantTime
     base_file: DataFile | None
-    log_files: tuple[DataFile, ...] = ()  # In the order in which they are merged.
+    log_files: tuple[DataFile, ...] = ()
+    compaction: InstantTime | None = None
 
     @classmethod
     def of_files(
@@ -87,3 +103,11 @@ class FileSlice:
     def log_bytes(self) -> int:
         """Size of the log files."""
         return sum(file.size_bytes for file in self.log_files)
+
+    def next_log_file(self, writer: InstantTime, number: int) -> LogFileName:
+        """Return the name of the next log file of the slice in timeline layout 1."""
+        instant = self.compaction or self.instant
+        names = (file.name for file in self.log_files if file.name.instant == instant)
+        versions = (name.version for name in names if isinstance(name, LogFileName))
+        version = max(versions, default=0) + 1
+        return LogFileName.in_slice(self.file_id, instant, version, writer, number)

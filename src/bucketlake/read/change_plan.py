@@ -18,7 +18,7 @@ from functools import cached_property
 
 from bucketlake.errors import MissingFileError, TimelineError
 from bucketlake.format.commit_metadata import changes_rows
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName, log_instant
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.clean_guard import cleaned_files
 from bucketlake.read.file_system_view import group_files, newest_slice
@@ -230,12 +230,26 @@ class _Versions:
 
     def _is_before(self, file: DataFile, place: int) -> bool:
         name = file.name
-        writer = name.copied_by if isinstance(name, LogFileName) else None
-        return all(
-            self._place.get(instant, _BEFORE_RANGE) < place
+        writer = name.writer if isinstance(name, LogFileName) else None
+        places = [self._written_at.get(file.path, _BEFORE_RANGE)]
+        places += [
+            self._place.get(instant, _BEFORE_RANGE)
             for instant in (name.instant, writer)
             if instant is not None
-        )
+        ]
+        return max(places) < place
+
+    @cached_property
+    def _written_at(self) -> Mapping[str, int]:
+        """The place of the commit of each log file whose name has the instant of its slice."""
+        if not self._snapshot.timeline.layout.logs_name_slices:
+            return {}
+        return {
+            stat.path: place
+            for place, commit in enumerate(self._found.commits)
+            for stat in commit.metadata.stats
+            if log_instant(stat.path) is not None
+        }
 
     @cached_property
     def _replaced_at(self) -> Mapping[Group, int]:

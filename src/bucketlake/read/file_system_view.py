@@ -190,10 +190,10 @@ def _versions(files: list[DataFile], completed: LogCompletions) -> list[FileVers
 def _counts(file: DataFile, timeline: Timeline) -> bool:
     """Return whether readers see a file: its instant is completed, and its writer's."""
     if isinstance(file.name, LogFileName):
-        if timeline.layout.logs_name_slices:
-            return True  # Its name has the instant of its base file; readers check each log block.
+        if timeline.layout.logs_name_slices:  # Readers check each log block.
+            return timeline.has_slice(file.name.instant)
         # The undo of a write deletes its copies one by one, some of them for a completed resize.
-        writer = file.name.copied_by
+        writer = file.name.writer
         if writer is not None and not timeline.is_completed(writer):
             return False
     return timeline.is_completed(file.name.instant)

@@ -58,7 +58,7 @@ def _is_committed(
 ) -> bool:
     name = file.name
     assert isinstance(name, LogFileName), file.path
-    writer = name.copied_by or name.instant
+    writer = name.writer or name.instant
     if not timeline.layout.logs_name_slices and block.instant == writer:
         return True
     if timeline.is_completed(block.instant):

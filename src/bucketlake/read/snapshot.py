@@ -20,13 +20,14 @@ from bucketlake.errors import (
     CommitConflictError,
     InputError,
     MetadataTableError,
+    TimelineError,
     UnsupportedFeatureError,
 )
 from bucketlake.format.avro.table_schema import arrow_from_avro
 from bucketlake.metadata import file_listing
 from bucketlake.metadata.file_listing import lists_files
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.kept import kept_property
 from bucketlake.model.schema import with_meta, without_meta
@@ -51,7 +52,9 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
 from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.other_layout import require_one_timeline
 from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.written_files import written_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,17 +285,39 @@ class Snapshot:
         return LogCompletions(self.timeline, self._archived)
 
     def known_files(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Return the files without those of a write that seems archived and is not.
+        """Return the files without those of two kinds of writes that are not completed.
 
         A file older than the timeline's start usually belongs to an archived, so completed,
         instant. If nothing was ever archived, the file is of a write whose clock is behind.
+
+        In timeline layout 1, the name of a log file does not have the instant of the writer. A
+        rollback may delete the file while it is read. So files that a pending write of bucketlake
+        names in their tokens are left out.
         """
-        found, start = list(files), self.timeline.start
+        found, start = self._without_pending_logs(list(files)), self.timeline.start
         if start is None or all(file.name.instant >= start for file in found):
             return found
         if has_archive(self.table):
             return found
         return [file for file in found if file.name.instant >= start]
+
+    def _without_pending_logs(self, files: list[DataFile]) -> list[DataFile]:
+        timeline = self.timeline
+        if not timeline.layout.logs_name_slices:
+            return files
+        pending = {
+            file.path
+            for file in files
+            if isinstance(file.name, LogFileName)
+            and file.name.writer is not None
+            and not timeline.is_completed(file.name.writer)
+        }
+        if not pending:
+            return files
+        # Hudi reuses the token of an earlier file, perhaps of a write that was rolled back.
+        for _, written in written_files(self.storage, timeline):
+            pending.difference_update(*written.values())
+        return [file for file in files if file.path not in pending]
 
     def __getstate__(self) -> dict[str, Any]:
         # The parsed schema is not pickled; it is parsed again when it is needed.
@@ -327,10 +352,15 @@ def load_snapshot(
     ------
     FormatError
         If the properties contradict the newest commit.
+    TimelineError
+        If the timeline moved to another layout since the table was opened.
     UnsupportedFeatureError
-        If columns of a file may have other names than in the table's schema.
+        If columns of a file may have other names than in the table's schema, or an upgrade of Hudi
+        died half-way.
     """
     pinned = timeline or load_timeline(table)
+    if timeline is None:
+        _require_whole_timeline(table, pinned)
     if as_of is not None:
         pinned = pinned.as_of(as_of)
     commit = pinned.schema_commit(table.storage)
@@ -346,3 +376,25 @@ def load_snapshot(
         require_recorded(table.config, commit.extra, table.storage.root)
     text = (commit.schema_json if commit is not None else None) or table.config.create_schema
     return Snapshot(table, pinned, text or None, lists_storage)
+
+
+def _require_whole_timeline(table: OpenTable, timeline: Timeline) -> None:
+    """Raise an error if instants lie where the properties of the table do not say, or not any more.
+
+    Raises
+    ------
+    TimelineError
+        If the table looks empty because its timeline moved since it was opened.
+    UnsupportedFeatureError
+        If an upgrade of Hudi died half-way.
+    """
+    if timeline.start is None:
+        found = read_table_config(table.storage)
+        if found.layout != table.config.layout:
+            raise TimelineError(
+                table.config.timeline_folder,
+                f"the timeline moved since the table was opened: it has version {found.version} "
+                "now; open the table again",
+            )
+    if not table.config.layout.has_timeline_folder:
+        require_one_timeline(table, timeline)

@@ -41,6 +41,7 @@ from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.compaction_plans import pending_compaction, put_plan, settle_plan
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
 from bucketlake.timeline.heartbeat import beating, is_alive
@@ -188,7 +189,9 @@ def compact(
                 done.append(_carry_out(table, pending.requested_at, engine))
     with table.lock.held(table.storage) as require_held:
         scheduled, slices = _schedule(table, limits, require_held)
-    if scheduled is not None and not schedule_only:
+    if scheduled is not None and schedule_only:
+        settle_plan(table, scheduled)
+    elif scheduled is not None:
         done.append(_carry_out(table, scheduled, engine))
     return CompactionReport(_described(slices), tuple(done), scheduled)
 
@@ -199,7 +202,8 @@ def _schedule(
     """Put a plan on the timeline.
 
     Its instant takes a turn in the order of commits. So the plan includes everything that was
-    completed before; later commits have a later completion time and belong to the new slices.
+    completed before; later commits have a later completion time and belong to the new slices. In
+    layout 1, :func:`settle_plan` takes the turn.
     """
     while True:
         now = head(table)
@@ -207,6 +211,12 @@ def _schedule(
         if not slices:
             return None, []
         instant = now.next_instant()
+        if table.config.layout.logs_name_slices:
+            require_held()
+            with suppress(AlreadyExistsError):
+                if put_plan(table, instant, slices):
+                    return instant, slices
+            continue
         if not now.take(instant):
             continue
         require_held()
@@ -292,8 +302,9 @@ def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> Instan
     """Execute a plan, and complete the compaction."""
     if is_alive(table.storage, instant, table.clock.now_ms):
         raise CommitConflictError(instant, "another process is executing this compaction")
+    settle_plan(table, instant)
     timeline = load_timeline(table)
-    planned = timeline.read_compaction_plan(table.storage, _pending(timeline, instant))
+    planned = timeline.read_compaction_plan(table.storage, pending_compaction(timeline, instant))
     slices = with_sizes(table.storage, instant, planned)
     inflight = instant_path(table.config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
     with beating(table.storage, instant, is_new=False):
@@ -350,7 +361,7 @@ def _complete(
         if timeline.find_completed(instant) is not None:
             return  # Hudi or another bucketlake process completed it.
         require_no_restore(timeline)
-        _pending(timeline, instant)
+        pending_compaction(timeline, instant)
         prepared = prepare_commit(snapshot.table, timeline, instant, commit, now.turn)
         if now.take(instant):
             break
@@ -358,13 +369,6 @@ def _complete(
     content = encode_commit_metadata(commit, snapshot.table.config.layout)
     metadata_commit = None if prepared is None else prepared.content
     publish(now, inflight, content, metadata_commit, require_held)
-
-
-def _pending(timeline: Timeline, instant: InstantTime) -> Instant:
-    for pending in timeline.pending_compactions():
-        if pending.requested_at == instant:
-            return pending
-    raise TimelineError(instant, "is not a pending compaction, or is no longer pending")
 
 
 def with_sizes(

@@ -42,6 +42,7 @@ from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.read_time import read_time
 
 _LISTED_AT_ONCE = 200  # Local disk and object stores return this many names in one piece.
+_STORAGE_AHEAD_MS_MAX = 60_000  # How far the clock of the storage may be ahead.
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Timeline:
         Instants that were requested later are ignored; None for no limit.
     newest_written_ms : int or None
         When the greatest completion time was written down, according to storage, in milliseconds
-        since 1970 UTC; None if there is none.
+        since 1970 UTC; None if there is none, or if a change of version wrote the files again.
     undone : frozenset of InstantTime
         Completed instants that are ignored; they may be older than the active timeline.
     """
@@ -127,6 +128,13 @@ class Timeline:
         if instant in self.undone or (self.until is not None and instant > self.until):
             return False
         return instant in self._commits or (self.start is not None and instant < self.start)
+
+    def has_slice(self, instant: InstantTime) -> bool:
+        """Return whether file slices of an instant count in layout 1, where log files name them.
+
+        A pending compaction has slices, too: writes add log files to them.
+        """
+        return self.is_completed(instant) or instant in self._compactions
 
     def completion_time(self, instant: InstantTime) -> InstantTime | None:
         """Return when a commit completed; None if it is pending, or older than the timeline."""
@@ -291,6 +299,10 @@ class Timeline:
         }
 
     @cached_property
+    def _compactions(self) -> frozenset[InstantTime]:
+        return frozenset(found.requested_at for found in self._pending_of(Action.COMPACTION))
+
+    @cached_property
     def _read(self) -> dict[Instant, CommitMetadata]:
         return {}
 
@@ -431,8 +443,15 @@ def _of_listing(table: OpenTable, listed: Iterable[StoredObject]) -> Timeline:
         start=_start(table, instants),
         history_folder=table.config.history_folder,
         legacy_completions=legacy,
-        newest_written_ms=None if newest is None else first_ms[newest],
+        newest_written_ms=None if newest is None else _own_time(table, first_ms[newest]),
     )
+
+
+def _own_time(table: OpenTable, written_ms: int) -> int | None:
+    """Return when a file was written; None if a change of version wrote it again."""
+    moved_ms = table.config.timeline_moved_ms
+    is_moved = moved_ms is not None and written_ms <= moved_ms + _STORAGE_AHEAD_MS_MAX
+    return None if is_moved else written_ms
 
 
 def _tells_schema(metadata: CommitMetadata) -> bool:

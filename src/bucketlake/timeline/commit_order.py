@@ -9,14 +9,16 @@ n - 1, then checks for conflicts, then takes turn n. If turn n is already taken,
 A turn decides nothing; ``timeline/outcome.py`` decides. If a writer died between turn and decision,
 its turn is skipped.
 
-Each turn carries three facts on from the turn before, so that a writer learns them from the object
+Each turn carries facts on from the turn before, so that a writer learns them from the object
 that it reads anyway:
 
 - whether the metadata table was ever turned on or off;
 - the last turn of a build or removal of the metadata table: an earlier one that is not at its end
   finds there that it was overtaken;
 - the greatest instant of all turns. Commits of later turns complete after it. Some instants are on
-  no timeline yet, or only on that of the metadata table, so a writer would not see them there.
+  no timeline yet, or only on that of the metadata table, so a writer would not see them there;
+- the layout of the timeline, if a change of version ever moved it: a writer that opened the table
+  before finds there that its timeline does not count any more, or soon will not.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ _DIGITS = 12
 _METADATA_CHANGED = "metadata-changed"
 _METADATA_TURN = "metadata="
 _FLOOR = "floor="
+_LAYOUT = "layout="
 _CHECKSUM = "checksum="
 _KEPT = 8  # Turns that are kept. Only the last one is needed; slow writers may look for older ones.
 
@@ -60,6 +63,8 @@ class Turn:
         release took it.
     later_instant : InstantTime or None
         The greatest instant of earlier turns, if it is later than that of this turn.
+    layout : int or None
+        Number of the timeline layout since this turn; None if no turn ever changed it.
     """
 
     number: int
@@ -67,6 +72,7 @@ class Turn:
     metadata_changed: bool = False
     metadata_instant: InstantTime | None = None
     later_instant: InstantTime | None = None
+    layout: int | None = None
 
     @property
     def floor(self) -> InstantTime:
@@ -102,9 +108,22 @@ class Head:
         floor = self.turn.floor if self.turn else InstantTime("")
         return self.table.clock.next_instant(self.timeline, after=max(floor, after or floor))
 
-    def take(self, instant: InstantTime, *, changes_metadata: bool = False) -> bool:
-        """Take the turn after this one for an instant; return False if another writer has it."""
-        return take_turn(self.table.storage, instant, self.turn, changes_metadata=changes_metadata)
+    def take(
+        self, instant: InstantTime, *, changes_metadata: bool = False, layout: int | None = None
+    ) -> bool:
+        """Take the turn after this one for an instant; return False if another writer has it.
+
+        ``layout`` is the number of the layout into which the turn moves the timeline.
+        """
+        if layout is None and self.turn is not None and self.turn.layout is not None:
+            layout = self.table.config.layout.number
+        return take_turn(
+            self.table.storage,
+            instant,
+            self.turn,
+            changes_metadata=changes_metadata,
+            layout=layout,
+        )
 
 
 def last_turn(storage: Storage) -> Turn | None:
@@ -119,11 +138,17 @@ def last_turn(storage: Storage) -> Turn | None:
 
 
 def take_turn(
-    storage: Storage, instant: InstantTime, after: Turn | None, *, changes_metadata: bool = False
+    storage: Storage,
+    instant: InstantTime,
+    after: Turn | None,
+    *,
+    changes_metadata: bool = False,
+    layout: int | None = None,
 ) -> bool:
     """Take the turn after another turn; return whether this writer got it.
 
-    ``changes_metadata`` says that the turn turns the metadata table on or off.
+    ``changes_metadata`` says that the turn turns the metadata table on or off, and ``layout`` which
+    layout the timeline has from the turn on, if that is not as it was made.
 
     Return False if the turn is taken, or was taken and then deleted as an old turn: a slow writer
     finds the path free again.
@@ -137,6 +162,8 @@ def take_turn(
         words.append(f"{_METADATA_TURN}{metadata_instant}")
     if after is not None and after.floor > instant:
         words.append(f"{_FLOOR}{after.floor}")
+    if layout is not None:
+        words.append(f"{_LAYOUT}{layout}")
     words.append(_CHECKSUM + BLANK.decode())  # The last word.
     path, text = _path(number), " ".join(words).encode()
     content = seal(text, len(text) - DIGITS)
@@ -161,12 +188,21 @@ def _parsed(path: str, number: int, content: bytes) -> Turn:
     require_instant(instant, path)
     if words[-1].startswith(_CHECKSUM) and not is_sealed(content, len(content) - DIGITS):
         raise FormatError(path, "a turn with its checksum", "another checksum: it is damaged")
-    floor, metadata = (_instant_in(words, prefix, path) for prefix in (_FLOOR, _METADATA_TURN))
-    return Turn(number, InstantTime(instant), _METADATA_CHANGED in words, metadata, floor)
+    floor, metadata, layout = (
+        _digits_in(words, prefix, path) for prefix in (_FLOOR, _METADATA_TURN, _LAYOUT)
+    )
+    return Turn(
+        number,
+        InstantTime(instant),
+        _METADATA_CHANGED in words,
+        metadata,
+        floor,
+        None if layout is None else int(layout),
+    )
 
 
-def _instant_in(words: Sequence[str], prefix: str, path: str) -> InstantTime | None:
-    """Return the instant after a prefix; None if no word has it."""
+def _digits_in(words: Sequence[str], prefix: str, path: str) -> InstantTime | None:
+    """Return the digits after a prefix; None if no word has it."""
     found = [word.removeprefix(prefix) for word in words if word.startswith(prefix)]
     if not found:
         return None

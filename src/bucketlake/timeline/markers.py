@@ -16,6 +16,7 @@ from typing import Self
 
 from bucketlake.config.inner_path import require_data_place
 from bucketlake.config.paths_of_table import MARKER_FOLDER
+from bucketlake.config.table_version import TimelineLayout
 from bucketlake.format.properties import LINE_END
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.base import Storage
@@ -33,6 +34,11 @@ class MarkerType(Enum):
     CREATE = "CREATE"  # A new base file; since table version 8 also a log file.
     MERGE = "MERGE"  # A base file that replaces an older one.
     APPEND = "APPEND"  # A log file before table version 8; in newer tables it breaks a rollback.
+
+    @classmethod
+    def of_log_file(cls, layout: TimelineLayout) -> Self:
+        """Return the type for a log file that a write makes."""
+        return cls.APPEND if layout.logs_name_slices else cls.CREATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError, MissingFileError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.layout import GroupChoice, Layout
@@ -127,6 +128,8 @@ class GroupWriter:
     slices : SliceReader or None
         Reads the stored rows with which records are combined before they go into log files; None
         if readers of the table combine them.
+    timeline_layout : TimelineLayout
+        How log files are named.
     new_keys : NewKeys or None
         Leaves out records whose key is stored; None for a write that updates them.
     change_log : ChangeLogMode or None
@@ -150,6 +153,7 @@ class GroupWriter:
     slices: SliceReader | None = None
     change_log: ChangeLogMode | None = None
     new_keys: NewKeys | None = None
+    timeline_layout: TimelineLayout = LAYOUT_2
 
     def write(
         self, plan: SlotPlan, incoming: IncomingRecords, changed: ChangedKeys | None = None
@@ -303,7 +307,7 @@ class GroupWriter:
         self, partition: str, choice: GroupChoice, whole: WholeRecords, number: int
     ) -> WriteStat:
         incoming = whole.records
-        name = LogFileName(choice.file_id, self.instant, choice.log_version, WRITE_TOKEN)
+        name = self._log_name(choice)
         path = file_path(partition, name.to_file_name())
         stored = self.storage.stat(path)
         if stored is None:
@@ -317,7 +321,8 @@ class GroupWriter:
                 self.log_format,
                 self.indexed,
             )
-            self._put(partition, path, memoryview(written.data), MarkerType.CREATE)
+            kind = MarkerType.of_log_file(self.timeline_layout)
+            self._put(partition, path, memoryview(written.data), kind)
             size_bytes, statistics = len(written.data), written.statistics
         else:
             size_bytes, statistics = stored.size_bytes, None
@@ -329,22 +334,36 @@ class GroupWriter:
             file_id=choice.file_id,
             path=path,
             partition_path=partition,
-            previous_commit=NO_PREVIOUS_COMMIT if opens_group else self.instant,
+            previous_commit=NO_PREVIOUS_COMMIT if opens_group else name.instant,
             record_count=len(incoming) - deletes,
             insert_count=whole.inserted,
             update_count=len(incoming) - deletes - whole.inserted,
             delete_count=deletes,
             file_size_bytes=size_bytes,
             opens_group=opens_group,
-            slice_files=self._slice_files(choice),
+            slice_files=self._slice_files(choice, name),
             log_copy=choice.log_copy,
             statistics=statistics,
         )
 
-    def _slice_files(self, choice: GroupChoice) -> tuple[str, ...]:
-        if self.change_log is None or choice.file_slice is None:
+    def _log_name(self, choice: GroupChoice) -> LogFileName:
+        if not self.timeline_layout.logs_name_slices:
+            return LogFileName(choice.file_id, self.instant, choice.log_version, WRITE_TOKEN)
+        if choice.file_slice is not None:
+            return choice.file_slice.next_log_file(self.instant, choice.log_version)
+        instant = self.instant
+        return LogFileName.in_slice(choice.file_id, instant, 1, instant, choice.log_version)
+
+    def _slice_files(self, choice: GroupChoice, log: LogFileName) -> tuple[str, ...]:
+        names_slices = self.timeline_layout.logs_name_slices
+        is_told = names_slices or self.change_log is not None
+        if not is_told or choice.file_slice is None:
             return ()
-        return tuple(file.name.to_file_name() for file in choice.file_slice.files)
+        return tuple(
+            file.name.to_file_name()
+            for file in choice.file_slice.files
+            if file.name.instant == log.instant or not names_slices
+        )
 
     def _stored(self, base: DataFile | None, incoming_rows: int) -> Iterator[pa.Table]:
         if base is None:

@@ -50,6 +50,7 @@ from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.record_index.indexed_result import SharedGroupsError
 from bucketlake.write.record_index.indexed_write import IndexedWrite
 from bucketlake.write.row_merging import ONE_ROW, RowWriting, row_writing
+from bucketlake.write.slice_instants import require_newest_slices, with_compactions
 from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index
@@ -249,6 +250,7 @@ def write_into_slots(
 ) -> WriteResult:
     """Plan, let tasks write the file groups, and commit."""
     operation, counts = write.operation, packed.counts
+    slices = with_compactions(target.storage, write.pinned, slices)
     slots = _slots_by_partition(counts)
     layout = layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     tagger = replace(tagger, layout=layout)
@@ -277,7 +279,11 @@ def write_into_slots(
         stats,
         looked_at=_keys_of(layout, counts),
         served=layout.served_resizes(slots) if target.appends else {},
-        checks=(check or partial(require_same_settings, target, layout, slots), *checks),
+        checks=(
+            check or partial(require_same_settings, target, layout, slots),
+            partial(require_newest_slices, stats),
+            *checks,
+        ),
         saves=(partial(save_written, target.index, layout, written),),
         batch=batch,
         group_key=layout.conflict_key_of_group,
@@ -314,6 +320,7 @@ def write_located(
     how: RowWriting = ONE_ROW,
 ) -> WriteResult:
     """Locate the records, let tasks write file groups and the index, and commit."""
+    slices = with_compactions(target.storage, write.pinned, slices)
     slots = _slots_by_partition(packed.counts)
     layout = layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     assert isinstance(layout, RecordLayout), layout
@@ -323,12 +330,14 @@ def write_located(
     indexed = _indexed(write, target, layout, located, upkeep, how)
     done = indexed.run(packed, slices, batch)
     _require_complete(done.plan, done.slots)
+    stats = [stat for result in done.slots for stat in result.stats]
     own = CommitPlan(
-        [stat for result in done.slots for stat in result.stats],
+        stats,
         looked_at=done.looked_at,
         checks=(
             partial(require_same_settings, target, layout, slots),
             partial(require_same_index, upkeep),
+            partial(require_newest_slices, stats),
             partial(done.require_alone, frozenset(slots) if layout.partitioned else None),
             *checks,
         ),
@@ -423,6 +432,7 @@ def _group_writer(
         slices=slices,
         change_log=target.table.config.change_log,
         new_keys=NewKeys.of_write(target, write.operation),
+        timeline_layout=target.config.layout,
     )
 
 

@@ -461,13 +461,13 @@ def test_copies_for_a_resize_are_made_between_the_turn_and_the_decision(
     make = commit.make_log_copies
     made: list[int] = []
 
-    def noted(storage: Storage, instant: InstantTime, copies: Any) -> None:
-        turn = last_turn(storage)
+    def noted(opened: OpenTable, instant: InstantTime, copies: Any) -> None:
+        turn = last_turn(opened.storage)
         assert turn is not None
         assert turn.instant == instant
         assert table.decided(instant) is None
         made.append(len(copies))
-        make(storage, instant, copies)
+        make(opened, instant, copies)
 
     monkeypatch.setattr(commit, "make_log_copies", noted)
     with table.begin() as write:

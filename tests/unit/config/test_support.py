@@ -38,12 +38,9 @@ def test_table_of_version_7_is_read_but_not_written() -> None:
 OLD = replace(COW, version=6, layout_version=1)
 
 
-def test_table_of_version_6_is_written_if_it_needs_no_log_files() -> None:
+def test_table_of_version_6_is_written_without_a_metadata_table() -> None:
     check_writable(OLD, "t")
-    merged = replace(OLD, table_type=TableType.MERGE_ON_READ)
-    check_readable(merged, "t")
-    with pytest.raises(UnsupportedFeatureError, match=r"version 6 that is merge-on-read.*=8"):
-        check_writable(merged, "t")
+    check_writable(replace(OLD, table_type=TableType.MERGE_ON_READ), "t")
     indexed = replace(OLD, metadata_partitions=("files",))
     with pytest.raises(UnsupportedFeatureError, match=r"metadata table.*drop_metadata_table"):
         check_writable(indexed, "t")

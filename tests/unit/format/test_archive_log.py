@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -17,7 +18,9 @@ from bucketlake.format.archive_log import (
     archive_log_number,
     decode_archive_log,
     encode_archive_log,
+    states_of,
 )
+from bucketlake.format.avro.timeline_records import encode_record
 from bucketlake.format.clean_metadata import (
     CleanPlan,
     decode_clean,
@@ -179,14 +182,32 @@ def test_files_of_hudi_are_written_again_with_the_same_records(name: str) -> Non
     """Hudi's schemas of older releases lack some fields."""
     paths = [path for path in objects_of_table(name) if ".commits_.archive." in path]
     assert paths
+    plans = set()
     for path in paths:
         data = objects_of_table(name)[path]
         theirs = decode_archive_log(data, path)
-        completed = [(e.order, e.completed_at, e.metadata or b"") for e in theirs]
-        again = encode_archive_log(
-            [
-                ArchivedState(InstantTime(at), action, "COMPLETED", changed_at, content)
-                for (at, action), changed_at, content in completed
-            ]
-        )
+        plans |= {instant.action for instant in theirs if instant.plan is not None}
+        again = encode_archive_log([state for instant in theirs for state in states_of(instant)])
         assert decode_archive_log(again, path) == theirs
+    assert plans >= ({"commit"} if name.startswith("mor") else {"clean"})
+
+
+def test_states_of_an_instant_are_those_that_were_archived() -> None:
+    plan, data = encode_clean_plan(CLEANED, "/t"), encoded()
+    commit, clean, compacted = decode_archive_log(data, PATH)
+    assert [clean.plan, commit.plan, compacted.plan] == [plan, None, None]
+    assert [(s.action, s.state) for s in states_of(commit)] == [
+        ("commit", name) for name in ("REQUESTED", "INFLIGHT", "COMPLETED")
+    ]
+    assert [s.content for s in states_of(clean)] == [plan, plan, clean.metadata]
+    compaction = replace(compacted, plan=encode_record("HoodieCompactionPlan", {"version": 2}))
+    assert [(s.action, bool(s.content)) for s in states_of(compaction)] == [
+        ("compaction", True),
+        ("compaction", False),
+        ("commit", False),
+    ]
+
+
+def test_plans_are_read_only_where_they_are_asked_for() -> None:
+    assert all(found.plan is None for found in decode_archive_log(encoded(), PATH, ("metadata",)))
+    assert any(found.plan for found in decode_archive_log(encoded(), PATH, ("plan",)))

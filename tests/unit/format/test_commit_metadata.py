@@ -6,15 +6,18 @@ import json
 
 import pytest
 
+from bucketlake.config.table_version import LAYOUT_1, LAYOUT_2
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.timeline_records import decode_record
 from bucketlake.format.commit_metadata import (
     decode_commit_metadata,
     encode_commit_metadata,
     may_change_schema,
+    recode_commit,
 )
 from bucketlake.model.file_name import FileId
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from tests.golden.objects import objects_of_table
 
 BASE_STAT = WriteStat(
     file_id=FileId("00000001-aaaa-0"),
@@ -155,3 +158,32 @@ def test_garbage_is_refused_by_the_name_of_its_file(data: bytes) -> None:
 )
 def test_only_writes_of_data_may_change_the_schema(operation: str, may: bool) -> None:
     assert may_change_schema(CommitMetadata(operation, {})) is may
+
+
+@pytest.mark.parametrize("name", ["cow_v6", "cow_of_0_15_0", "cow_v8", "cow_insert_overwrite"])
+def test_commits_of_hudi_keep_every_field_in_the_form_of_the_other_layout(name: str) -> None:
+    commits = {
+        path: data
+        for path, data in objects_of_table(name).items()
+        if path.startswith(".hoodie") and path.endswith("commit") and "metadata/" not in path
+    }
+    assert commits
+    for path, data in commits.items():
+        replaces = path.endswith("replacecommit")
+        is_json = data.startswith(b"{")
+        layouts = (LAYOUT_2, LAYOUT_1) if is_json else (LAYOUT_1, LAYOUT_2)
+        moved, back = data, b""
+        for layout in layouts:
+            moved, back = recode_commit(moved, path, layout, replaces_groups=replaces), moved
+        assert back.startswith(b"Obj" if is_json else b"{")
+        assert decode_commit_metadata(moved, path) == decode_commit_metadata(data, path)
+        if is_json:
+            held = {k: v for k, v in json.loads(data).items() if v is not None}
+            assert held.keys() <= json.loads(moved).keys()
+
+
+def test_what_is_no_commit_is_refused_and_nothing_stays_nothing() -> None:
+    assert recode_commit(b"", "f", LAYOUT_1, replaces_groups=False) == b""
+    for data in (b"[]", b"{", b'{"partitionToWriteStats": 3}'):
+        with pytest.raises(FormatError, match="commit metadata"):
+            recode_commit(data, "f", LAYOUT_2, replaces_groups=False)

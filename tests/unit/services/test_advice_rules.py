@@ -310,7 +310,7 @@ def test_a_partition_that_grows_up_to_those_at_rest_is_just_not_full() -> None:
     today = replace(today, grows=True, size_bytes=250 * MB, largest_bytes=70 * MB)
     of_days = replace(work, partitions=(today, *resting))
     assert not index_rules.advise_index(of_days, of_table(SIMPLE)).changes
-    larger = replace(today, size_bytes=330 * MB, largest_bytes=90 * MB)
+    larger = replace(today, size_bytes=700 * MB, largest_bytes=190 * MB)
     of_days = replace(work, partitions=(larger, *resting))
     assert index_rules.advise_index(of_days, of_table(SIMPLE)).changes
 

@@ -173,3 +173,12 @@ def test_a_turn_that_others_took_and_deleted_since_the_put_is_lost(storage: Stor
             raise AlreadyExistsError(path, "put", "simulated")
 
     assert not take_turn(GoneMeanwhile(storage), instant(1), after=None)
+
+
+def test_the_layout_of_the_timeline_is_part_of_a_turn(storage: Storage) -> None:
+    assert take_turn(storage, instant(1), after=None)
+    first = last_turn(storage)
+    assert first is not None
+    assert first.layout is None
+    assert take_turn(storage, instant(2), after=first, layout=1)
+    assert last_turn(storage) == Turn(2, instant(2), layout=1)

@@ -243,11 +243,11 @@ def _hot_bucket(work: Workload, given: Conditions, index: _Fixed) -> Advice | No
 
 def _growth(work: Workload, given: Conditions, index: _Fixed) -> Advice | None:
     """Partitions grow, and their buckets are nearly full: no count will be right for long."""
-    usual = _usual_bytes(work)
+    most = LARGE * _usual_bytes(work)
     full = [
         own
         for own in work.partitions
-        if own.grows and own.size_bytes > usual and own.largest_bytes >= given.target_bytes / 2
+        if own.grows and own.size_bytes > most and own.largest_bytes >= given.target_bytes / 2
     ]
     if not full or index.max_file_size is not None:
         return None
@@ -327,7 +327,7 @@ def _needed(own: PartitionFacts, index: _Fixed, given: Conditions) -> int:
 def _usual_bytes(work: Workload) -> int:
     """Return the bytes to which partitions grow; 0 if too few of them have stopped.
 
-    A partition of today that grows up to them is just not full.
+    A partition of today that grows up to about them is just not full.
     """
     resting = [own.size_bytes for own in work.partitions if not own.grows]
     return max(resting) if len(resting) >= RESTING_MIN else 0

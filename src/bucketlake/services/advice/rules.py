@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bucketlake.config.table_config import AUTO, OFF
-from bucketlake.config.table_version import LOGS_VERSION
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.model.table_type import TableType
 from bucketlake.services.advice import steps
@@ -82,12 +81,6 @@ def advise_table_type(work: Workload, given: Conditions) -> Advice:
         return keep(subject, now, f"{told}; less than {least} is rewritten in no time")
     if (work.inserts or 0.0) >= APPENDS_MIN:
         return keep(subject, now, f"{told}; but nearly all are new, so that the index decides")
-    if given.version < LOGS_VERSION:
-        return keep(
-            subject,
-            now,
-            f"{told}; but bucketlake writes no log files in table version {given.version}",
-        )
     if work.late_partitions:
         late = counted(work.late_partitions, "partition")
         told += f"; {late} got late data: less than 1 % of the rewritten rows"

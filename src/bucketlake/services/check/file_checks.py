@@ -8,8 +8,10 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
+from bucketlake.config.table_version import table_version
 from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader
+from bucketlake.format.log_block import HeaderKey, read_log_blocks
 from bucketlake.index.layout import Damage
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile
@@ -192,10 +194,14 @@ _STRAY = {
 
 def stray_kind(table: Examination, history: History, file: DataFile) -> FindingKind | None:
     """Return the finding of a data file that no commit wrote; None if a commit may have."""
-    if isinstance(file.name, LogFileName) and (
-        table.timeline.layout.logs_name_slices or file.name.suffix
-    ):
-        return None  # Its name has its base file's instant, or commits do not name its path.
+    if isinstance(file.name, LogFileName):
+        if file.name.suffix:
+            return None  # Commits do not name its path.
+        if table.timeline.layout.logs_name_slices:
+            return _stray_log(table, history, file, file.name.writer)
+        made_as = table_version(table.config.initial_version or table.config.version)
+        if made_as.layout.logs_name_slices:
+            return None  # Its name may have the instant of its slice, from before an upgrade.
     instant, start = file.name.instant, table.timeline.start
     if instant in history.active:
         is_stray = table.timeline.is_completed(instant) and file.path not in table.committed
@@ -204,6 +210,31 @@ def stray_kind(table: Examination, history: History, file: DataFile) -> FindingK
         # The instant may have been archived meanwhile.
         return None if history.is_archived(instant) else FindingKind.ORPHAN_FILE
     return None if history.may_hold(instant) else FindingKind.ORPHAN_SHOWN
+
+
+def _stray_log(
+    table: Examination, history: History, file: DataFile, writer: InstantTime | None
+) -> FindingKind | None:
+    """Return the finding of a log file whose name has the instant of its slice.
+
+    Only files of bucketlake name their writer. Hudi may reuse that token for a file of its own, and
+    cancels the blocks of a failed write in another file.
+    """
+    start = table.timeline.start
+    if (
+        writer is None
+        or (start is not None and writer < start)
+        or writer in history.active
+        or history.is_archived(writer)
+        or file.path in table.committed
+    ):
+        return None
+    group = file.partition_path, file.name.file_id
+    beside = (other for other in table.files if (other.partition_path, other.name.file_id) == group)
+    logs = (other.path for other in beside if isinstance(other.name, LogFileName))
+    blocks = (block for path in logs for block in read_log_blocks(table.storage, path))
+    targets = (block.headers.get(HeaderKey.TARGET_INSTANT_TIME) for block in blocks)
+    return None if writer in targets else FindingKind.ORPHAN_FILE
 
 
 class History:
@@ -248,8 +279,10 @@ def _logs_of_other_commits(table: Examination) -> Iterator[Finding]:
     history = History(table)
     for path, (commit, stat) in sorted(table.committed.items()):
         name = LogFileName.from_file_name(path.rpartition("/")[2])
-        if path not in live or name is None or name.copied_by is not None:
+        if path not in live or name is None or name.writer is not None:
             continue
+        if commit.completed_at == commit.requested_at:
+            continue  # It was committed before an upgrade, when names had the slice's instant.
         if name.instant != commit.requested_at and history.is_delta_commit(name.instant):
             yield Finding(
                 FindingKind.LOG_OF_OTHER_COMMIT,

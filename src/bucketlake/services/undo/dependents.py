@@ -33,9 +33,10 @@ def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant
             if not before:
                 continue
             commit, metadata = timeline.read_commit(storage, later), before.values()
+            ruling = [i for i, held in before.items() if not _is_served_by(commit, i, held)]
             if (
                 any(_builds_on(later, commit, i, earlier) for i, earlier in before.items())
-                or _counted_otherwise(snapshot, index, rules, later, commit, before)
+                or _counted_otherwise(snapshot, index, rules, later, commit, ruling)
                 # A resize names all that it replaces, and leaves other buckets on the ring.
                 or (not commit.resizes and _recounts(snapshot, index, rules, later, metadata))
                 or (commit.compacted and _is_cast(snapshot, later, before))
@@ -59,9 +60,9 @@ def _builds_on(
     earlier: CommitMetadata,
 ) -> bool:
     """Return whether a commit touched, overwrote or looked at buckets of an earlier commit."""
-    if earlier.resizes and _served(later, earlier_instant.requested_at):
+    if _is_served_by(later, earlier_instant, earlier):
         return False  # Its records are in the file groups of before, too.
-    if later.resizes and _served(earlier, later_instant.requested_at):
+    if _is_served_by(earlier, later_instant, later):
         return False  # The resize did not read its records, which have files of their own.
     if later.file_groups & earlier.file_groups:
         return True
@@ -86,9 +87,17 @@ def _builds_on(
     return not looked.isdisjoint(written_keys(earlier))
 
 
-def _served(commit: CommitMetadata, resize: InstantTime) -> bool:
-    """Return whether a commit made copies of its log files for a resize."""
-    return any(log_instant(stat.path) == resize for stat in commit.stats)
+def _is_served_by(commit: CommitMetadata, instant: Instant, resize: CommitMetadata) -> bool:
+    """Return whether another commit is a resize for which a commit made copies of its log files.
+
+    In timeline layout 1, log files of later commits have the instant of the resize, too. But only
+    copies repeat log files of the groups that it replaced.
+    """
+    if not resize.resizes:
+        return False
+    replaced = {(path, str(held)) for path, ids in resize.replaced_file_ids.items() for held in ids}
+    is_named = any(log_instant(stat.path) == instant.requested_at for stat in commit.stats)
+    return is_named and not replaced.isdisjoint(commit.file_groups)
 
 
 def _counted_otherwise(

@@ -32,6 +32,7 @@ from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.needed_index import keep_needed_index
 from bucketlake.services.undo.rollback_commits import UndoneCommit, describe
 from bucketlake.services.undo.savepoints import require_savepoint
+from bucketlake.services.undo.undoable_commits import require_own_logs
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
@@ -94,6 +95,7 @@ def restore(
     require_newest_savepoint(timeline, savepoint)
     _require_files(table.storage, timeline, savepoint)
     later = later_instants(timeline, savepoint)
+    require_own_logs(timeline, later)
     snapshot = load_snapshot(table, timeline)
     rules = setting_instants(snapshot.storage, snapshot.timeline)
     commits = [i for i in later if i.state is State.COMPLETED]

@@ -58,6 +58,7 @@ def make_savepoint(
     chosen = _commit(table, timeline, instant).requested_at
     if any(i.requested_at == chosen for i in timeline.completed() if _is_savepoint(i)):
         return chosen
+    _require_no_compaction(timeline, chosen)
     put_inflight(table, chosen, Action.SAVEPOINT)
     try:
         with table.lock.held(table.storage) as require_held:
@@ -120,6 +121,22 @@ def _complete(table: OpenTable, instant: InstantTime, comment: str, require_held
     inflight = Instant(instant, Action.SAVEPOINT, State.INFLIGHT)
     publication = Publication(completed_at, Action.SAVEPOINT, metadata)
     complete_instant(table, inflight, publication)
+
+
+def _require_no_compaction(timeline: Timeline, instant: InstantTime) -> None:
+    """Raise TimelineError if a compaction may complete before the commit of a savepoint.
+
+    A restore would keep it, and a clean not its files.
+    """
+    if timeline.layout.has_completion_times:
+        return
+    for pending in timeline.pending_compactions():
+        if pending.requested_at < instant:
+            raise TimelineError(
+                instant,
+                f"the compaction {pending.requested_at} of before is pending: execute it with "
+                "table.compact() (bucketlake compact --run), then make the savepoint",
+            )
 
 
 def _files(table: OpenTable, timeline: Timeline, instant: InstantTime) -> dict[str, list[str]]:

@@ -47,6 +47,7 @@ def commits_to_undo(
             "a rescale, restore the earlier rules with another rescale",
         )
     _require_places(snapshot, undone)
+    require_own_logs(timeline, undone)
     _require_commit_left(snapshot, undone)
     _require_no_plan(snapshot, undone)
     _require_no_clean(timeline, instant)
@@ -84,6 +85,23 @@ def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
                 f"savepoint {savepoint.requested_at} holds it: delete the savepoint first with "
                 f"table.delete_savepoint('{savepoint.requested_at}') (bucketlake savepoint PATH "
                 f"{savepoint.requested_at} --delete)",
+            )
+
+
+def require_own_logs(timeline: Timeline, undone: Sequence[Instant]) -> None:
+    """Raise TimelineError if a commit wrote to log files that may have rows of other commits.
+
+    Up to table version 7 they may, and an upgrade keeps such files. Since then each commit has its
+    own, which an undo deletes.
+    """
+    for commit in undone:
+        is_moved = commit.completed_at == commit.requested_at
+        is_delta = commit.action is Action.DELTA_COMMIT
+        if is_moved and is_delta and not timeline.layout.logs_name_slices:
+            raise TimelineError(
+                commit.requested_at,
+                "it was committed before an upgrade from version 6, into log files that may have "
+                "rows of other commits: it cannot be undone; write the earlier rows again",
             )
 
 
@@ -174,7 +192,7 @@ def _require_state_of_before(
         (stat.partition_path, stat.file_id)
         for instant, commit in zip(undone, commits, strict=True)
         for stat in commit.stats
-        if stat.opens_group or _is_copy(stat, instant.requested_at)
+        if stat.opens_group or _is_copy(snapshot.timeline, stat, instant.requested_at)
     }
     lost = {group for commit in commits for group in commit.file_groups} - created - held
     lost -= _opened_with_logs(before, lost) | _replaced_since(before, lost)
@@ -207,9 +225,12 @@ def _replaced_since(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple
     return groups & replaced
 
 
-def _is_copy(stat: WriteStat, instant: InstantTime) -> bool:
+def _is_copy(timeline: Timeline, stat: WriteStat, instant: InstantTime) -> bool:
     """Return whether a log file was made for a pending resize, in a group that is not read yet."""
-    return log_instant(stat.path) not in (None, instant)
+    named = log_instant(stat.path)
+    if timeline.layout.logs_name_slices:
+        return named is not None and not timeline.has_slice(named)
+    return named not in (None, instant)
 
 
 def _opened_with_logs(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:
