@@ -1167,8 +1167,8 @@ class Table:
         """Write a page about the table, for people: one HTML file without scripts.
 
         It shows how the table grew, the sizes of files, partitions and buckets, hash rings and
-        directories, log files that wait for a compaction, the timeline, and what the doctor finds.
-        Reads no data file.
+        directories, log files that wait for a compaction, the timeline, what the doctor finds, and
+        the advice. Reads no data file.
 
         Parameters
         ----------
@@ -2149,11 +2149,13 @@ class Table:
         snapshot = self._snapshot()
         index = self._index_of(snapshot)
         known = None if index is None else without_state(index)
+        address, target = shown_address(self.path), TARGET_FILE_SIZE_DEFAULT
         return TableReport(
-            overview=table_overview(shown_address(self.path), snapshot, known),
+            overview=table_overview(address, snapshot, known),
             buckets=list_buckets(snapshot, index),
             timeline=list_history(snapshot.storage, snapshot.timeline),
             findings=self.doctor(),
+            advice=advise_table(snapshot, address, known, self._given_index, target),
             zone="UTC" if snapshot.config.timeline_timezone == "UTC" else "local time",
             made_at=datetime.now(UTC),
         )

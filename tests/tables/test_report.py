@@ -203,6 +203,13 @@ def test_the_numbers_of_a_page_are_those_of_the_table(
             for e in reversed(timeline)
         ]
     assert f"Doctor: {table.doctor().summary}" in page.section("attention")
+    changes = table.advise().changes
+    if changes:
+        assert [
+            (row["subject"], row["reason"], row["command"]) for row in page.table("Advice")
+        ] == [(advice.subject, advice.reason, advice.command or "–") for advice in changes]
+    else:
+        assert "Advice: change nothing." in page.section("attention")
 
 
 def test_an_empty_table_has_a_page(path: str) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from bucketlake.read.buckets import Buckets
 from bucketlake.read.history import TimelineEntry
 from bucketlake.read.overview import TableOverview
+from bucketlake.services.advice.advice import AdviceList
 from bucketlake.services.check.findings import Findings
 
 
@@ -25,6 +26,8 @@ class TableReport:
         What ``Table.timeline`` returns.
     findings : Findings
         What ``Table.doctor`` returns.
+    advice : AdviceList
+        What ``Table.advise`` returns.
     zone : str
         Time zone of the timeline, in words.
     made_at : datetime
@@ -35,5 +38,6 @@ class TableReport:
     buckets: Buckets
     timeline: Sequence[TimelineEntry]
     findings: Findings
+    advice: AdviceList
     zone: str
     made_at: datetime

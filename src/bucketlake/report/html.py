@@ -11,6 +11,8 @@ from bucketlake.report.units import number_text
 
 Row = Mapping[str, object]
 
+_SENTENCES = ("meaning", "reason", "repair", "call", "command")
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -78,4 +80,6 @@ def _cells(columns: Sequence[Column], row: Row) -> str:
 
 
 def _class(column: Column) -> str:
-    return ' class="number"' if column.is_number else ""
+    if column.is_number:
+        return ' class="number"'
+    return ' class="words"' if column.name in _SENTENCES else ""

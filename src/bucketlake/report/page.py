@@ -133,6 +133,12 @@ def _attention(report: TableReport) -> Iterator[str]:
         yield _table("Findings, worst first", columns, found)
     if report.findings.not_checked:
         yield paragraph(f"Not checked: {', '.join(report.findings.not_checked)}.")
+    changes = report.advice.changes
+    if changes:
+        columns = _texts("subject", "now", "advised", "reason", "call", "command")
+        yield _table("Advice", columns, [asdict(advice) for advice in changes])
+    else:
+        yield paragraph("Advice: change nothing.")
     skewed = [sizes for sizes in report.buckets.partitions if sizes.is_skewed]
     for sizes in skewed[:_BARS_MAX]:
         yield paragraph(f"Skew: {sizes.skew}.")
