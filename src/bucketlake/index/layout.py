@@ -223,6 +223,13 @@ class Layout(ABC):
         """
         return self
 
+    def fixed_groups(self, partitions: Collection[str]) -> Collection[tuple[str, FileId]]:
+        """Return the file groups, with their partitions, that slots have before any record.
+
+        None for kinds that name a file group when they open it.
+        """
+        return ()
+
     @property
     def tagging(self) -> Layout:
         """The layout with which a write tags its records."""

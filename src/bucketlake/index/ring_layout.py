@@ -102,6 +102,11 @@ class RingLayout(Layout):
         states = {path: RingState(metadata) for path, metadata in renewals.items()}
         return replace(self, states={**self.states, **states}, renewals=renewals)
 
+    def fixed_groups(self, partitions: Collection[str]) -> Collection[tuple[str, FileId]]:
+        """Return the file groups of all nodes."""
+        states = self._states_of(partitions)
+        return [(path, file_id) for path in partitions for file_id in states[path].positions]
+
     @property
     def engine(self) -> RingEngine:
         """The engine of the rings."""

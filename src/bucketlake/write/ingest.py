@@ -18,7 +18,7 @@ from bucketlake.actions.commit import CommitPlan, CommitStep, CommitView, Pendin
 from bucketlake.actions.early_conflict import wait_for_writers
 from bucketlake.actions.progress import LOGGER, telling_progress
 from bucketlake.actions.stream_batches import Batch, is_committed
-from bucketlake.errors import InputError
+from bucketlake.errors import IndexStateError, InputError
 from bucketlake.flow.work import doing
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
@@ -465,8 +465,33 @@ def _touched(target: Target, operation: Operation, counts: SlotCounts) -> Listed
 
 def layout_of_write(target: Target, write: PendingWrite, partitions: Collection[str]) -> Layout:
     """Return the layout with the state of the partitions that a write touches."""
-    layout = target.layout.pinned(partitions, creates=write.operation is not Operation.DELETE)
-    return layout.renewed(partitions, write.instant) if write.operation.replaces else layout
+    creates = write.operation is not Operation.DELETE
+    layout = target.layout.pinned(partitions, creates=creates)
+    if write.operation.replaces:
+        return layout.renewed(partitions, write.instant)
+    if creates:
+        _require_living_groups(target, layout.fixed_groups(partitions))
+    return layout
+
+
+def _require_living_groups(target: Target, fixed: Collection[tuple[str, FileId]]) -> None:
+    """Raise IndexStateError for groups that a replace commit removed: no reader shows their rows.
+
+    bucketlake gives a partition that it empties new groups, but Hudi keeps those of its hash ring.
+    """
+    if not fixed:
+        return
+    replaced = target.snapshot.timeline.replaced_file_groups(target.storage)
+    dead = min((group for group in fixed if group in replaced), default=None)
+    if dead is not None:
+        path, file_id = dead
+        raise IndexStateError(
+            f"the buckets of partition {path!r} can take records",
+            f"its file group {file_id} was removed by {replaced[dead]}, a commit of a program that "
+            "gave the partition no new buckets",
+            "write the records with table.insert_overwrite(rows), which makes new buckets; from then "
+            "on upserts can follow",
+        )
 
 
 def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
