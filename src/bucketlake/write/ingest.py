@@ -489,8 +489,8 @@ def _require_living_groups(target: Target, fixed: Collection[tuple[str, FileId]]
             f"the buckets of partition {path!r} can take records",
             f"its file group {file_id} was removed by {replaced[dead]}, a commit of a program that "
             "gave the partition no new buckets",
-            "write the records with table.insert_overwrite(rows), which makes new buckets; from then "
-            "on upserts can follow",
+            "write the records with table.insert_overwrite(rows), which makes new buckets; upserts "
+            "can follow",
         )
 
 
