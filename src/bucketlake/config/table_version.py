@@ -190,7 +190,11 @@ def check_version(number: object, argument: str = "version") -> None:
     if type(number) is not int or number not in WRITTEN_VERSIONS:
         written = [_VERSIONS[known] for known in WRITTEN_VERSIONS]
         allowed = " or ".join(f"{known.number} ({known.releases})" for known in written)
-        raise ConfigError(argument, number, f"it must be {allowed}")
+        raise ConfigError(
+            argument,
+            number,
+            f"it must be {allowed}; docs/how-to/who-reads-what.md says which engines read which",
+        )
 
 
 def table_version(number: int) -> TableVersion:
