@@ -42,6 +42,13 @@ def hudi_1_0() -> Iterator[HudiPeer]:
         yield peer
 
 
+@pytest.fixture(scope="module")
+def hudi_1_1() -> Iterator[HudiPeer]:
+    """The first release that writes version 9, in its newest patch."""
+    with start_hudi(version="1.1.1") as peer:
+        yield peer
+
+
 def names(turns: list[tuple[str, Writer]]) -> list[str]:
     return [f"{kind}, {first.value} first" for kind, first in turns]
 
@@ -86,6 +93,23 @@ def test_newest_hudi_and_bucketlake_take_turns_on_version_8(
     """The metadata table then has records of two schemas, which hudi-rs does not read."""
     take_turns(hudi, tmp_path / "turns", layout_of(kind), first, steps=3, with_hudi_rs=False)
     assert bl.open_table(str(tmp_path / "turns")).config().version == 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "first"),
+    [
+        ("simple", 8, HUDI),
+        ("merge-on-read, metadata", 8, BUCKETLAKE),
+        ("merge-on-read, metadata", 9, HUDI),
+        ("simple", 9, BUCKETLAKE),
+    ],
+)
+def test_hudi_1_1_and_bucketlake_take_turns(
+    hudi_1_1: HudiPeer, tmp_path: Path, kind: str, version: int, first: Writer
+) -> None:
+    layout = replace(layout_of(kind), kind=replace(KINDS[kind], version=version))
+    take_turns(hudi_1_1, tmp_path / "turns", layout, first, steps=3, with_hudi_rs=False)
+    assert bl.open_table(str(tmp_path / "turns")).config().version == version
 
 
 @pytest.mark.every_case
