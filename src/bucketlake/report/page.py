@@ -475,7 +475,11 @@ def _path(sizes: PartitionSizes) -> str:
 
 
 def _name(bucket: Bucket) -> str:
-    own = f"bucket {bucket.bucket_id}" if bucket.bucket_id is not None else bucket.file_id[:8]
+    own = (
+        f"bucket {bucket.bucket_id}"
+        if bucket.bucket_id is not None
+        else bucket.file_id.partition("-")[0]
+    )
     path = printable(bucket.partition_path)
     return f"{path}, {own}" if path else own
 

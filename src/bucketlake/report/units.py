@@ -26,7 +26,7 @@ def byte_unit(most: float) -> tuple[int, str]:
 def count_unit(most: float, what: str) -> tuple[int, str]:
     """Return the divisor and the name of the unit for counts up to a greatest one.
 
-    >>> count_unit(2_500_000, "rows"), count_unit(9_999, "rows")
+    >>> count_unit(25_000_000, "rows"), count_unit(9_999, "rows")
     ((1000000, 'million rows'), (1, 'rows'))
     """
     divisor, word = next((unit for unit in _COUNTS if most >= 10 * unit[0]), _COUNTS[-1])

@@ -137,7 +137,7 @@ def require_command(text: str, sample_file: Path) -> None:
     program, name, *words = shlex.split(text)
     assert program == "bucketlake"
     words = [str(sample_file) if word == "FILE" else word for word in words]
-    main.commands[name].make_context(name, words)
+    main.commands[name].make_context(name, words, **main.context_settings)
 
 
 @given(WORKLOADS, conditions())
