@@ -125,6 +125,7 @@ def print_next_steps(path: Path) -> None:
     print(f"""  {command} read {path} --where "month = 1 AND status = 'diverted'" \\""")
     print("    --columns day,carrier,flight,origin,dest,actual_departure")
     print(f"  {command} locate {path} {fields}")
+    print(f"  {command} report {path} --to report.html     # growth, sizes, skew, advice: a page")
 
 
 def _print_facts(title: str, facts: dict[str, str]) -> None:
