@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bucketlake.config import support
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.archive_reader import read_archive
@@ -197,7 +196,7 @@ MERGED = TableKind(merge_on_read=True)
 def test_log_files_of_hudi_0_15_are_read_and_written_on_after_an_upgrade(
     hudi: HudiPeer, hudi_1_0: HudiPeer, hudi_0_15: HudiPeer, tmp_path: Path, version: int
 ) -> None:
-    """bucketlake does not write log files of version 6, so they stay in their slices."""
+    """They stay in their slices."""
     old = SharedTable(hudi_0_15, tmp_path / "shared", of_version(MERGED, 6))
     for ts, numbers in enumerate((range(40), range(20, 60), range(0, 60, 3)), 1):
         old.upsert(HUDI, rows(numbers, ts))
@@ -225,9 +224,8 @@ def test_log_files_of_hudi_0_15_are_read_and_written_on_after_an_upgrade(
 
 @pytest.mark.every_case
 def test_a_merge_on_read_table_of_hudi_1_is_compacted_and_continued_by_hudi_0_15(
-    hudi: HudiPeer, hudi_0_15: HudiPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hudi: HudiPeer, hudi_0_15: HudiPeer, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(support, "_log_files", lambda _: iter(()))  # Version 6 is read only.
     new = SharedTable(hudi, tmp_path / "shared", MERGED)
     for n in range(3):
         new.upsert(HUDI, rows(range(n, 60, 2), 2 * n))
