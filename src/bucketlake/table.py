@@ -1229,10 +1229,7 @@ class Table:
         """
         check_integers(1, target_file_size=target_file_size)
         snapshot = self._snapshot()
-        index = self._index_of(snapshot)
-        known = None if index is None else without_state(index)
-        address = shown_address(self.path)
-        return advise_table(snapshot, address, known, self._given_index, target_file_size)
+        return self._advice(snapshot, self._index_of(snapshot), target_file_size)
 
     def rule_versions(self) -> list[HashingConfig]:
         """Return the valid versions of a partition-level table's rules (RFC-89).
@@ -2139,23 +2136,28 @@ class Table:
     def _overview(self) -> TableOverview | None:
         def look() -> TableOverview:
             snapshot = self._snapshot()
-            index = self._index_of(snapshot)
-            known = None if index is None else without_state(index)
-            return table_overview(shown_address(self.path), snapshot, known)
+            return self._overview_of(snapshot, self._index_of(snapshot))
 
         return within_seconds(look)
+
+    def _overview_of(self, snapshot: Snapshot, index: TableIndex | None) -> TableOverview:
+        known = None if index is None else without_state(index)
+        return table_overview(shown_address(self.path), snapshot, known)
+
+    def _advice(self, snapshot: Snapshot, index: TableIndex | None, target: int) -> AdviceList:
+        known = None if index is None else without_state(index)
+        address = shown_address(self.path)
+        return advise_table(snapshot, address, known, self._given_index, target)
 
     def _report(self) -> TableReport:
         snapshot = self._snapshot()
         index = self._index_of(snapshot)
-        known = None if index is None else without_state(index)
-        address, target = shown_address(self.path), TARGET_FILE_SIZE_DEFAULT
         return TableReport(
-            overview=table_overview(address, snapshot, known),
+            overview=self._overview_of(snapshot, index),
             buckets=list_buckets(snapshot, index),
             timeline=list_history(snapshot.storage, snapshot.timeline),
             findings=self.doctor(),
-            advice=advise_table(snapshot, address, known, self._given_index, target),
+            advice=self._advice(snapshot, index, TARGET_FILE_SIZE_DEFAULT),
             zone="UTC" if snapshot.config.timeline_timezone == "UTC" else "local time",
             made_at=datetime.now(UTC),
         )

@@ -69,9 +69,16 @@ def telling_progress(
     total : int
         Greatest number of file groups that get a file.
     """
+    with step_of_work(instant, "writing"), _logging_progress(storage, instant, doing, total):
+        yield
+
+
+@contextmanager
+def _logging_progress(
+    storage: Storage, instant: InstantTime, doing: str, total: int
+) -> Iterator[None]:
     if not LOGGER.isEnabledFor(logging.INFO):
-        with step_of_work(instant, "writing"):
-            yield
+        yield
         return
     ended = threading.Event()
     started = time.monotonic()
@@ -86,8 +93,7 @@ def telling_progress(
     watcher = threading.Thread(target=watch, name=f"progress-{instant}", daemon=True)
     watcher.start()
     try:
-        with step_of_work(instant, "writing"):
-            yield
+        yield
     finally:
         ended.set()
         watcher.join()

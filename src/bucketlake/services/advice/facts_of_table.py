@@ -77,7 +77,7 @@ def workload_of_table(snapshot: Snapshot, index: TableIndex | None) -> Workload:
         _rewriting(facts, writes, len(slices)),
         partitions=_partitions(slices, growing),
         bytes_per_row=bytes_per_row,
-        log_bytes=sum(file.size_bytes for held in slices for file in held.log_files),
+        log_bytes=sum(held.log_bytes for held in slices),
     )
 
 
