@@ -37,7 +37,7 @@ def test_the_demo_ends_well_and_the_commands_it_names_work(tmp_path: Path) -> No
     answers = re.findall(r"^  .*  (yes|NO): ", text, re.MULTILINE)
     assert answers == ["yes"] * 4
     commands = text.partition("\nTry next\n")[2].replace("\\\n", " ").strip().splitlines()
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         assert run(shlex.split(command, comments=True), tmp_path)
 
