@@ -92,11 +92,6 @@ def assert_filtered_alike(table: SharedTable, hudi: HudiPeer, *, nan_by_hudi: bo
             assert repr(found) == repr(matching), where
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="a known defect, not understood yet: Hudi's filtered read of a merge-on-read table "
-    "leaves out the row whose price is NaN (price > 1e6); reads of bucketlake have it",
-)
 @pytest.mark.parametrize("merge_on_read", [False, True] if DEEP else [True])  # A minute each.
 def test_hudi_skips_files_by_our_statistics_and_merges_them(
     hudi: HudiPeer, tmp_path: Path, merge_on_read: bool

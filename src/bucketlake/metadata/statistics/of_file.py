@@ -6,7 +6,7 @@ data of a column are read only if the footer does not tell the bounds: Parquet l
 has no statistics of long texts, of INT96, and in bucketlake's files of binary columns. A log file
 has the bounds of the rows in its data blocks.
 
-No value of a column is outside of its bounds. NaN is greater than every number, as in Spark. Long
+No value of a column is outside of its bounds. NaN is greater than every number, as in Spark, and stored as infinity. Long
 texts are cut.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,13 +78,11 @@ class ColumnRange:
             return parts[0]  # The usual case, for each column of each written file.
         lows = [part.low for part in parts if part.null_count < part.row_count]
         highs = [part.high for part in parts if part.null_count < part.row_count]
-        numbers = [low for low in lows if low == low]  # NaN is not equal to itself.
-        nan = next((high for high in highs if high != high), None)
         return cls(
             sum(part.row_count for part in parts),
             sum(part.null_count for part in parts),
-            min(numbers or lows, default=None),
-            max(highs, default=None) if nan is None else nan,
+            min(lows, default=None),
+            max(highs, default=None),
             sum(part.stored_bytes for part in parts),
             sum(part.uncompressed_bytes for part in parts),
         )
@@ -513,8 +512,10 @@ def _range_of(values: pa.ChunkedArray) -> ColumnRange:
         low, high = _integer_of(low), _integer_of(high)
     if pa.types.is_floating(values.type):
         has_nan = pc.any(pc.is_nan(values)).as_py()
-        # Statistics of Parquet do not distinguish the two zeros.
-        low, high = low or -0.0, np.nan if has_nan else high or 0.0
+        # Statistics of Parquet do not distinguish the two zeros. NaN is stored as infinity: Spark
+        # keeps what Hudi reads in a cache that skips a batch by its greatest number.
+        low = math.inf if low != low else low or -0.0
+        high = math.inf if has_nan else high or 0.0
     return ColumnRange(rows, nulls, low, high)
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -243,6 +245,8 @@ def _column_bounds(
         unwrap_bounds(wrapped, stats.value_types, data_type, _WHERE, is_minimum=is_minimum)
         for wrapped, is_minimum in ((stats.minima, True), (stats.maxima, False))
     )
+    if pa.types.is_floating(data_type):  # A NaN is stored as infinity.
+        high = pc.if_else(pc.equal(high, math.inf), math.nan, high)
     if pa.types.is_string(data_type):
         low, high = (_ordered_alike(bounds) for bounds in (low, high))
     has_values = pc.fill_null(pc.greater(stats.value_counts, stats.null_counts), True)

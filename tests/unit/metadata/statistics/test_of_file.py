@@ -96,9 +96,9 @@ def bounds_of(stats: ColumnStats, name: str, data_type: pa.DataType) -> tuple[An
     return low.as_py(), high.as_py()
 
 
-def rank(value: Any) -> tuple[bool, Any]:
-    """Return the sort key of a value: NaN is greater than every number."""
-    return (value != value, 0 if value != value else value)
+def rank(value: Any) -> Any:
+    """Return the sort key of a value: NaN is the greatest number, and stored as infinity."""
+    return math.inf if value != value else value
 
 
 def require_bounds(stats: ColumnStats, rows: list[dict[str, Any]]) -> None:
@@ -224,9 +224,9 @@ def test_nan_that_no_footer_names_is_found_in_the_data() -> None:
     rows = [{**dict.fromkeys(SCHEMA.names), "d": value} for value in (1.0, NAN)]
     sink = pa.BufferOutputStream()
     pq.write_table(table_of(rows), sink)
-    assert str(bounds_of(stats_of_content(sink.getvalue()), "d", pa.float64())) == "(1.0, nan)"
+    assert str(bounds_of(stats_of_content(sink.getvalue()), "d", pa.float64())) == "(1.0, inf)"
     content = encode_base_file([table_of(rows)], SCHEMA).data
-    assert str(bounds_of(stats_of_content(content), "d", pa.float64())) == "(1.0, nan)"
+    assert str(bounds_of(stats_of_content(content), "d", pa.float64())) == "(1.0, inf)"
 
 
 def test_long_texts_are_cut_outwards() -> None:
