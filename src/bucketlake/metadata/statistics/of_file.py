@@ -6,8 +6,8 @@ data of a column are read only if the footer does not tell the bounds: Parquet l
 has no statistics of long texts, of INT96, and in bucketlake's files of binary columns. A log file
 has the bounds of the rows in its data blocks.
 
-No value of a column is outside of its bounds. NaN is greater than every number, as in Spark, and stored as infinity. Long
-texts are cut.
+No value of a column is outside of its bounds. NaN is greater than every number, as in Spark, and
+stored as infinity. Long texts are cut.
 """
 
 from __future__ import annotations

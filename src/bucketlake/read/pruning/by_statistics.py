@@ -10,10 +10,9 @@ state of the table, so reads of earlier states do not use them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import math
 
 import numpy as np
 import pyarrow as pa
