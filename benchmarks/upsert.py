@@ -100,6 +100,8 @@ CONTENDERS = (
     contender(MERGE_ON_READ, table_type="merge_on_read"),
     contender(SIMPLE, simple),
     contender("bucketlake-simple-nomdt-spark4", simple, metadata_table=False),
+    contender("bucketlake-simple-v8-spark4", simple, version=8),
+    contender("bucketlake-simple-v6-spark4", simple, metadata_table=False, version=6),
     contender(SAME_SPARK),
     Contender(ARROW, lambda settings: BucketLakeArrow(settings, dynamic(settings))),
     Contender(ARROW_SIMPLE, lambda settings: BucketLakeArrow(settings, simple(settings))),
@@ -183,7 +185,8 @@ TIMES = Table(
     text="Median (minimum to maximum). *bucketlake* has dynamic buckets, its default, and a "
     "metadata table; *files* reads its input with `bl.files`, *mor* is merge-on-read, *arrow* is "
     "without Spark. *Table* is the size of the data files after the load; *nomdt* is without a "
-    "metadata table; *rli* is Hudi's partitioned record-level index, loaded by `bulk_insert` and "
+    "metadata table; *v8* and *v6* are tables of these versions, *v6* without a metadata table; "
+    "*rli* is Hudi's partitioned record-level index, loaded by `bulk_insert` and "
     "`CREATE INDEX`; *polars-limit* is the bare merge of the same rows in one process, with no "
     "table format around it, and *spark-limit* the same in tasks to which Spark hands the rows. "
     "They are floors: no Python writer of such files does less.",

@@ -27,6 +27,7 @@ from benchmarks.common.benchmark import Contender, Settings
 from benchmarks.common.rows import CHOSEN_PATTERN, DataSet
 from benchmarks.systems.order_tables import create, index_files, live_files
 from benchmarks.systems.spark import SparkSystem, one_row, placement_of
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.storage import system_calls
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.slot_stage import TaskResult, WriteTask
@@ -52,11 +53,13 @@ class BucketLake(SparkSystem):
         *,
         metadata_table: bool = False,
         load: str = "upsert",
+        version: int = NEWEST_VERSION,
         told: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(settings, SESSION)
         self.versions = {"pyarrow": pa.__version__}
         self.index, self._table_type, self._load = index, table_type, load
+        self._version = version
         # A record-level index is a part of the metadata table.
         needs_one = isinstance(index, bl.DynamicBucket | bl.RecordIndex)
         self._metadata_table = metadata_table or needs_one
@@ -67,6 +70,7 @@ class BucketLake(SparkSystem):
             "table_type": table_type,
             "load": load,
             "metadata_table": str(self._metadata_table),
+            "table_version": str(version),
             "index": repr(index),
             **(told or {}),
         }
@@ -135,8 +139,14 @@ class BucketLake(SparkSystem):
 
     def create(self, schema: StructType | pa.Schema, table: Path) -> bl.Table:
         """Create the table of the orders."""
-        has_metadata = self._metadata_table
-        return create(table, schema, self.index, self._table_type, metadata_table=has_metadata)
+        return create(
+            table,
+            schema,
+            self.index,
+            self._table_type,
+            metadata_table=self._metadata_table,
+            version=self._version,
+        )
 
     def frame(self, table: Path, columns: Sequence[str] | None = None) -> DataFrame:
         """Read all columns of the table, or those that are named."""
@@ -196,6 +206,7 @@ def contender(
     *,
     system: type[BucketLake] = BucketLake,
     metadata_table: bool = True,
+    version: int = NEWEST_VERSION,
 ) -> Contender:
     """Return a contender whose settings are the default's, but for what is told.
 
@@ -203,7 +214,13 @@ def contender(
     """
 
     def make(settings: Settings) -> BucketLake:
-        return system(settings, index(settings), table_type, metadata_table=metadata_table)
+        return system(
+            settings,
+            index(settings),
+            table_type,
+            metadata_table=metadata_table,
+            version=version,
+        )
 
     return Contender(name, make, "bucketlake", name.endswith("35"))
 

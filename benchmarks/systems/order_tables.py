@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 import bucketlake as bl
 from benchmarks.common.rows import KEY, ORDERING, PARTITION
+from bucketlake.config.table_version import NEWEST_VERSION
 
 _BLOCK_BYTES = 512  # The unit of st_blocks, whatever the file system's own block is.
 
@@ -22,6 +23,7 @@ def create(
     *,
     metadata_table: bool = True,
     ordering: str = ORDERING,
+    version: int = NEWEST_VERSION,
 ) -> bl.Table:
     """Create a table of orders."""
     return bl.create_table(
@@ -34,6 +36,7 @@ def create(
         table_type=table_type,
         metadata_table=metadata_table,
         name="orders",
+        version=version,
     )
 
 

@@ -38,7 +38,7 @@ def many_of(case: Case) -> int:
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
     """Tasks hold 20 records at most; the list notes the parts that they locate or write."""
     monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
-    monkeypatch.setattr(indexed_write, "RECORDS_MAX", 20)
+    monkeypatch.setattr(indexed_write, "BYTES_MAX", 1_000)
     write, locate = GroupWriter.write, LocateStage.run
     written: list[SlotPart] = []
     lock = threading.Lock()

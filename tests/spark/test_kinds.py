@@ -131,7 +131,7 @@ def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
     monkeypatch.setattr(PackedRecords, "write", noted_slots)
     monkeypatch.setattr(PackedRecords, "locate", noted_lookups)
     monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
-    monkeypatch.setattr(indexed_write, "RECORDS_MAX", 20)
+    monkeypatch.setattr(indexed_write, "BYTES_MAX", 1_000)
     world = ByFrames(spark, case, tmp_path)
     many = many_of(case)
     world.upsert([*rows(range(many)), *rows(range(5), 1)])

@@ -289,7 +289,7 @@ def test_a_lookup_that_is_repeated_without_dead_entries_counts_once(
     table.upsert(rows(*range(9)))
     shutil.rmtree(tmp_path / "cache")
     located: list[int] = []
-    monkeypatch.setattr("bucketlake.write.record_index.indexed_write.RECORDS_MAX", 0)
+    monkeypatch.setattr("bucketlake.write.record_index.indexed_write.BYTES_MAX", 0)
     locate = PackedRecords.locate
 
     def noting(self: PackedRecords, plan: Any, task: LocateStage) -> Any:

@@ -59,15 +59,16 @@ class Stage(Protocol):
         """
         ...
 
-    def run(self, plans: Sequence[Any], received: Mapping[str, pa.Table], /) -> Iterator[Any]:
+    def run(self, plans: Sequence[Any], received: dict[str, pa.Table], /) -> Iterator[Any]:
         """Do the work of a task; yield :class:`Rows` for the next stage, and results.
 
         Parameters
         ----------
         plans : sequence
             The plans of the task.
-        received : mapping of str to pa.Table
-            The rows of the task by channel, in any order; no entry for a channel without rows.
+        received : dict of str to pa.Table
+            The rows of the task by channel, in any order; no entry for a channel without rows. A
+            stage may take tables out, so that their memory is free when they are divided.
         """
         ...
 

@@ -211,10 +211,10 @@ def _running(stage: Stage) -> Work:
             told = pc.or_(batch.column("result").is_valid(), batch.column("report").is_valid())
             if told.true_count:
                 yield batch.filter(told)
+            batch = rows = None  # The stage lets the rows go when it has divided them.
         if plans:
-            yield from stage.run(
-                plans, {channel: pa.Table.from_batches(rows) for channel, rows in held.items()}
-            )
+            received = {channel: pa.Table.from_batches(held.pop(channel)) for channel in [*held]}
+            yield from stage.run(plans, received)
 
     return work
 

@@ -80,23 +80,37 @@ class WriteTask:
         refuses_repeats : bool
             Whether the keys are known to be distinct.
         """
-        for slot, incoming, count in self.incoming(slots, rows, is_distinct=is_distinct):
+        arrived = self.incoming(slots, rows, is_distinct=is_distinct)
+        del rows  # They are not needed when they are divided.
+        for slot, incoming, count in arrived:
             done = self.writer.write(slot, incoming, changed)
             yield SlotResult(slot.number, count, done.stats, done.ignored)
 
     def incoming(
         self, slots: Sequence[SlotPlan], rows: pa.Table, *, is_distinct: bool = False
     ) -> Iterator[tuple[SlotPlan, IncomingRecords, int]]:
-        """Yield each slot of a task, its records with distinct keys, and how many arrived."""
-        numbered = NumberedRows.of(rows, SLOT)
-        for slot in sorted(slots, key=lambda slot: slot.number):
+        """Yield each slot of a task, its records with distinct keys, and how many arrived.
+
+        Nothing else is kept of a slot, and nothing of the rows when the last slot is yielded.
+        """
+        numbered: NumberedRows | None = NumberedRows.of(rows, SLOT)
+        del rows
+        in_order = sorted(slots, key=lambda slot: slot.number)
+        for slot in in_order:
+            assert numbered is not None, "until the last slot"
             own = numbered.with_number(slot.number)
+            if slot is in_order[-1]:
+                numbered = None
+            count = own.num_rows
             if slot.part == WHOLE_SLOT:
-                require_count(slot.key, slot.records, own.num_rows)
+                require_count(slot.key, slot.records, count)
+            positions = None if is_distinct else positions_of(own)
             records = self._incoming(own)
+            del own
             if not is_distinct:
-                records, _ = self.reader.distinct(records, positions_of(own))
-            yield slot, records, own.num_rows
+                records, _ = self.reader.distinct(records, positions)
+            yield slot, records, count
+            del records
 
     def _incoming(self, rows: pa.Table) -> IncomingRecords:
         records = self.reader.read(without_tags(rows), self.tagger.keys_of(rows))
@@ -157,7 +171,7 @@ class WriteStage:
         return in_task_order(tasks, numbers, with_numbers(rows.table, numbers))
 
     def run(
-        self, plans: Sequence[SlotPlan], received: Mapping[str, pa.Table]
+        self, plans: Sequence[SlotPlan], received: dict[str, pa.Table]
     ) -> Iterator[SlotResult | Rows]:
         """Write the slots of a task, and send changed keys to the shards of the index."""
         index = self.task.index
@@ -166,9 +180,9 @@ class WriteStage:
         if changed is not None:
             yield changed.rows()
 
-    def records_of(self, received: Mapping[str, pa.Table]) -> pa.Table:
-        """Return the records of a task, which may have got none."""
-        rows = received.get(RECORDS)
+    def records_of(self, received: dict[str, pa.Table]) -> pa.Table:
+        """Take out the records of a task, which may have got none."""
+        rows = received.pop(RECORDS, None)
         return self.task.tagger.no_numbered_rows(self.schema) if rows is None else rows
 
 

@@ -42,9 +42,9 @@ from bucketlake.write.write_plan import SlotPlan, SlotResult
 
 RowArray: TypeAlias = npt.NDArray[np.int64]
 
-RECORDS_MAX = 1 << 19
-"""Greatest number of records of a shard in one write; more records take the general way, which
-divides them among tasks."""
+BYTES_MAX = 256 << 20
+"""Greatest size in memory of the records of a shard in one write; more records take the general
+way, which divides them among tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class ShardStage:
         return self.records.route(rows)
 
     def run(
-        self, plans: Sequence[ShardWrite | ShardPlan], received: Mapping[str, pa.Table]
+        self, plans: Sequence[ShardWrite | ShardPlan], received: dict[str, pa.Table]
     ) -> Iterator[SlotResult | ShardResult | ShardFound]:
         """Write the shards of a task; of a shard without records only its entries change."""
         for plan in plans:
@@ -140,9 +140,8 @@ class ShardStage:
                 yield self.index_writer.write_known(plan, [], _NO_KEYS)
         writes = {plan.slot.number: plan for plan in plans if isinstance(plan, ShardWrite)}
         if writes:
-            task, rows = self.records.task, self.records.records_of(received)
-            slots = [plan.slot for plan in writes.values()]
-            for slot, incoming, count in task.incoming(slots, rows):
+            task, slots = self.records.task, [plan.slot for plan in writes.values()]
+            for slot, incoming, count in task.incoming(slots, self.records.records_of(received)):
                 yield from self._write(task, writes[slot.number], incoming, count)
 
     def _write(

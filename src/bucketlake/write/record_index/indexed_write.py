@@ -40,7 +40,7 @@ from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.by_shard import (
-    RECORDS_MAX,
+    BYTES_MAX,
     ShardStage,
     rows_in,
     rows_of_group,
@@ -180,8 +180,9 @@ class IndexedWrite:
         if not self.layout.tagging.by_shard or not packed.counts:
             return False
         paths = {path for path, _ in packed.counts} | {held.partition_path for held in slices}
+        counts = packed.counts.values()
         return (
-            max(packed.counts.values()) <= RECORDS_MAX
+            packed.size_bytes * max(counts) <= BYTES_MAX * sum(counts)
             and all(self._index.shards.count(path) == self.layout.shard_count for path in paths)
             and all(bucket_of_group(held.file_id) is not None for held in slices)
             and not have_shared_groups(self.write.table.storage, paths)

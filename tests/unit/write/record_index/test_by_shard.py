@@ -158,7 +158,7 @@ def test_a_death_at_any_step_of_a_write_that_begins_again_loses_and_doubles_noth
 def test_a_shard_with_more_records_than_a_task_should_hold_takes_the_general_way(
     new_path: NewPath, stages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexed_write, "RECORDS_MAX", 10)
+    monkeypatch.setattr(indexed_write, "BYTES_MAX", 500)
     table = make(new_path())
     table.upsert(rows(0, 100))
     table.upsert(rows(90, 110))
@@ -170,8 +170,8 @@ def test_both_ways_give_new_keys_the_same_buckets(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = []
-    for records_max in (1 << 19, 0):
-        monkeypatch.setattr(indexed_write, "RECORDS_MAX", records_max)
+    for bytes_max in (1 << 28, 0):
+        monkeypatch.setattr(indexed_write, "BYTES_MAX", bytes_max)
         table = make(new_path())
         table.upsert(rows(0, 100))
         table.upsert(rows(50, 170, at=2))
