@@ -208,10 +208,11 @@ def _running(stage: Stage) -> Work:
             plans += facts_of(batch.column("facts"))
             for channel, rows in _pieces_of(batch):
                 held[channel] += rows
+                del rows
             told = pc.or_(batch.column("result").is_valid(), batch.column("report").is_valid())
             if told.true_count:
                 yield batch.filter(told)
-            batch = rows = None  # The stage lets the rows go when it has divided them.
+            del batch  # The stage lets the rows go when it has divided them.
         if plans:
             received = {channel: pa.Table.from_batches(held.pop(channel)) for channel in [*held]}
             yield from stage.run(plans, received)
