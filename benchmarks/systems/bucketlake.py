@@ -259,7 +259,8 @@ def _rows_by_task(plan: WritePlan) -> list[int]:
 def _warm_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Import what a write imports, and tell the memory that the worker then holds, in bytes."""
     import bucketlake.spark.frame_source
-    import bucketlake.write.group_writer  # noqa: F401
+    import bucketlake.write.group_writer
+    import bucketlake.write.record_index.by_shard  # noqa: F401
 
     time.sleep(0.2)  # So that each core's task needs a worker of its own.
     for _ in batches:

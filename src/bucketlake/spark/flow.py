@@ -25,7 +25,7 @@ from bucketlake.spark.facts import facts_in_tasks, facts_of, in_tasks
 from bucketlake.spark.pieces import chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
-from bucketlake.spark.session_settings import SHUFFLE_SETTINGS, changed_settings
+from bucketlake.spark.session_settings import PIECE_SETTINGS, SHUFFLE_SETTINGS, changed_settings
 
 _MESSAGES = pa.schema(
     [
@@ -110,7 +110,7 @@ class SparkFlow:
     def results(self) -> list[Any]:
         """Run the flow; return its results."""
         done = map_in_arrow(self._frame, reporting(_telling(self._work), _TOLD), _TOLD)
-        with changed_settings(self._frame.sparkSession, SHUFFLE_SETTINGS):
+        with changed_settings(self._frame.sparkSession, PIECE_SETTINGS):
             return _results(done)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from bucketlake.errors import BucketLakeError, ConfigError, NullElementWarning, 
 from bucketlake.spark.job_words import described_jobs
 from bucketlake.spark.late_pandas import postpone_pandas
 from bucketlake.spark.worker_python import explained
-from bucketlake.spark.workers import spare_modules
+from bucketlake.spark.workers import end_task
 
 REPORT_FIELD = pa.field("report", pa.string())
 """An error or warning in a separate row; null in all other rows."""
@@ -78,7 +78,7 @@ def noting(function: BatchFunction) -> BatchFunction:
         except BucketLakeError as error:
             error.add_note(note + _to_text(error))
             raise
-        spare_modules()
+        end_task()
 
     return run
 

@@ -8,14 +8,19 @@ from threading import Lock
 
 from pyspark.sql import SparkSession
 
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
 SHUFFLE_SETTINGS = {
     # Limits batches of records, and batches of pieces to 1 GiB.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",
+    _BATCH_ROWS: "2048",
     # The plan sets the number of tasks, and nothing is joined: replanning after the shuffle would
     # change nothing, and costs a job and another plan.
     "spark.sql.adaptive.enabled": "false",
 }
-"""For jobs that send pieces to tasks (``spark/pieces.py``)."""
+"""For jobs that read records, or send pieces to tasks (``spark/pieces.py``)."""
+
+PIECE_SETTINGS = {**SHUFFLE_SETTINGS, _BATCH_ROWS: "64"}
+"""For jobs that read pieces only: a task gets 32 MiB of them at once, instead of all."""
 
 _lock = Lock()
 _changed: dict[tuple[int, str], tuple[int, str | None]] = {}

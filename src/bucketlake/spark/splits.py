@@ -26,7 +26,7 @@ from bucketlake.read.change_reader import ChangesToRead
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.spark.facts import task_count
 from bucketlake.spark.late_pandas import postpone_pandas
-from bucketlake.spark.workers import spare_modules
+from bucketlake.spark.workers import end_task
 from bucketlake.storage.base import Storage
 
 Job: TypeAlias = DataFile | FileSlice | ComparedStates
@@ -110,4 +110,4 @@ def batches_of(split: InputPartition) -> Iterator[pa.RecordBatch]:
                 whole = cast_table(named, how.target, where=f"table {how.root}")
                 batches = whole.to_batches(max_chunksize=_BATCH_ROWS)
                 yield from (batch for batch in batches if batch.num_rows)
-    spare_modules()
+    end_task()

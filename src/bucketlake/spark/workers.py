@@ -1,4 +1,4 @@
-"""Reducing the work of a Python worker of Spark between two tasks.
+"""What a Python worker of Spark does between two tasks, and need not do.
 
 After each task, and before the next task, a worker runs a full garbage collection; PySpark 3.5 also
 lets Python's path finders list their folders again. With NumPy and Arrow loaded, and with PySpark
@@ -11,17 +11,20 @@ import gc
 import sys
 from zipimport import zipimporter
 
+import pyarrow as pa
+
 _modules_seen = 0
 
 
-def spare_modules() -> None:
-    """Exclude loaded modules from a worker's garbage collections; call it when a task ends.
+def end_task() -> None:
+    """Return memory, and exclude loaded modules from garbage collections, when a task ends.
 
     If a task loaded new modules, garbage is collected first, so that no garbage is kept, and then
     all objects are excluded. Finders in zip files are dropped, because each would read the whole
     directory of its file; Python creates a finder again when it needs it.
     """
     global _modules_seen
+    pa.default_memory_pool().release_unused()
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             del sys.path_importer_cache[path]
