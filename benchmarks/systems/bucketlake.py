@@ -259,6 +259,7 @@ def _rows_by_task(plan: WritePlan) -> list[int]:
 def _warm_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Import what a write imports, and tell the memory that the worker then holds, in bytes."""
     import bucketlake.spark.frame_source
+    import bucketlake.spark.splits
     import bucketlake.write.group_writer
     import bucketlake.write.record_index.by_shard  # noqa: F401
 

@@ -151,15 +151,20 @@ def kept_up(
     """
     steps: list[UpkeepStep] = []
     started = time.monotonic()
+    seen: tuple[OpenTable, Timeline] | None = None  # As it was after the last service.
     for service, run in _RUNS.items() if result.instant is not None else ():
         begun = time.monotonic()
         if begun - started > SECONDS_MAX:
             break
         done, error = "", None
         try:
-            table = open_table()
-            waiting = _waited(service, table, load_timeline(table), given)
+            if seen is None:
+                table = open_table()
+                seen = table, load_timeline(table)
+            table, timeline = seen
+            waiting = _waited(service, table, timeline, given)
             if waiting is not None and waiting.is_time:
+                seen = None
                 done = run(table, given, engine)
         except CommitConflictError:
             done = "another process does it"

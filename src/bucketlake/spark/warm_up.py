@@ -41,7 +41,8 @@ def _run(spark: SparkSession) -> None:
 def _import_modules(batches: Batches) -> Batches:
     """Import the modules that the tasks of a write import; return no rows."""
     import bucketlake.spark.frame_source
-    import bucketlake.write.group_writer  # noqa: F401
+    import bucketlake.write.group_writer
+    import bucketlake.write.record_index.by_shard  # noqa: F401
 
     for _ in batches:
         pass
