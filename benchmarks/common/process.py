@@ -21,7 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.rows import DataSet
-from benchmarks.common.usage import ProcessTree, core_count, cpu_seconds, machine_cpu_seconds
+from benchmarks.common.usage import (
+    ProcessTree,
+    core_count,
+    cpu_seconds,
+    is_group_alive,
+    machine_cpu_seconds,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXTRA_PATHS: tuple[str, ...] = ()  # Where else a child looks for its module.
@@ -145,10 +151,8 @@ class ContenderProcess:
         deadline = time.monotonic() + 60
         while self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        with contextlib.suppress(ProcessLookupError):  # The JVM ends a little later.
-            while time.monotonic() < deadline:
-                os.killpg(self.pid, 0)
-                time.sleep(0.02)
+        while is_group_alive(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)  # The JVM ends a little later.
         self._kill()
         self._process.wait()
         self._process.stdout.close()

@@ -119,6 +119,16 @@ def _workers(root: int) -> list[int]:
     return found
 
 
+def is_group_alive(group: int) -> bool:
+    """Return whether a process of a group runs; one that has ended may wait long for its parent."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # The process has ended while it is looked at.
+            state, _parent, own_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(own_group) == group and state != "Z":
+                return True
+    return False
+
+
 def cpu_seconds(process: int) -> float:
     """User and system time of a process, of its living descendants, and of those it waited for."""
     try:
