@@ -31,8 +31,8 @@ _changed: dict[tuple[int, str], tuple[int, str | None]] = {}
 def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings while the body runs, and restore the earlier values afterwards.
 
-    Threads that share the session see the change. Overlapping steps set a setting to the same
-    value, and the last step restores it.
+    Threads that share the session see the change. Of overlapping steps the last one to begin sets
+    the value, so results must not depend on it, and the last one to end restores it.
     """
     with _lock:
         for key, value in settings.items():
