@@ -264,9 +264,9 @@ def _require_no_savepoint(snapshot: Snapshot) -> None:
             raise TimelineError(
                 at,
                 "after the change, this savepoint could not be restored, because the table has log "
-                f"files of version {snapshot.config.version}: compact the table before, "
-                f"or delete the savepoint with Hudi's CALL delete_savepoint(table => '…', "
-                f"instant_time => '{at}')",
+                f"files of version {snapshot.config.version}: compact the table before, or delete "
+                f"the savepoint with table.delete_savepoint('{at}') "
+                f"(bucketlake savepoint TABLE {at} --delete)",
             )
 
 
