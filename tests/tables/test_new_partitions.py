@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError
+from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError, TimelineError
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.model.table_type import Operation
@@ -285,6 +285,26 @@ def test_a_delete_in_a_partition_that_another_writer_opens_sees_its_keys(
         write_once(table, pa.concat_tables([gone, old]), Operation.DELETE)
     table.delete(gone)
     assert held(table) == of_batches(rows("old", 1), MANY.slice(1))
+
+
+@TYPES
+@pytest.mark.parametrize("shard", [0, 3])
+def test_the_commit_that_opened_the_shards_is_rolled_back_with_those_that_used_them(
+    new_path: NewPath, table_type: str, shard: int
+) -> None:
+    """Else the file groups that stay would be counted as all shards of the partition."""
+    table = make(new_path(), bl.DynamicBucket(assigners=4), table_type=table_type)
+    table.upsert(rows("old", 1))
+    opened = table.upsert(rows("new", *keys_of_shard(1, 1))).instant
+    used = table.upsert(rows("new", *keys_of_shard(shard, 1))).instant
+    assert opened is not None
+    with pytest.raises(TimelineError, match=str(used)):
+        table.rollback(opened)
+    table.rollback(opened, cascade=True)
+    assert shards_of(table.path) == {"old": 4}
+    assert held(table) == of_batches(rows("old", 1))
+    table.upsert(rows("new", *range(30)))
+    assert held(table) == of_batches(rows("old", 1), rows("new", *range(30)))
 
 
 # ---- The setting --------------------------------------------------------------------------------

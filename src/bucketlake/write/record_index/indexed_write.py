@@ -443,7 +443,11 @@ def _result(
         files_of(shards),
         ChangedShards(
             frozenset(key_of(shard.shard) for shard in plan.shards if shard.new),
-            frozenset(key_of(shard.shard) for shard in plan.shards if shard.gone or shard.stored),
+            frozenset(
+                key_of(shard.shard)
+                for shard in plan.shards
+                if shard.gone or shard.stored or shard.opens
+            ),
         ),
         frozenset(looked_at),
         sum(count for result in found for _, count in result.new),

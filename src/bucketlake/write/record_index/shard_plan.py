@@ -98,7 +98,7 @@ def result_of_shards(
     assert answered == sorted(shard.number for shard in shards), "each shard has one result"
     assert len(found) == len(plan.slots), "each slot has one result"
     keys = {n: key_of(Shard(slot.slot, slot.partition_path)) for n, slot in slots.items()}
-    removed = {key_of(shard.shard) for shard in shards if shard.stored is not None}
+    removed = {key_of(each.shard) for each in shards if each.stored is not None or each.opens}
     return IndexedResult(
         plan,
         [result for result in results if isinstance(result, SlotResult)],
