@@ -19,18 +19,25 @@ from bucketlake.metadata.creation import (
 )
 from bucketlake.metadata.file_entries import entries_of_table
 from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
+from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.index_builder import build_index
 from bucketlake.services.metadata.index_plan import plan_index
 from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.storages import set_properties
 
 FILES, RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
+
+ROWS_OF_LARGE = "bucketlake.metadata.record_index.shards.ROWS_OF_LARGE"
+"""What tests set lower, so that few rows make a large partition."""
 
 
 def add_record_index(
@@ -63,3 +70,10 @@ def add_record_index(
     definition = IndexDefinition.of_record_index(is_partitioned=is_partitioned)
     update_index_definitions(opened_table(storage, config), [definition])
     set_properties(storage, {METADATA_PARTITIONS: f"{FILES},{RECORD_INDEX}"})
+
+
+def shards_of(path: str) -> dict[str, int]:
+    """Return the number of shards of each data partition of a table."""
+    opened = opened_table(storage := open_storage(path), read_table_config(storage))
+    reader = RecordIndexReader(open_metadata_table(opened, load_timeline(opened)))
+    return dict(reader.shards.counts)

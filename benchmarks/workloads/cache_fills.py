@@ -29,6 +29,8 @@ from bucketlake.metadata.location_cache.use import CacheUse
 ASKED_SHARE = 0.1
 """Keys that are looked up, as a share of the stored ones."""
 
+INDEX = bl.DynamicBucket(assigners=4)
+
 
 class CacheFills(EngineFree):
     """Make a table, and fill the cache of its shards."""
@@ -38,14 +40,14 @@ class CacheFills(EngineFree):
         self._asked = pa.array([], pa.string())
         super().__init__(
             keys=f"{self._count} random ones of 20 hexadecimal digits in one partition",
-            index=repr(bl.DynamicBucket()),
+            index=repr(INDEX),
         )
 
     def make(self, _data: DataSet, table: Path) -> None:
         """Write the rows, and build the index again."""
         rng = np.random.default_rng([SEED, self._count])
         rows = key_rows(HEX, self._count, REGIONS[0], rng)
-        created = create(table, rows.schema, bl.DynamicBucket(), "merge_on_read")
+        created = create(table, rows.schema, INDEX, "merge_on_read")
         created.bulk_insert(rows)
         created.rebuild_metadata_table(["record_index"])
         self._asked = rows[KEY].combine_chunks().slice(0, int(self._count * ASKED_SHARE))

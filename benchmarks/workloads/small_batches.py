@@ -17,7 +17,7 @@ from benchmarks.common.rows import DataSet
 from benchmarks.common.usage import cpu_seconds
 from benchmarks.systems.bucketlake import SESSION
 from benchmarks.systems.spark import SparkSystem
-from benchmarks.workloads.stream import create_streamed
+from benchmarks.workloads.stream import ASSIGNERS, create_streamed
 from benchmarks.workloads.stream_rows import loaded_rows, mixed_rows
 
 SMALL, LARGE = "small", "large"
@@ -36,7 +36,7 @@ class SmallBatches(SparkSystem):
         self._cores = settings["cores"]
         self._measured: list[dict[str, Any]] = []
         self.settings |= {
-            "index": repr(bl.DynamicBucket(max_records=large)),
+            "index": repr(bl.DynamicBucket(max_records=large, assigners=ASSIGNERS)),
             "table_type": "merge_on_read",
             "stored keys": f"{small}, {large}",
             "rows of a batch": str(self._rows),

@@ -27,6 +27,7 @@ from benchmarks.workloads.stream_rows import ORDERING, numbered_keys, stream_row
 
 QUERY = "orders"
 RETAIN_COMMITS, KEEP_MIN, KEEP_MAX = 10, 20, 30
+ASSIGNERS = 4
 
 
 class Sink:
@@ -90,7 +91,7 @@ class Stream(SparkSystem):
         self._sink: Sink | None = None
         self._elapsed = 0.0
         self.settings |= {
-            "index": repr(bl.DynamicBucket(max_records=settings["bucket_rows"])),
+            "index": repr(bl.DynamicBucket(settings["bucket_rows"], assigners=ASSIGNERS)),
             "table_type": "merge_on_read",
             "services": f"after each {self.services_every} batches: compact(), "
             f"clean(retain_commits={RETAIN_COMMITS}), "
@@ -166,7 +167,7 @@ def pace(settings: Mapping[str, Any], keys: int) -> tuple[int, int]:
 
 def create_streamed(path: Path, schema: StructType, max_records: int) -> bl.Table:
     """Create a merge-on-read table with dynamic buckets."""
-    index = bl.DynamicBucket(max_records=max_records)
+    index = bl.DynamicBucket(max_records=max_records, assigners=ASSIGNERS)
     return create(path, schema, index, "merge_on_read", ordering=ORDERING)
 
 

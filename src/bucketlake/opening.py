@@ -142,7 +142,7 @@ def create_table(
     ...     "memory://docs/trips", schema=pa.schema({"id": pa.string(), "fare": pa.float64()}),
     ...     record_key=["id"])
     >>> trips.index
-    DynamicBucket(max_records=None, max_file_size=None, assigners=4)
+    DynamicBucket(max_records=None, max_file_size=None, assigners=None)
     >>> trips.upsert(pa.table({"id": ["a", "b"], "fare": [1.0, 2.0]})).inserted
     2
     """
@@ -354,7 +354,7 @@ def convert(
     >>> made.upsert(pa.table({"id": ["a", "b"]})).inserted
     2
     >>> convert("memory://docs/converted", bl.DynamicBucket(max_records=1_000_000)).index
-    DynamicBucket(max_records=1000000, max_file_size=None, assigners=4)
+    DynamicBucket(max_records=1000000, max_file_size=None, assigners=None)
     """
     with naming_table(shown_address(path_of(path))):
         check_kinds(INDEX_KINDS, index=index)

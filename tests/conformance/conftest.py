@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
+from unittest import mock
 from zlib import crc32
 
 import pytest
@@ -25,7 +26,8 @@ import pytest
 from tests.choices import DEEP, commit, every_second
 from tests.conformance.cases import Case, Checked
 from tests.conformance.damages import INDEX_STATES, Damage
-from tests.conformance.kinds import Kind, kinds_named
+from tests.conformance.kinds import LARGE_ROWS, Kind, kinds_named
+from tests.indexed_tables import ROWS_OF_LARGE
 
 _KINDS_SHARE = 4  # Each damage runs with every fourth kind, at other commits with other ones;
 _INDEXED_SHARE = 3  # and with a damaged index, too, with one of the three that need it.
@@ -116,6 +118,12 @@ def _name_of(value: object) -> str:
     if isinstance(value, Damage):
         return value.name
     return value.__name__.strip("_") if callable(value) else str(value)
+
+
+@pytest.fixture(autouse=True)
+def _few_rows_are_large() -> Iterator[None]:
+    with mock.patch(ROWS_OF_LARGE, LARGE_ROWS):
+        yield
 
 
 @pytest.fixture

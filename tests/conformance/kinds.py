@@ -50,6 +50,9 @@ FULL_BYTES = 2_000
 
 TABLE_TYPES = ("copy_on_write", "merge_on_read")
 
+LARGE_ROWS = 20
+"""Rows of a large partition in these tests, so that partitions of both sizes have few rows."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -196,6 +199,12 @@ KINDS = (
     Kind(
         "dynamic_by_size",
         bl.DynamicBucket(max_file_size=FULL_BYTES, assigners=1),
+        bl.DynamicBucket(assigners=2),
+        is_variant=True,
+    ),
+    Kind(
+        "dynamic_by_rows",
+        bl.DynamicBucket(max_records=2),
         bl.DynamicBucket(assigners=2),
         is_variant=True,
     ),

@@ -31,7 +31,7 @@ def many_of(case: Case) -> int:
 
     Under a record-level index two or three records fill a group, so less records are many groups.
     """
-    return 150 if case.kind.needs_metadata_table else 600
+    return 170 if case.kind.needs_metadata_table else 600
 
 
 @pytest.fixture

@@ -50,6 +50,8 @@ class TableKind:
         Whether the record-level index of both writers is partitioned; None for buckets.
     dynamic : bool
         Whether bucketlake takes the shards of a partitioned index for assigners of buckets.
+    assigners : int or None
+        Assigners of dynamic buckets; None for the rule by rows.
     version : int
         Version of the table.
     ring : bool
@@ -72,6 +74,7 @@ class TableKind:
     max_file_size: int | None = None
     partitioned_index: bool | None = None
     dynamic: bool = False
+    assigners: int | None = 2
     version: int = NEWEST_VERSION
     ring: bool = False
     metadata_table: bool = False
@@ -80,7 +83,7 @@ class TableKind:
     def index(self) -> TableIndex:
         """The index of both writers."""
         if self.dynamic:
-            return bl.DynamicBucket(max_records=20, assigners=2)
+            return bl.DynamicBucket(max_records=20, assigners=self.assigners)
         if self.partitioned_index is not None:
             return bl.RecordIndex(self.partitioned_index)
         if self.ring:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.choices import combinations
+from tests.indexed_tables import ROWS_OF_LARGE, shards_of
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, WITH_METADATA, SharedTable, rows
 from tests.interop.table_kind import TableKind
@@ -74,6 +76,31 @@ def test_hudi_and_bucketlake_upsert_delete_and_overwrite_in_turns(
     assert set(found) <= set(known)
     if not merge_on_read:
         assert sorted(found) == known
+
+
+def test_hudi_writes_on_where_one_partition_has_one_shard_and_another_four(
+    hudi: HudiPeer, tmp_path: Path
+) -> None:
+    kind = TableKind(partitioned_index=True, dynamic=True, assigners=None, metadata_table=True)
+    table = SharedTable(hudi, tmp_path / "shared", kind)
+    table.begin()
+    with mock.patch(ROWS_OF_LARGE, 60):
+        table.upsert(BUCKETLAKE, [*rows(range(30), 1, ("us",)), *rows(range(100), 1, ("eu",))])
+    began = {"us": 1, "eu": 4}
+    assert shards_of(str(table.path)) == began
+    table.upsert(HUDI, rows(range(150), 2))
+    table.upsert(HUDI, rows(range(40), 2, ("日本",)))
+    assert shards_of(str(table.path)) == began | {"日本": 1}, "Hudi opens the smallest number"
+    table.upsert(BUCKETLAKE, rows(range(50, 200), 3, ("eu", "us", "日本")))
+    table.delete(BUCKETLAKE, rows(range(0, 60, 5), 0))
+    table.upsert(HUDI, rows(range(0, 220, 3), 4))
+    table.delete(HUDI, rows(range(1, 60, 6), 0))
+    table.overwrite(HUDI, rows(range(90), 5, ("us",)))
+    table.upsert(BUCKETLAKE, rows(range(0, 240, 4), 6))
+    table.assert_read_by_all(WITH_METADATA)
+    assert shards_of(str(table.path)) == began | {"日本": 1}
+    found = table.ours.to_arrow(columns=["id"])["id"].to_pylist()
+    assert sorted(found) == keys_of(table, "eu", "us", "日本")
 
 
 def test_keys_of_a_global_index_move_whoever_writes_them(hudi: HudiPeer, tmp_path: Path) -> None:

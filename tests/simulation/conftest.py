@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.choices import keep_cases_of_this_commit
+from tests.indexed_tables import ROWS_OF_LARGE
+from tests.simulation.indexes import LARGE_ROWS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -15,6 +19,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         one = metafunc.config.getoption("--seed")
         count = metafunc.config.getoption("--seeds")
         metafunc.parametrize("seed", [one] if one is not None else range(count))
+
+
+@pytest.fixture(autouse=True)
+def _few_rows_are_large() -> Iterator[None]:
+    with mock.patch(ROWS_OF_LARGE, LARGE_ROWS):
+        yield
 
 
 @pytest.fixture

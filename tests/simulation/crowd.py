@@ -62,7 +62,9 @@ from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target, open_target
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.indexed_tables import ROWS_OF_LARGE
 from tests.simulation.indexes import (
+    LARGE_ROWS,
     build_index,
     convert,
     index_in_force,
@@ -192,7 +194,7 @@ class Crowd:
     def run(self) -> None:
         """Run all actors, then check the table."""
         try:
-            with self.processes.installed():
+            with self.processes.installed(), mock.patch(ROWS_OF_LARGE, LARGE_ROWS):
                 if self.keeps_index:
                     self.stage.play([Actor("writer 0", self._build_index)])
                 if has_rings(self.kind.index) and self.random.random() < 0.8:

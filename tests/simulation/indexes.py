@@ -21,6 +21,9 @@ from bucketlake.write.target import Target
 CONVERTED = bl.DynamicBucket(max_records=2, assigners=2)
 """The index of converted tables."""
 
+LARGE_ROWS = 2
+"""Rows of a large partition in a simulation: a batch has a few rows, and often one."""
+
 
 def is_dynamic(index: TableIndex | None) -> bool:
     """Return whether a table is under dynamic buckets, from its creation or a conversion."""

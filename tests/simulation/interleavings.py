@@ -37,6 +37,7 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     TimelineError,
 )
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.services.cleaning import clean
@@ -55,6 +56,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import Target, open_target
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.simulation.indexes import LARGE_ROWS
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, same
 from tests.simulation.stage import Actor, Stage, StagedStorage
@@ -225,6 +227,9 @@ class ObservedStorage(StagedStorage):
             raise
 
 
+_ONE_BUCKET = bl.SimpleBucket(1)
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A table, and a service that runs beside two writers of one key.
@@ -241,6 +246,12 @@ class Scenario:
         Whether the service undoes commits.
     version : int
         Version of the table.
+    index : TableIndex
+        Index of the table.
+    partition : str
+        The partition to which both writers write; there are rows in "a" before.
+    own_rows : tuple of int
+        Rows that each of the two writers adds to the one that both write.
     """
 
     name: str
@@ -250,6 +261,9 @@ class Scenario:
     has_savepoint: bool = False
     undoes: bool = False
     version: int = NEWEST_VERSION
+    index: TableIndex = _ONE_BUCKET
+    partition: str = "a"
+    own_rows: tuple[int, int] = (1, 1)
 
 
 def _compact(at: Target, _: Deed) -> object:
@@ -289,6 +303,14 @@ SCENARIOS = (
     Scenario("rollback of version 6", _roll_back, table_type=MOR, undoes=True, version=6),
     Scenario("rollback with metadata table", _roll_back, has_metadata_table=True, undoes=True),
     Scenario("restore", _restore, has_savepoint=True, undoes=True),
+    Scenario(  # One writer opens one shard of the index, and the other one four.
+        "clean beside a new partition",
+        _clean,
+        has_metadata_table=True,
+        index=bl.DynamicBucket(),
+        partition="b",
+        own_rows=(0, LARGE_ROWS),
+    ),
 )
 
 
@@ -376,7 +398,7 @@ class Exploration:
             schema=SCHEMA,
             record_key=["id"],
             partition_by=["p"],
-            index=bl.SimpleBucket(1),
+            index=scenario.index,
             table_type=scenario.table_type,
             metadata_table=scenario.has_metadata_table,
             version=scenario.version,
@@ -399,9 +421,10 @@ class Exploration:
 Objects = dict[str, tuple[bytes, int]]
 
 
-def _writes(number: int) -> tuple[Deed, Run]:
-    """Return an upsert of one key, and of one that no other upsert writes."""
-    rows = [{"id": key, "p": "a", "v": number, "ts": 0} for key in ("shared", f"own {number}")]
+def _writes(number: int, partition: str = "a", own: int = 1) -> tuple[Deed, Run]:
+    """Return an upsert of one key, and of some that no other upsert writes."""
+    keys = ["shared", *(f"own {number}.{n}" for n in range(own))]
+    rows = [{"id": key, "p": partition, "v": number, "ts": 0} for key in keys]
     batch = pa.Table.from_pylist(rows, SCHEMA)
 
     def run(at: Target, _: Deed) -> object:
@@ -427,7 +450,12 @@ class _Play:
     def run(self, objects: Objects, deeds: Sequence[Deed]) -> list[Choice]:
         self.memory._shelf.objects.update(objects)
         self.record.deeds += [replace(deed) for deed in deeds]
-        actions = [_writes(3), _writes(4), (Deed(self.scenario.name, same), self.scenario.service)]
+        scenario, to = self.scenario, self.scenario.partition
+        actions = [
+            _writes(3, to, scenario.own_rows[0]),
+            _writes(4, to, scenario.own_rows[1]),
+            (Deed(scenario.name, same), scenario.service),
+        ]
         for name in self._names:
             self._storage(name)
         actors = [
@@ -439,7 +467,7 @@ class _Play:
             choices = self.stage.choices
             self.stage.is_planned = False
             self.stage.now_ms += 10 * heartbeat.EXPIRES_AFTER_MS
-        self.alone("the last writer", _writes(5))
+        self.alone("the last writer", _writes(5, to))
         assert self.record.deeds[-1].told == "done", self._story("the last write did not succeed")
         self.record.check()
         return choices

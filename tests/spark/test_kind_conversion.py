@@ -11,6 +11,8 @@ import bucketlake as bl
 from bucketlake.flow.threads import Threads
 from bucketlake.index.setting import TableIndex
 from bucketlake.services.check.findings import Severity
+from bucketlake.write.pack import PackedRecords
+from tests.indexed_tables import ROWS_OF_LARGE, shards_of
 from tests.ring_tables import SCHEMA, keyed, rows
 from tests.spark.frames import frame_of, rows_of
 
@@ -76,4 +78,30 @@ def test_a_session_builds_the_index_of_a_conversion_and_writes_under_the_new_kin
     assert read(spark, converted, "day = 'b' AND id = 'k41'") == {"k41": 1}
     assert groups < {bucket.file_id for bucket in converted.buckets()}, "full groups stay as full"
     findings = converted.doctor(check_keys=True, min_age_seconds=0)
+    assert not [one for one in findings if one.severity is not Severity.NOTE]
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_a_session_writes_a_partition_of_one_shard_and_one_of_four_in_one_stage(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str
+) -> None:
+    def general(*_: object) -> NoReturn:
+        raise AssertionError("the write took two stages")
+
+    monkeypatch.setattr(PackedRecords, "locate", general)
+    monkeypatch.setattr(ROWS_OF_LARGE, 30)  # The driver chooses, so no task needs it.
+    table = bl.create_table(
+        str(tmp_path / "table"),
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="day",
+        index=bl.DynamicBucket(max_records=15),
+        table_type=table_type,
+    )
+    first = [*range(0, 40, 2), *range(1, 120, 2)]
+    table.upsert(frame_of(spark, rows(first, days="ab"), tmp_path))
+    assert shards_of(table.path) == {"a": 1, "b": 4}
+    table.upsert(frame_of(spark, rows(range(30, 140), 1, days="ab"), tmp_path))
+    assert read(spark, table) == keyed(first) | keyed(range(30, 140), 1)
+    findings = table.doctor(check_keys=True, min_age_seconds=0)
     assert not [one for one in findings if one.severity is not Severity.NOTE]

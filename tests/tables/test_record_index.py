@@ -148,7 +148,7 @@ def test_conflict_keys_of_a_record_index_are_whole_file_ids(new_path: NewPath) -
     )
 
 
-def test_a_commit_names_the_shards_whose_keys_it_changed(new_path: NewPath) -> None:
+def test_a_commit_names_the_shards_that_it_opened_or_changed(new_path: NewPath) -> None:
     table = make(new_path())
     table.upsert(rows("a1", "b1"))
     table.upsert(rows("a1", at=2))
@@ -162,7 +162,7 @@ def test_a_commit_names_the_shards_whose_keys_it_changed(new_path: NewPath) -> N
     ]
     a, b = key_of_shard("a", 0), key_of_shard("b", 0)
     assert found == [
-        ChangedShards(frozenset({a, b})),
+        ChangedShards(frozenset({a, b}), frozenset({a, b})),
         ChangedShards(),
         ChangedShards(removed=frozenset({b})),
     ]

@@ -232,7 +232,8 @@ def _bucket_limit_options(where: str = "") -> list[Decorator[Any]]:
         click.option(
             "--assigners",
             type=click.IntRange(min=1),
-            help=f"Dynamic buckets with which a new partition begins; if not set: 4.{where}",
+            help="Dynamic buckets with which a new partition begins; if not set: 1, or 4 if the "
+            f"partition is large.{where}",
         ),
     ]
 

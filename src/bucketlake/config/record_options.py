@@ -25,6 +25,7 @@ SIZES: Final = (MAX_FILE_SIZE, SMALL_FILE_LIMIT)
 SHARDS_MIN: Final = "hoodie.metadata.record.level.index.min.filegroup.count"
 SHARDS_MAX: Final = "hoodie.metadata.record.level.index.max.filegroup.count"
 ASSIGNERS: Final = "hoodie.bucket.index.dynamic.assigners"
+BY_SIZE: Final = "by_size"
 MAX_RECORDS: Final = "hoodie.bucket.index.dynamic.max.records"
 DYNAMIC: Final = (ASSIGNERS, MAX_RECORDS)
 

@@ -96,7 +96,8 @@ class ChangedShards:
     Attributes
     ----------
     added, removed : set of ConflictKey
-        Shards with new keys, and shards with removed keys.
+        Shards with new keys, and shards with removed keys. A shard that the commit opened is among
+        the removed ones: without the commit, a later one would not have found it as it did.
     """
 
     added: frozenset[ConflictKey] = frozenset()

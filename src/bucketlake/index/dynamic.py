@@ -18,7 +18,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.index.groups_for_new_keys import OwnBuckets
 from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.record_layout import IndexSource, RecordLayout
-from bucketlake.metadata.record_index.shards import ShardLimits
+from bucketlake.metadata.record_index.shards import ShardsBySize
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline
@@ -26,7 +26,10 @@ from bucketlake.timeline.active import Timeline
 if TYPE_CHECKING:
     from bucketlake.metadata.location_cache.cache import LocationCache
 
-ASSIGNERS_DEFAULT: Final = 4
+ASSIGNERS_OF_SMALL: Final = 1
+ASSIGNERS_OF_LARGE: Final = 4
+"""Assigners of a new partition if no number is given; ``ROWS_OF_LARGE`` says what is large."""
+
 ASSIGNERS_MAX: Final = 1_000
 
 
@@ -45,9 +48,11 @@ class DynamicBucket:
     max_file_size : int, optional
         Bytes of a full bucket: of its newest base file and the log files after it. If neither limit
         is given, 120 MiB. If both are, a bucket is full as soon as it reaches one of them.
-    assigners : int
+    assigners : int, optional
         Number of shards of the index in each new partition. Each shard assigns its keys to buckets
-        of its own, so a partition begins with as many buckets, and as many tasks write to it.
+        of its own, so a partition begins with as many buckets, and as many tasks write new keys. By
+        default 4 if the partition, or another one in the newest commits, got 100,000 rows at once;
+        else 1.
 
     Raises
     ------
@@ -57,12 +62,12 @@ class DynamicBucket:
     Examples
     --------
     >>> DynamicBucket(max_records=2_000_000)
-    DynamicBucket(max_records=2000000, max_file_size=None, assigners=4)
+    DynamicBucket(max_records=2000000, max_file_size=None, assigners=None)
     """
 
     max_records: int | None = None
     max_file_size: int | None = None
-    assigners: int = ASSIGNERS_DEFAULT
+    assigners: int | None = None
     # Where the index is; no part of what a user asks for.
     _layout: RecordLayout | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -71,9 +76,10 @@ class DynamicBucket:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigError(name, value, "give a number of at least 1, or None")
-        if type(self.assigners) is not int or not 1 <= self.assigners <= ASSIGNERS_MAX:
-            allowed = f"give a number from 1 to {ASSIGNERS_MAX:,}"
-            raise ConfigError("assigners", self.assigners, allowed)
+        count = self.assigners
+        if count is not None and (type(count) is not int or not 1 <= count <= ASSIGNERS_MAX):
+            allowed = f"give a number from 1 to {ASSIGNERS_MAX:,}, or None"
+            raise ConfigError("assigners", count, allowed)
 
     @property
     def hash_fields(self) -> None:
@@ -86,9 +92,11 @@ class DynamicBucket:
         return True
 
     @property
-    def shard_limits(self) -> ShardLimits:
+    def shard_limits(self) -> ShardsBySize:
         """How many shards of the index a partition gets."""
-        return ShardLimits(self.assigners, self.assigners)
+        if self.assigners is None:
+            return ShardsBySize(ASSIGNERS_OF_SMALL, ASSIGNERS_OF_LARGE)
+        return ShardsBySize(self.assigners, self.assigners)
 
     def with_max_file_size(self, max_file_size: int | None) -> Self:
         """Return the same index with another size of buckets."""
@@ -98,6 +106,10 @@ class DynamicBucket:
         """Return the same index with the limits of buckets that another one has."""
         return replace(self, max_records=asked.max_records, max_file_size=asked.max_file_size)
 
+    def with_assigners_of(self, held: Self) -> Self:
+        """Return the same index with the assigners of another one, unless it has a number."""
+        return self if self.assigners is not None else replace(self, assigners=held.assigners)
+
     def bound(self, storage: Storage, timeline: Timeline) -> Self:
         """Return the index with that of a table at a point of its timeline."""
         index = replace(self)
@@ -106,7 +118,7 @@ class DynamicBucket:
             size = MAX_FILE_SIZE_DEFAULT
         filling = OwnBuckets(self.max_records, size)
         source, cache = IndexSource(storage, timeline), _cache_of(storage)
-        layout = RecordLayout(True, filling, self.assigners, source, cache=cache)
+        layout = RecordLayout(True, filling, self.shard_limits, source, cache=cache)
         object.__setattr__(index, "_layout", layout)
         return index
 
@@ -135,14 +147,16 @@ class DynamicBucket:
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options of this index, for a Hudi job.
 
-        A Hudi job takes it for a partitioned record-level index, with as many shards.
+        A Hudi job takes it for a partitioned record-level index, with as many shards. A partition
+        that a Hudi job opens has the smallest number.
         """
+        shards = self.shard_limits
         options = {
             names.INDEX_TYPE: names.PARTITIONED_TYPE,
             names.PARTITIONED_ENABLE: "true",
-            names.SHARDS_MIN: str(self.assigners),
-            names.SHARDS_MAX: str(self.assigners),
-            names.ASSIGNERS: str(self.assigners),
+            names.SHARDS_MIN: str(shards.of_small),
+            names.SHARDS_MAX: str(shards.of_large),
+            names.ASSIGNERS: names.BY_SIZE if self.assigners is None else str(self.assigners),
             **SAFE_SQL,
         }
         if self.max_records is not None:
@@ -164,8 +178,13 @@ class DynamicBucket:
         return cls(
             names.number(options, names.MAX_RECORDS),
             names.number(options, names.MAX_FILE_SIZE),
-            names.number(options, names.ASSIGNERS) or ASSIGNERS_DEFAULT,
+            _assigners(options),
         )
+
+
+def _assigners(options: Mapping[str, str]) -> int | None:
+    is_number = options.get(names.ASSIGNERS, "").strip().lower() != names.BY_SIZE
+    return names.number(options, names.ASSIGNERS) if is_number else None
 
 
 def _cache_of(storage: Storage) -> LocationCache | None:

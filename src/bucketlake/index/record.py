@@ -16,7 +16,12 @@ from bucketlake.config.table_version import OLDEST_VERSION, PARTITIONED_INDEX_VE
 from bucketlake.errors import ConfigError
 from bucketlake.index.groups_for_new_keys import SmallGroups
 from bucketlake.index.record_layout import IndexSource, RecordLayout
-from bucketlake.metadata.record_index.shards import GLOBAL_LIMITS, PARTITIONED_LIMITS, ShardLimits
+from bucketlake.metadata.record_index.shards import (
+    GLOBAL_LIMITS,
+    PARTITIONED_LIMITS,
+    ShardLimits,
+    ShardsBySize,
+)
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
@@ -85,8 +90,10 @@ class RecordIndex:
         """Return the index with that of a table at a point of its timeline."""
         index = replace(self)
         filling = SmallGroups(self.max_file_size, self.small_file_limit)
-        source, shard_count = IndexSource(storage, timeline), self.shard_limits.least
-        layout = RecordLayout(self.partitioned, filling, shard_count, source)
+        # As Hudi does: a partition that appears later gets the least number.
+        least = self.shard_limits.least
+        source, new = IndexSource(storage, timeline), ShardsBySize(least, least)
+        layout = RecordLayout(self.partitioned, filling, new, source)
         object.__setattr__(index, "_layout", layout)
         return index
 

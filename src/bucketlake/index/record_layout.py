@@ -38,7 +38,11 @@ from bucketlake.metadata.metadata_table import (
 )
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.metadata.record_index.locations import RecordIndexReader
-from bucketlake.metadata.record_index.shards import PARTITIONED_LIMITS, IndexShards
+from bucketlake.metadata.record_index.shards import (
+    PARTITIONED_LIMITS,
+    IndexShards,
+    ShardsBySize,
+)
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.storage.base import Storage
@@ -70,6 +74,16 @@ class PinnedIndex:
     shards: IndexShards
     stored: Mapping[str | None, Sequence[FileSlice]]
 
+    @property
+    def new_partitions(self) -> frozenset[str]:
+        """The data partitions whose shards the write opens."""
+        return frozenset(self.shards.counts.keys() - self.reader.shards.counts.keys())
+
+    def with_new(self, counts: Mapping[str, int]) -> PinnedIndex:
+        """Return the index with other numbers of shards for new data partitions."""
+        assert counts.keys() <= self.new_partitions, "a number of shards never changes"
+        return replace(self, shards=replace(self.shards, counts={**self.shards.counts, **counts}))
+
     def was_built_again(self) -> bool:
         """Return whether the index, or the whole metadata table, was built again meanwhile.
 
@@ -82,8 +96,8 @@ class PinnedIndex:
     def differing_partition(self, config: TableConfig, timeline: Timeline) -> str | None:
         """Return a data partition that another commit gave another number of shards meanwhile.
 
-        Only the first write to a data partition chooses the number. Hudi's options set it, so two
-        programs may choose differently; the shards of both would hide keys.
+        Only the first write to a data partition chooses the number: by the rows of its batch, or by
+        Hudi's options. Two first writes may choose differently; the shards of both would hide keys.
 
         Parameters
         ----------
@@ -92,11 +106,11 @@ class PinnedIndex:
         timeline : Timeline
             Its newest timeline.
         """
-        opened = self.shards.counts.keys() - self.reader.shards.counts.keys()
+        opened = self.new_partitions
         if not opened:
             return None
         table = load_metadata_table(opened_table(self.reader.table.storage.outer, config), timeline)
-        newest = RecordIndexReader(table, frozenset(opened)).shards
+        newest = RecordIndexReader(table, opened).shards
         return min(
             (p for p in opened if newest.count(p) not in (0, self.shards.count(p))), default=None
         )
@@ -217,8 +231,8 @@ class RecordLayout(Layout):
         Whether each partition has an index of its own; else keys are unique in the whole table.
     filling : Filling
         Says which groups get new keys.
-    shard_count : int
-        Number of shards that a new partition gets in a partitioned index.
+    new_shards : ShardsBySize
+        How many shards a new partition gets in a partitioned index.
     source : IndexSource
         Opens the index.
     index : PinnedIndex or None
@@ -226,12 +240,13 @@ class RecordLayout(Layout):
     cache : LocationCache or None
         The cache in which tasks of a write look keys up.
     by_shard : bool
-        Whether records are tagged with the shard of their key, for a write shard by shard.
+        Whether records are tagged with the shard of their key, for a write shard by shard. The tag
+        is the shard of a large partition; a small one has fewer shards.
     """
 
     partitioned: bool
     filling: Filling
-    shard_count: int
+    new_shards: ShardsBySize
     source: IndexSource
     index: PinnedIndex | None = None
     cache: LocationCache | None = None
@@ -244,9 +259,8 @@ class RecordLayout(Layout):
 
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RecordLayout:
         """Return the layout with the index, for the partitions that a write touches."""
-        index = self.source.pinned(
-            partitions, partitioned=self.partitioned, shard_count=self.shard_count
-        )
+        count = self.new_shards.of_small
+        index = self.source.pinned(partitions, partitioned=self.partitioned, shard_count=count)
         return replace(self, index=index)
 
     @property
@@ -255,10 +269,15 @@ class RecordLayout(Layout):
         return replace(self, index=None)
 
     @property
+    def of_shards(self) -> RecordLayout:
+        """The layout whose slots are shards, if shards have groups of their own."""
+        has_own = self.partitioned and isinstance(self.filling, OwnBuckets)
+        return replace(self, by_shard=has_own)
+
+    @property
     def tagging(self) -> RecordLayout:
         """The layout with which a write tags its records."""
-        has_own = self.partitioned and isinstance(self.filling, OwnBuckets)
-        return replace(self.unpinned, by_shard=has_own)
+        return self.of_shards.unpinned
 
     def slots_of_keys(
         self,
@@ -268,7 +287,7 @@ class RecordLayout(Layout):
     ) -> SlotArray:
         """Return slot 0 for each key, since a partition is one slot; or the shard of each key."""
         if self.by_shard:
-            return shards_of_keys(keys, self.shard_count)
+            return shards_of_keys(keys, self.new_shards.of_large)
         return np.zeros(len(keys), np.int32)
 
     def slots_of_literals(
@@ -312,8 +331,11 @@ class RecordLayout(Layout):
         """Return all slices of each partition, or of each shard; any file group is right."""
         held: dict[Slot, list[FileSlice]] = {}
         for file_slice in slices:
-            owner = owner_of_group(file_slice.file_id, self.shard_count) if self.by_shard else 0
-            held.setdefault((file_slice.partition_path, owner), []).append(file_slice)
+            path, owner = file_slice.partition_path, 0
+            if self.by_shard:
+                assert self.index is not None, "only a plan has slices of shards"
+                owner = owner_of_group(file_slice.file_id, self.index.shards.count(path))
+            held.setdefault((path, owner), []).append(file_slice)
         return {slot: tuple(found) for slot, found in held.items()}
 
     def choose(

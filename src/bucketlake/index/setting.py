@@ -261,6 +261,8 @@ def require_known_index(index: TableIndex, version: int, where: str) -> None:
 
 def require_given(storage: Storage, given: TableIndex | None, found: TableIndex | None) -> None:
     """Raise IndexStateError if the caller passed another index than the table's."""
+    if isinstance(given, DynamicBucket) and isinstance(found, DynamicBucket):
+        given = given.with_assigners_of(found)
     if given is not None and found != given:
         raise IndexStateError(
             f"index={given!r} was asked for",

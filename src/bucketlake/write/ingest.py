@@ -7,7 +7,7 @@ written, because the count reads all keys.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -49,6 +49,7 @@ from bucketlake.write.pack import Packed, PackedRecords, RecordSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.record_index.indexed_result import SharedGroupsError
 from bucketlake.write.record_index.indexed_write import IndexedWrite
+from bucketlake.write.record_index.new_partitions import with_new_shards
 from bucketlake.write.row_merging import ONE_ROW, RowWriting, row_writing
 from bucketlake.write.slice_instants import require_newest_slices, with_compactions
 from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
@@ -324,6 +325,10 @@ def write_located(
     slots = _slots_by_partition(packed.counts)
     layout = layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     assert isinstance(layout, RecordLayout), layout
+    records = Counter[str]()
+    for (path, _), count in packed.counts.items():
+        records[path] += count
+    layout = with_new_shards(layout, records, target.storage, target.snapshot.timeline)
     upkeep = upkeep_of(write, target, layout, slots, slices)
     assert upkeep is not None, "the layout is that of an index"
     located = replace(tagger, layout=layout.unpinned)

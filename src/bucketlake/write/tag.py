@@ -8,7 +8,7 @@ picklable value, holds everything that a task needs for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,19 @@ class TaggedRecords:
             self.partition_codes[positions],
             self.slots[positions],
         )
+
+    def joined(self, shard_counts: Mapping[str, int]) -> TaggedRecords:
+        """Return the same records with the slots of partitions that have fewer slots.
+
+        Parameters
+        ----------
+        shard_counts : mapping of str to int
+            Number of slots of each partition that is wanted; it divides the number of slots that
+            the tags are of.
+        """
+        of_path = np.array([shard_counts.get(path, 1) for path in self.partitions], np.int32)
+        slots: SlotArray = self.slots % of_path[self.partition_codes]
+        return replace(self, slots=slots)
 
     def counts(self) -> dict[Slot, int]:
         """Return the number of records in each slot."""

@@ -149,12 +149,15 @@ class Placement:
         Tasks of the slots.
     parts : ndarray of int32, shape (n_slots, 2), or None
         Number of the part and count of parts; None if no slot is cut.
+    shard_counts : mapping of str to int, or None
+        Slots of each partition, if records are tagged for more; see :meth:`TaggedRecords.joined`.
     """
 
     partitions: tuple[str, ...]
     codes: npt.NDArray[np.int64]
     tasks: npt.NDArray[np.int32]
     parts: npt.NDArray[np.int32] | None = None
+    shard_counts: Mapping[str, int] | None = None
     _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
     _part_codes: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
 
@@ -184,6 +187,8 @@ class Placement:
 
     def positions(self, tagged: TaggedRecords) -> npt.NDArray[np.int64]:
         """Return the position of each record's slot or part; ``NO_TASK`` for records of none."""
+        if self.shard_counts is not None:
+            tagged = tagged.joined(self.shard_counts)
         found = _find(self.codes, tagged.codes(self._numbers))
         if self.parts is not None:
             cut = np.flatnonzero((found != NO_TASK) & (self.parts[found, 1] > 1))

@@ -335,10 +335,21 @@ def test_files_of_a_size_that_is_too_large_get_another_size() -> None:
     ).changes
 
 
+@pytest.mark.parametrize(
+    ("index", "told"),
+    [(bl.DynamicBucket(), False), (bl.DynamicBucket(assigners=1), False),
+     (bl.DynamicBucket(assigners=4), True)],
+)  # fmt: skip
+def test_many_assigners_of_small_partitions_are_named(index: bl.DynamicBucket, told: bool) -> None:
+    advice = index_rules.advise_index(table(*[4] * 10, index=index, groups=4), of_table(index))
+    assert not advice.changes
+    assert ("a new table with DynamicBucket() or" in advice.reason) == told
+
+
 def test_many_partitions_that_need_other_counts_get_dynamic_buckets() -> None:
     work = table(*[1600] * 25, 100, index=SIMPLE)
     advice = index_rules.advise_index(work, of_table(SIMPLE))
-    assert advice.call == "table.convert(bl.DynamicBucket(assigners=1))"
+    assert advice.call == "table.convert(bl.DynamicBucket())"
     hudi = index_rules.advise_index(work, of_table(SIMPLE, hudi_writers=True))
     assert not hudi.changes
     assert hudi.reason.endswith("write rules that match several")

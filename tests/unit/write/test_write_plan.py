@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, SlotPart
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.setting import TableIndex
@@ -175,3 +178,19 @@ def test_a_plan_with_parts_names_each_of_them_once() -> None:
     for wrong in ([first, first], [second, first]):
         with pytest.raises(AssertionError, match="in order"):
             Placement.of_slots(wrong)
+
+
+def test_records_that_are_tagged_for_four_shards_find_the_one_of_a_small_partition() -> None:
+    keys = pa.array([f"k{n}" for n in range(400)])
+    codes = np.arange(len(keys), dtype=np.int32) % 3
+    tagged = TaggedRecords(keys, ["one", "four", "gone"], codes, shards_of_keys(keys, 4))
+    counts = {"one": 1, "four": 4}
+    slots = [("four", 0), ("four", 1), ("four", 2), ("four", 3), ("one", 0)]
+    planned = [SlotPlan(*slot, (), 1, number) for number, slot in enumerate(slots)]
+    placement = replace(Placement.of_slots(planned), shard_counts=counts)
+    assert pickle.loads(pickle.dumps(placement)).shard_counts == counts
+    found = placement.positions(tagged)
+    assert {*found[codes == 2].tolist()} == {NO_TASK}
+    for path, own in (("one", codes == 0), ("four", codes == 1)):
+        shards = shards_of_keys(keys.filter(pa.array(own)), counts[path]).tolist()
+        assert [slots[number] for number in found[own].tolist()] == [(path, n) for n in shards]

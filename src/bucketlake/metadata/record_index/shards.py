@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,17 @@ REBUILD = "rebuild the record-level index"
 
 _RECORD_BYTES = 48  # Hudi's fixed estimate of an entry.
 _SHARDS_MAX = 10_000  # Names number them with four digits.
+
+ROWS_OF_LARGE: Final = 100_000
+"""Rows with which a data partition counts as large."""
+
+
+class ShardRule(Protocol):
+    """Says how many shards a new data partition gets, or a global index."""
+
+    def shard_count(self, key_count: int) -> int:
+        """Return the number of shards for a number of keys."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,38 @@ class ShardLimits:
 
 GLOBAL_LIMITS = ShardLimits(10, 10_000)
 PARTITIONED_LIMITS = ShardLimits(1, 10)  # For each data partition.
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsBySize:
+    """How many shards a data partition gets, by whether it is large.
+
+    Attributes
+    ----------
+    of_small, of_large : int
+        Number of shards of a small and of a large data partition. The first divides the second, so
+        that some shards of a large one together have the keys of a shard of a small one.
+    """
+
+    of_small: int
+    of_large: int
+
+    def __post_init__(self) -> None:
+        assert self.of_large % self.of_small == 0, self
+
+    def shard_count(self, key_count: int) -> int:
+        """Return the number of shards for a number of keys.
+
+        Examples
+        --------
+        >>> [ShardsBySize(1, 4).shard_count(rows) for rows in (99_999, 100_000)]
+        [1, 4]
+        """
+        return self.of_large if key_count >= ROWS_OF_LARGE else self.of_small
+
+    def fits(self, count: int) -> bool:
+        """Return whether a data partition may have this number of shards by the rule."""
+        return count in (self.of_small, self.of_large)
 
 
 @dataclass(frozen=True, slots=True)

@@ -389,7 +389,7 @@ def _many_counts(
     reason += f"; {len(wanted):,} partitions are too many for a rule each"
     if not _may_be_dynamic(given, index.hash_fields):
         return keep(_SUBJECT, spelled(index), f"{reason}: write rules that match several")
-    dynamic = DynamicBucket(max_file_size=_size_of(given), assigners=1)
+    dynamic = DynamicBucket(max_file_size=_size_of(given))
     step = steps.convert(given, dynamic)
     return change(_SUBJECT, spelled(index), spelled(dynamic), reason, step, given.target_bytes)
 
@@ -455,10 +455,10 @@ def _located(work: Workload, given: Conditions, index: DynamicBucket | RecordInd
         f"{size_text(mean)} on average in {counted(work.file_groups, 'file group')}; the next is "
         "opened when they are full, and no count can be wrong"
     )
-    if isinstance(index, DynamicBucket) and index.assigners > 1 and _are_small(work, given):
+    if isinstance(index, DynamicBucket) and (index.assigners or 1) > 1 and _are_small(work, given):
         reason += (
             f"; its {index.assigners} assigners make small files of small partitions, and stay: "
-            "a new table with assigners=1 or SimpleBucket(1) has fewer"
+            "a new table with DynamicBucket() or SimpleBucket(1) has fewer"
         )
     return keep(_SUBJECT, now, reason, mean)
 

@@ -176,9 +176,7 @@ def _index_words(index: TableIndex) -> list[str]:
         limits = {
             "--max-records": index.max_records,
             "--max-file-size": index.max_file_size,
-            "--assigners": None
-            if index.assigners == DynamicBucket().assigners
-            else index.assigners,
+            "--assigners": index.assigners,
         }
         return ["--index", "dynamic", *_given(limits)]
     if isinstance(index, RecordIndex):

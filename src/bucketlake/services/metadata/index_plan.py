@@ -20,6 +20,7 @@ from bucketlake.metadata.record_index.shards import (
     IndexShards,
     Shard,
     ShardLimits,
+    ShardRule,
 )
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import FileSlice
@@ -75,7 +76,7 @@ def plan_index(
     instant: InstantTime,
     *,
     is_partitioned: bool,
-    limits: ShardLimits | None = None,
+    limits: ShardRule | None = None,
     opened: IndexShards | None = None,
 ) -> IndexBuildPlan:
     """Plan the build of an index; the cost is that of listing the table, and of some footers.
@@ -90,7 +91,7 @@ def plan_index(
         Instant of the metadata table that builds the index.
     is_partitioned : bool
         Whether each data partition gets shards of its own.
-    limits : ShardLimits, optional
+    limits : ShardRule, optional
         Number of shards; by default as in Hudi.
     opened : IndexShards, optional
         Shards that writers use already, because the index is listed as being built. Data partitions

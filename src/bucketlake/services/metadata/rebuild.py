@@ -68,7 +68,7 @@ from bucketlake.metadata.record_index.definition_file import (
     read_index_definitions,
     update_index_definitions,
 )
-from bucketlake.metadata.record_index.shards import IndexShards, ShardLimits
+from bucketlake.metadata.record_index.shards import IndexShards, ShardRule
 from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.metadata.slices.slice_compaction import withdraw_compactions
 from bucketlake.metadata.statistics.measured_columns import (
@@ -115,7 +115,7 @@ def build_metadata_table(
     partitions: Sequence[str] = (),
     *,
     is_partitioned: bool | None = None,
-    limits: ShardLimits | None = None,
+    limits: ShardRule | None = None,
     keeps_one: bool = False,
     engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
@@ -133,7 +133,7 @@ def build_metadata_table(
     is_partitioned : bool or None
         Whether keys are unique in each data partition, for a record-level index; None: as the kind
         of the table needs it, or as the index that the table has or had, or else True.
-    limits : ShardLimits, optional
+    limits : ShardRule, optional
         Number of shards of a record-level index; by default as the index kind of the table says.
     keeps_one : bool
         Whether a key that is stored twice gets the place of one of its rows in the record-level
@@ -425,7 +425,7 @@ class _IndexBuild:
 
     table: OpenTable
     is_partitioned: bool
-    limits: ShardLimits | None
+    limits: ShardRule | None
     keeps_one: bool
     engine: Engine
 

@@ -54,7 +54,7 @@ def plan_kind_conversion(snapshot: Snapshot, index: DynamicBucket) -> Conversion
     IndexStateError
         If a resize is pending.
     """
-    return _plan(snapshot, index, any_shards=False)
+    return _plan(snapshot, _completed(snapshot, index), any_shards=False)
 
 
 def run_kind_conversion(
@@ -99,21 +99,22 @@ def run_kind_conversion(
         check_writable(table.config, storage.root)
         snapshot = load_snapshot(table)
         _ = snapshot.schema  # Raises InputError before anything is built.
-        plan = _plan(snapshot, index, any_shards=bool(built))
+        wanted = _completed(snapshot, index)
+        plan = _plan(snapshot, wanted, any_shards=bool(built))
         if plan.builds_index:
             build_metadata_table(
                 storage,
                 [_RECORD_INDEX],
                 is_partitioned=True,
-                limits=index.shard_limits,
+                limits=wanted.shard_limits,
                 engine=engine,
                 lock=lock,
                 now_ms=now_ms,
             )
             built.append(plan)
-        target = open_to_convert(table_at(storage, lock, now_ms), index)
+        target = open_to_convert(table_at(storage, lock, now_ms), wanted)
         if not isinstance(_kind_of(target.snapshot), DynamicBucket):
-            converted.append(convert_kind(target, index))
+            converted.append(convert_kind(target, wanted))
         if _RECORD_INDEX not in read_table_config(storage).metadata_partitions:
             raise CommitConflictError(
                 converted[-1] if converted else "",
@@ -146,6 +147,12 @@ def _plan(snapshot: Snapshot, index: DynamicBucket, *, any_shards: bool) -> Conv
     )
 
 
+def _completed(snapshot: Snapshot, index: DynamicBucket) -> DynamicBucket:
+    """Return the index with the assigners that the table has, unless it has a number of its own."""
+    held = _kind_of(snapshot)
+    return index.with_assigners_of(held) if isinstance(held, DynamicBucket) else index
+
+
 def _kind_of(snapshot: Snapshot) -> TableIndex | None:
     """Return the kind that the table stores; None if it stores none."""
     stored = setting_at(snapshot.storage, snapshot.timeline)
@@ -159,7 +166,7 @@ def _has_index(snapshot: Snapshot, index: DynamicBucket, *, any_shards: bool) ->
     shards = RecordIndexReader(snapshot.metadata_table).shards
     if not shards.is_partitioned:
         return False
-    return any_shards or all(count == index.assigners for count in shards.counts.values())
+    return any_shards or all(index.shard_limits.fits(count) for count in shards.counts.values())
 
 
 def _require_no_resize(snapshot: Snapshot) -> None:

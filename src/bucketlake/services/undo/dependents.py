@@ -72,7 +72,7 @@ def _builds_on(
     added = ChangedShards.of_commit(later, later_instant.requested_at)
     removed = ChangedShards.of_commit(earlier, earlier_instant.requested_at)
     if added is not None and removed is not None and (looked | added.added) & removed.removed:
-        return True  # It found no entry of a key whose entry comes back.
+        return True  # It found no entry of a key whose entry comes back, or a shard that goes.
     if later.resizes or earlier.resizes:
         # A resize leaves the other buckets of its partitions alone.
         return not looked.isdisjoint(written_keys(earlier))

@@ -26,6 +26,7 @@ from bucketlake.flow.stage import IntArray, Rows
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.groups_for_new_keys import Filling, owner_of_group
 from bucketlake.index.layout import GroupChoice
+from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
 from bucketlake.merge.incoming import IncomingRecords, key_order
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
@@ -46,6 +47,10 @@ BYTES_MAX = 256 << 20
 """Greatest size in memory of the records of a shard in one write; more records take the general
 way, which divides them among tasks."""
 
+STORED_BYTES_MAX = 8 * MAX_FILE_SIZE_DEFAULT
+"""Greatest size of the buckets of a shard that one task may have to rewrite; larger ones take the
+general way, which gives each bucket to a task."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardWrite:
@@ -55,6 +60,8 @@ class ShardWrite:
     ----------
     slot : SlotPlan
         The records and the live buckets of the shard.
+    shard_count : int
+        Number of shards of the partition.
     shard : ShardPlan
         The entries of the shard that change.
     stored : FileSlice or None
@@ -64,6 +71,7 @@ class ShardWrite:
     """
 
     slot: SlotPlan
+    shard_count: int
     shard: ShardPlan
     stored: FileSlice | None
     used: tuple[FileId, ...] = ()
@@ -111,8 +119,6 @@ class ShardStage:
         Writes the entries of shards.
     filling : Filling
         Says which buckets get new keys.
-    shard_count : int
-        Number of shards of each partition.
     row_bytes : float
         Estimated bytes of a stored row.
     removes_entries : bool
@@ -123,7 +129,6 @@ class ShardStage:
     finder: KeyFinder
     index_writer: IndexWriter
     filling: Filling
-    shard_count: int
     row_bytes: float
     removes_entries: bool
 
@@ -149,7 +154,7 @@ class ShardStage:
     ) -> Iterator[SlotResult | ShardResult | ShardFound]:
         slot = plan.slot
         codes, groups, from_cache = self.finder.find(plan.stored, incoming.keys)
-        places = np.array([*self._places(slot, groups), NOT_FOUND], np.int32)[codes]
+        places = np.array([*self._places(plan, groups), NOT_FOUND], np.int32)[codes]
         looked_up = 0 if plan.stored is None else len(codes)
         if (places == _SHARED).any():
             yield ShardFound(slot.number, is_shared=True)
@@ -181,15 +186,16 @@ class ShardStage:
         counts = len(new), len(gone), int(unknown.sum())
         yield ShardFound(slot.number, False, *counts, looked_up, from_cache)
 
-    def _places(self, slot: SlotPlan, groups: Sequence[Group]) -> Iterator[int]:
+    def _places(self, plan: ShardWrite, groups: Sequence[Group]) -> Iterator[int]:
         """Yield the positions of groups among the live groups of a shard.
 
         An entry may name a group of the shard that is no longer live; its key is new.
         """
-        live = {(held.partition_path, held.file_id): n for n, held in enumerate(slot.slices)}
+        slices = plan.slot.slices
+        live = {(held.partition_path, held.file_id): n for n, held in enumerate(slices)}
         for path, file_id in groups:
-            owner = owner_of_group(file_id, self.shard_count)
-            is_own = (path, owner) == slot.key
+            owner = owner_of_group(file_id, plan.shard_count)
+            is_own = (path, owner) == plan.slot.key
             yield live.get((path, file_id), NOT_FOUND if is_own else _SHARED)
 
     def _fill(
@@ -218,15 +224,15 @@ class ShardStage:
         numbers = {file_id: number for number, (file_id, _) in enumerate(buckets)}
         left = new
         written = {slices[n].file_id for n in np.unique(places[places != NOT_FOUND]).tolist()}
-        rows_of = partial(rows_of_group, task.writer.storage)
-        for held in self.filling.candidates(slot.slot, self.shard_count, slices, written):
+        rows_of, count = partial(rows_of_group, task.writer.storage), plan.shard_count
+        for held in self.filling.candidates(slot.slot, count, slices, written):
             if not len(left):
                 break
             room = max(0, self.filling.room(held, self.row_bytes, rows_of))
             owners[left[:room]] = numbers[held.file_id]
             left = left[room:]
         rows_max = self.filling.rows_max(self.row_bytes)
-        free = self.filling.new_numbers(slot.slot, self.shard_count, lambda: [*numbers, *plan.used])
+        free = self.filling.new_numbers(slot.slot, count, lambda: [*numbers, *plan.used])
         for start in range(0, len(left), rows_max):
             owners[left[start : start + rows_max]] = len(buckets)
             instant, path = task.writer.instant, slot.partition_path

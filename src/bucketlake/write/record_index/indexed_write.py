@@ -41,6 +41,7 @@ from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.by_shard import (
     BYTES_MAX,
+    STORED_BYTES_MAX,
     ShardStage,
     rows_in,
     rows_of_group,
@@ -59,9 +60,13 @@ from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingK
 from bucketlake.write.record_index.located import Group, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.record_index.place import PlaceStage
-from bucketlake.write.record_index.shard_plan import plan_shard_writes, result_of_shards
+from bucketlake.write.record_index.shard_plan import (
+    counts_of_shards,
+    plan_shard_writes,
+    result_of_shards,
+)
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
-from bucketlake.write.tag import Tagger
+from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.write_plan import (
     SlotResult,
     WritePlan,
@@ -177,15 +182,33 @@ class IndexedWrite:
 
     def _goes_by_shard(self, packed: PackedRecords, slices: Sequence[FileSlice]) -> bool:
         """Return whether the tasks of shards may own the buckets of their shards."""
-        if not self.layout.tagging.by_shard or not packed.counts:
+        if not self.layout.of_shards.by_shard or not packed.counts:
             return False
+        shards, tags = self._index.shards, self.layout.new_shards.of_large
         paths = {path for path, _ in packed.counts} | {held.partition_path for held in slices}
-        counts = packed.counts.values()
+        row_bytes = packed.size_bytes / sum(packed.counts.values())
         return (
-            packed.size_bytes * max(counts) <= BYTES_MAX * sum(counts)
-            and all(self._index.shards.count(path) == self.layout.shard_count for path in paths)
+            all(tags % shards.count(path) == 0 for path in paths)
+            and all(
+                # The only shard of a partition that grew gets less, for the sake of more tasks.
+                records * row_bytes <= BYTES_MAX * shards.count(path) / tags
+                for (path, _), records in counts_of_shards(packed.counts, shards).items()
+            )
             and all(bucket_of_group(held.file_id) is not None for held in slices)
             and not have_shared_groups(self.write.table.storage, paths)
+            and not self._rewrites_much(packed, slices)
+        )
+
+    def _rewrites_much(self, packed: PackedRecords, slices: Sequence[FileSlice]) -> bool:
+        """Return whether the task of a shard may have to rewrite more than a task should."""
+        if self.writer.appends or self.write.operation.replaces:
+            return False
+        written = counts_of_shards(packed.counts, self._index.shards).keys()
+        live = self.layout.of_shards.live_slots(slices)
+        return any(
+            len(held) > 1 and sum(each.size_bytes for each in held) > STORED_BYTES_MAX
+            for slot, held in live.items()
+            if slot in written
         )
 
     def _run_by_shard(
@@ -199,24 +222,29 @@ class IndexedWrite:
         operation, removal = self.write.operation, self._removal(records)
         self._index.reader.require_shards(held.partition_path for held in slices)
         live: dict[Group, FileSlice] = {(s.partition_path, s.file_id): s for s in slices}
-        plan = self._plan_by_shard(packed, slices)
-        shards = self.upkeep.plan(plan, operation, looks_up=False, tasks_wanted=packed.tasks_wanted)
+        shards = self._index.shards
+        counts = counts_of_shards(packed.counts, shards)
+        plan = self._plan_by_shard(packed, counts, slices)
+        changed = self.upkeep.plan(
+            plan, operation, looks_up=False, tasks_wanted=packed.tasks_wanted
+        )
+        slots_of = {path: shards.count(path) for path in records}
+        placement = replace(plan.placement(), shard_counts=slots_of)
         stage = ShardStage(
-            WriteStage(self._task(plan), plan.placement(), packed.schema),
+            WriteStage(self._task(plan), placement, packed.schema),
             self._finder(batch),
             self._index_writer,
             self.layout.filling,
-            self.layout.shard_count,
             self._row_bytes(live, packed),
             removes_entries=not self.writer.appends,
         )
         works = plan_shard_writes(
             plan,
-            shards,
+            changed,
+            shards=shards,
             stored=self._index.stored,
             removal=removal,
             gone=self._replaced(),
-            shard_count=self.layout.shard_count,
         )
         self._wait_for_writers(plan, [Shard(s.slot, s.partition_path) for s in plan.slots])
         results: list[Any] = []
@@ -225,19 +253,21 @@ class IndexedWrite:
                 results = packed.write_by_shard(stage, works, plan.task_count)
         done = result_of_shards(plan, works, results)
         # A delete looks for nothing in an empty partition, but must see who adds its keys.
-        empty = packed.counts.keys() - {slot.key for slot in plan.slots}
+        empty = counts.keys() - {slot.key for slot in plan.slots}
         looked_at = {key_of(Shard(number, path)) for path, number in empty}
         return replace(done, looked_at=done.looked_at | looked_at)
 
-    def _plan_by_shard(self, packed: PackedRecords, slices: Sequence[FileSlice]) -> WritePlan:
+    def _plan_by_shard(
+        self, packed: PackedRecords, counts: SlotCounts, slices: Sequence[FileSlice]
+    ) -> WritePlan:
         """Plan a slot for each shard with records; deletes need none in an empty partition."""
-        operation, counts = self.write.operation, packed.counts
+        operation = self.write.operation
         if operation is Operation.DELETE:
             held = {file_slice.partition_path for file_slice in slices}
             counts = {slot: count for slot, count in counts.items() if slot[0] in held}
             operation = Operation.UPSERT  # The keys of every shard are looked at.
         return plan_write(
-            operation, counts, slices, self.layout.tagging, tasks_wanted=packed.tasks_wanted
+            operation, counts, slices, self.layout.of_shards, tasks_wanted=packed.tasks_wanted
         )
 
     def _finder(self, batch: Batch | None) -> KeyFinder:
@@ -418,7 +448,11 @@ def _result(
         files_of(shards),
         ChangedShards(
             frozenset(key_of(shard.shard) for shard in plan.shards if shard.new),
-            frozenset(key_of(shard.shard) for shard in plan.shards if shard.gone or shard.stored),
+            frozenset(
+                key_of(shard.shard)
+                for shard in plan.shards
+                if shard.gone or shard.stored or shard.opens
+            ),
         ),
         frozenset(looked_at),
         sum(count for result in found for _, count in result.new),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
 from bucketlake.index.shared_groups import SHARED_FOLDER
+from bucketlake.metadata.record_index.shards import ShardsBySize
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -25,6 +27,7 @@ from bucketlake.write.target import open_target
 from tests.choices import some
 from tests.conformance.cases import filled_storage
 from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash, distinct_deaths
+from tests.indexed_tables import ROWS_OF_LARGE, shards_of
 from tests.storages import objects_of
 
 _NUMBERS = count()
@@ -33,9 +36,9 @@ SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64()
 DYNAMIC = bl.DynamicBucket(max_records=20, assigners=4)
 
 
-def rows(start: int, end: int, at: int = 1) -> pa.Table:
+def rows(start: int, end: int, at: int = 1, day: str = "a") -> pa.Table:
     ids = [f"k{number}" for number in range(start, end)]
-    return pa.table({"id": ids, "day": ["a"] * len(ids), "at": [at] * len(ids)}, SCHEMA)
+    return pa.table({"id": ids, "day": [day] * len(ids), "at": [at] * len(ids)}, SCHEMA)
 
 
 def make(path: str, index: object = DYNAMIC, table_type: str = "copy_on_write") -> bl.Table:
@@ -180,6 +183,66 @@ def test_both_ways_give_new_keys_the_same_buckets(
         found = sorted((key, table.locate(key)[0].file_id[:8]) for key in values(table))
         places.append(found)
     assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_partitions_with_one_and_with_four_shards_are_written_in_one_stage(
+    new_path: NewPath, stages: list[str], table_type: str
+) -> None:
+    table = make(new_path(), bl.DynamicBucket(max_records=20), table_type)
+    with mock.patch(ROWS_OF_LARGE, 50):
+        batch = pa.concat_tables([rows(0, 30), rows(0, 90, day="b")])
+        table.insert(batch)
+        assert shards_of(table.path) == {"a": 1, "b": 4}
+        table.upsert(pa.concat_tables([rows(20, 70, at=2), rows(80, 170, at=2, day="b")]))
+    assert stages == ["by shard"] * 2
+    found = {(row["day"], row["id"]): row["at"] for row in table.to_arrow().to_pylist()}
+    expected = {("a", f"k{n}"): 1 + (n >= 20) for n in range(70)}
+    assert found == expected | {("b", f"k{n}"): 1 + (n >= 80) for n in range(170)}
+    assert table.doctor(check_keys=True) == []
+
+
+def test_a_table_with_more_assigners_writes_a_partition_with_fewer_in_one_stage(
+    new_path: NewPath, stages: list[str]
+) -> None:
+    """Hudi opens the shards of a new partition by its own options."""
+    table = make(new_path(), bl.DynamicBucket(max_records=20, assigners=6))
+    for day, shards in (("a", 2), ("b", 4)):
+        with mock.patch.object(bl.DynamicBucket, "shard_limits", ShardsBySize(shards, shards)):
+            bl.open_table(table.path).upsert(rows(0, 30, day=day))
+    assert shards_of(table.path) == {"a": 2, "b": 4}
+    stages.clear()
+    table.upsert(rows(10, 60, at=2))
+    table.upsert(rows(10, 60, at=2, day="b"))
+    assert stages == ["by shard", "general"], "six tags do not divide among four shards"
+    assert len(table.to_arrow()) == 120
+    assert table.doctor(check_keys=True) == []
+
+
+@pytest.mark.parametrize(
+    ("table_type", "way"), [("copy_on_write", "general"), ("merge_on_read", "by shard")]
+)
+def test_a_shard_whose_buckets_one_task_should_not_rewrite_takes_the_general_way(
+    new_path: NewPath,
+    stages: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    table_type: str,
+    way: str,
+) -> None:
+    table = make(new_path(), bl.DynamicBucket(max_records=20), table_type)
+    table.upsert(rows(0, 60))
+    table.upsert(rows(0, 10, day="b"))
+    size = sum(bucket.size_bytes for bucket in table.buckets() if bucket.partition_path == "a")
+    monkeypatch.setattr(indexed_write, "STORED_BYTES_MAX", size)
+    table.upsert(rows(0, 60, at=2))
+    monkeypatch.setattr(indexed_write, "STORED_BYTES_MAX", 1)
+    table.upsert(rows(0, 10, at=3))
+    table.upsert(rows(0, 10, at=3, day="b"))
+    table.insert_overwrite(rows(0, 50, at=4))
+    assert stages[2:] == ["by shard", way, "by shard", "by shard"], "one file is one task anyway"
+    found = {(row["day"], row["id"]): row["at"] for row in table.to_arrow().to_pylist()}
+    expected = {("a", f"k{n}"): 4 for n in range(50)}
+    assert found == expected | {("b", f"k{n}"): 3 for n in range(10)}
 
 
 def test_a_delete_of_keys_that_are_nowhere_writes_nothing(

@@ -1,0 +1,65 @@
+"""How many shards of the index a write opens for a new data partition.
+
+A partition keeps its number of shards, so it is chosen when little is known. The rows that the
+batch brings to the partition tell most. A stream opens a new day with few rows, so a day like the
+days before is recognised by what the newest commits wrote. Only the driver chooses; two writers
+that choose differently conflict (``IndexUpkeep.require_same_index``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bucketlake.errors import TimelineError
+from bucketlake.index.record_layout import RecordLayout
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+
+COMMITS_MAX = 8
+"""Number of commits that are looked at: more than pass between two compactions, as a rule, because
+those of a merge-on-read table write few rows otherwise."""
+
+
+def with_new_shards(
+    layout: RecordLayout, rows: Mapping[str, int], storage: Storage, timeline: Timeline
+) -> RecordLayout:
+    """Return a pinned layout with the shards that new data partitions get.
+
+    Parameters
+    ----------
+    layout : RecordLayout
+        The pinned layout.
+    rows : mapping of str to int
+        Rows of the batch by data partition.
+    storage, timeline
+        The data table, and its pinned timeline.
+    """
+    index, rule = layout.index, layout.new_shards
+    assert index is not None, "the layout is pinned"
+    counts = {path: rule.shard_count(rows.get(path, 0)) for path in index.new_partitions}
+    if rule.of_small != rule.of_large and rule.of_small in counts.values():
+        least = rule.shard_count(rows_of_another_partition(storage, timeline))
+        counts = {path: max(count, least) for path, count in counts.items()}
+    return replace(layout, index=index.with_new(counts))
+
+
+def rows_of_another_partition(storage: Storage, timeline: Timeline) -> int:
+    """Return the most rows that one of the newest commits wrote in one partition.
+
+    In a copy-on-write table these are all rows of the buckets that the commit rewrote. The cost
+    follows the size of a few commits, and not the table.
+    """
+    newest = timeline.completed_commits()[-COMMITS_MAX:]
+    try:
+        commits = timeline.read_commits(storage, newest)
+    except TimelineError:  # One was rolled back meanwhile, and any number of shards is right.
+        return 0
+    return max(
+        (
+            sum(stat.record_count for stat in stats)
+            for _, commit in commits
+            for stats in commit.write_stats.values()
+        ),
+        default=0,
+    )
