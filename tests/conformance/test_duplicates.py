@@ -35,7 +35,8 @@ def test_an_insert_drops_records_whose_key_is_stored(table: Checked) -> None:
     assert len(new) == 12
     result = insert(table, batch, DuplicatePolicy.DROP)
     assert result.written == len(new)
-    assert result.updated in (0, None)
+    # An index takes keys for stored that were deleted after the last compaction.
+    assert result.updated in (0, None, len(gone))
     table.expect_upserted(new)
     table.check()
     assert insert(table, rows(range(9), 10), DuplicatePolicy.DROP).instant is None
