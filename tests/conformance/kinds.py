@@ -30,7 +30,7 @@ import random
 from dataclasses import dataclass
 
 import bucketlake as bl
-from bucketlake.config.table_version import NEWEST_VERSION, table_version
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.index.setting import TableIndex
 from tests.conformance.damages import (
     COMMON,
@@ -98,11 +98,6 @@ class Kind:
     def is_converted(self) -> bool:
         """Whether tables of the kind may be put under dynamic buckets."""
         return not isinstance(self.index, bl.DynamicBucket) and self.version == NEWEST_VERSION
-
-    @property
-    def has_metadata_table(self) -> bool:
-        """Whether tables of the kind may have a metadata table."""
-        return table_version(self.version).layout.writes_metadata
 
     @property
     def needs_metadata_table(self) -> bool:

@@ -130,7 +130,7 @@ class World:
         self.now_ms = 1_750_000_000_000
         drawn = random.Random(f"indexes of {self.seed}")
         self.converts = self.kind.is_converted and drawn.random() < 0.5
-        may_keep_index = self.kind.has_metadata_table and not self.kind.needs_metadata_table
+        may_keep_index = not self.kind.needs_metadata_table
         self.keeps_index = may_keep_index and drawn.random() < 0.3
         bl.create_table(
             f"memory://{self.name}",
@@ -143,8 +143,7 @@ class World:
             index=self.kind.index,
             version=self.kind.version,
             table_type=table_type,
-            metadata_table=self.kind.has_metadata_table
-            and (self.seed % 2 == 1 or self.kind.needs_metadata_table),
+            metadata_table=self.seed % 2 == 1 or self.kind.needs_metadata_table,
         )
         if self.keeps_index:
             build_index(self.storage, now_ms=lambda: self.now_ms)
@@ -297,8 +296,6 @@ class World:
 
     def turn_metadata_table(self) -> None:
         """Turn the metadata table on or off, or build it again; no row changes."""
-        if not self.kind.has_metadata_table:
-            return
         if self.kind.needs_metadata_table or self.is_dynamic:
             return  # Writes need the index: they are refused while a build that died has left none.
         turn = self.random.choice([build_metadata_table, build_index, drop_metadata_table])
