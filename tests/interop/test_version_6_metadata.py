@@ -16,10 +16,11 @@ from bucketlake.actions.turns import head
 from bucketlake.metadata.metadata_table import load_metadata_table
 from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.services.check.findings import FindingKind
+from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.table_properties import table_at
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.choices import combinations
 from tests.interop.at_once import write_at_once
 from tests.interop.peer.client import HudiPeer, PeerError
@@ -39,7 +40,7 @@ from tests.interop.test_merge_on_read import compact
 from tests.interop.test_old_archive import ARCHIVING, CLEANING
 from tests.interop.test_savepoints import call, newest, save
 from tests.interop.test_version_6 import DYING, WRITERS, other_than
-from tests.metadata_truth import require_true_metadata
+from tests.metadata_truth import RECORD_INDEX, require_true_files, require_true_index
 
 pytestmark = pytest.mark.interop
 
@@ -57,6 +58,13 @@ RELEASES = ("hudi_0_15", "hudi")
 TURNS = combinations([*KINDS], [*Writer], [*RELEASES])
 
 
+def require_true(storage: Storage) -> None:
+    """Compare the metadata table with storage; Hudi keeps statistics of files that it cleaned."""
+    require_true_files(storage)
+    if RECORD_INDEX in read_table_config(storage).metadata_partitions:
+        require_true_index(storage)
+
+
 class Turns:
     """A table with a metadata table, and what is compared after each turn."""
 
@@ -68,7 +76,7 @@ class Turns:
     def check(self, *, with_hudi_rs: bool = True) -> None:
         """Compare all readers with the model, and the metadata table with storage."""
         table = self.table
-        require_true_metadata(open_storage(str(table.path)))
+        require_true(open_storage(str(table.path)))
         table.assert_read_by_all(SKIPPING, WITHOUT_METADATA, with_hudi_rs=with_hudi_rs)
         wanted = sorted(row["id"] for row in table.model.rows.values() if row["v"] < 9)
         found = table.hudi.read(table.path, SKIPPING, where="v < 9")
@@ -249,7 +257,7 @@ def test_an_upgraded_and_a_downgraded_table_have_it_anew(
     table.upsert(BUCKETLAKE, rows(range(40), 1))
     table.upsert(HUDI, rows(range(20, 60), 2))
     assert "files" in table.ours.upgrade().built
-    require_true_metadata(open_storage(str(table.path)))
+    require_true(open_storage(str(table.path)))
     assert "files" in table.ours.downgrade(to=6).built
     turns.check()
     table.upsert(HUDI, rows(range(20, 60, 3), 3))

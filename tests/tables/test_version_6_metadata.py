@@ -623,6 +623,18 @@ def test_upgrade_and_downgrade_build_the_metadata_table_anew(new_path: NewPath) 
     require_true(table)
 
 
+def test_a_record_level_index_of_the_whole_table_comes_along(new_path: NewPath) -> None:
+    index = bl.RecordIndex(partitioned=False)
+    table = bl.create_table(new_path(), schema=SCHEMA, record_key=["id"], index=index)
+    table.upsert(rows(*range(10)))
+    assert "record_index" in table.downgrade(to=6).built
+    table.upsert(rows(8, 9, 10, v=2))
+    require_true(table)
+    assert "record_index" in table.upgrade().built
+    table.upsert(rows(9, 10, 11, v=3))
+    require_true_metadata(storage_of(table))
+
+
 def test_a_metadata_table_is_turned_off_and_on(new_path: NewPath) -> None:
     table = create(new_path())
     table.upsert(rows(1, 2, 3))

@@ -114,7 +114,7 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
 def _lock_of_end(table: OpenTable) -> AbstractContextManager[object]:
     """Return what is held while a clean writes to the metadata table and is completed.
 
-    In timeline layout 1, a compaction of Hudi would make new slices of the metadata table meanwhile.
+    In timeline layout 1, a compaction of Hudi would make new slices of that meanwhile.
     """
     if table.config.layout.logs_name_slices:
         return table.lock.held(table.storage)

@@ -326,8 +326,8 @@ def _updating(metadata: MetadataTable) -> Iterator[InstantTime]:
 def _take_back_dead(table: OpenTable, metadata: MetadataTable) -> bool:
     """Take back log files of actions that the data table does not have, and that died.
 
-    Return whether there was one. Such an action is completed a moment after it wrote them (``record_deletion``); after this it
-    cannot be completed any more.
+    Return whether there was one. Such an action is completed a moment after it wrote them
+    (``record_deletion``); after this it cannot be completed any more.
     """
     there = {found.requested_at for found in metadata.data_timeline.instants}
     before = instant_from_ms(table.clock.now_ms() - _DEAD_AFTER_MS, table.config.timeline_timezone)
