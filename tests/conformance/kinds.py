@@ -222,6 +222,15 @@ KINDS = (
         version=6,
         is_variant=True,
     ),
+    Kind(
+        "global_record_index_6",
+        bl.RecordIndex(partitioned=False, max_file_size=FULL_BYTES),
+        bl.SimpleBucket(2),
+        table_types=("merge_on_read",),
+        keys_are_global=True,
+        version=6,
+        is_variant=True,
+    ),
     Kind("simple_8", bl.SimpleBucket(2), bl.SimpleBucket(3), version=8, is_variant=True),
     Kind(
         "consistent_8", bl.ConsistentBucket(2), bl.ConsistentBucket(3), version=8, is_variant=True
