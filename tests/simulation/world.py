@@ -48,7 +48,7 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_files import newest_manifest
 from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config, table_at
@@ -486,6 +486,11 @@ class World:
         timeline = load_timeline(table_at(self.storage))
         return [one for one in timeline.pending() if one.action is action]
 
+    def _ranges_wait(self) -> bool:
+        timeline = load_timeline(table_at(self.storage))
+        is_pending = any(one.action in WRITES for one in timeline.pending())
+        return is_pending and not timeline.layout.has_completion_times
+
     def _savepoints(self) -> list[InstantTime]:
         timeline = load_timeline(table_at(self.storage))
         return [one.requested_at for one in timeline.instants if one.action is Action.SAVEPOINT]
@@ -514,7 +519,10 @@ class World:
             assert len(found) == 1, self.story(f"{key} of {partition} is not in its bucket")
         everything = table.to_arrow(since="0" * 17).to_pylist()
         changed = by_key(everything)
-        assert changed == seen, self.story("what changed since the beginning is not what there is")
+        # Without completion times, a range ends before a write that died and was not rolled back.
+        if not self._ranges_wait():
+            problem = "what changed since the beginning is not what there is"
+            assert changed == seen, self.story(problem)
         self.check_no_commit_is_lost()
         if has_rings(self.kind.index):
             require_committed_blocks(self.storage, self.story)

@@ -41,8 +41,10 @@ from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_properties, table_at
 from bucketlake.timeline.transitions import remove_pending
 from tests.faulty_storage import SimulatedCrash
+from tests.golden.objects import objects_of_table
 from tests.meanwhile import meanwhile
-from tests.metadata_truth import require_true_metadata
+from tests.metadata_truth import require_true_files, require_true_metadata
+from tests.storages import memory_of
 from tests.tables.test_metadata_upkeep import WAYS, make
 from tests.tables.test_version_6 import SCHEMA, held, rows
 
@@ -647,3 +649,20 @@ def test_a_metadata_table_is_turned_off_and_on(new_path: NewPath) -> None:
     facts = table.metadata_table()
     assert [part.name for part in facts.partitions] == ["files"]
     assert facts.commits_since_compaction == 2
+
+
+def test_a_metadata_table_of_hudi_is_continued() -> None:
+    """Hudi 1.2.0 gave all of its log files the token of those that open file groups."""
+    storage = memory_of(objects_of_table("mor_v6"))
+    table = bl.open_table(storage.root, index=bl.SimpleBucket(3))
+    assert {name.write_token for name in logs_of(table)} == {"0-0-0"}
+    before = table.to_arrow()
+    table.upsert(before.slice(0, 5))
+    require_true_files(storage)
+    assert compact(table) is not None
+    require_true_files(storage)
+    for number in range(12):
+        table.upsert(before.slice(number, 5))
+    require_true_files(storage)
+    assert table.to_arrow().num_rows == before.num_rows
+    assert not table.doctor(min_age_seconds=0)
