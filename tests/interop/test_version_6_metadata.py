@@ -186,7 +186,6 @@ def go_on(turns: Turns, first: Writer) -> None:
     assert not [one for one in found if one.kind not in late]
 
 
-@pytest.mark.every_case
 def test_we_roll_back_a_write_of_hudi_that_failed(table: Turns) -> None:
     with pytest.raises(PeerError):
         table.table.hudi_runs("upsert", rows(range(10, 70), 5), FAILING_CHECK)
@@ -194,7 +193,6 @@ def test_we_roll_back_a_write_of_hudi_that_failed(table: Turns) -> None:
     go_on(table, HUDI)
 
 
-@pytest.mark.every_case
 def test_hudi_rolls_back_a_write_of_ours_that_died(table: Turns, tmp_path: Path) -> None:
     """Its log files of the metadata table name an instant that is completed nowhere."""
     batch = tmp_path / "batch.parquet"
@@ -205,7 +203,6 @@ def test_hudi_rolls_back_a_write_of_ours_that_died(table: Turns, tmp_path: Path)
     go_on(table, BUCKETLAKE)
 
 
-@pytest.mark.every_case
 @WRITERS
 def test_a_delta_commit_is_rolled_back_by_the_other(table: Turns, writer: Writer) -> None:
     table.table.write(writer, rows(range(30, 70), 9))
@@ -216,7 +213,6 @@ def test_a_delta_commit_is_rolled_back_by_the_other(table: Turns, writer: Writer
     go_on(table, other_than(writer))
 
 
-@pytest.mark.every_case
 @WRITERS
 def test_a_savepoint_outlives_compactions_and_cleans_and_is_restored(
     table: Turns, writer: Writer
@@ -240,7 +236,6 @@ def test_a_savepoint_outlives_compactions_and_cleans_and_is_restored(
     go_on(table, writer)
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("kind", ["copy-on-write", "merge-on-read"])
 def test_both_write_at_once_under_one_lock(hudi_0_15: HudiPeer, tmp_path: Path, kind: str) -> None:
     """Both compact and clean the metadata table meanwhile."""

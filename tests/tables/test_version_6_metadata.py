@@ -197,20 +197,12 @@ def test_a_compaction_makes_a_slice_named_after_the_last_commit(table: bl.Table)
     require_true(table)
 
 
-def test_every_tenth_commit_compacts_and_old_slices_go(new_path: NewPath) -> None:
-    table = create(new_path())
-    for number in range(75):
-        table.upsert(rows(number % 7, v=number))
-    compactions = [name for name in names_in(table) if isinstance(name, BaseFileName)]
-    assert 5 <= len(compactions) <= 8
-    require_true(table)
-
-
 def test_files_and_timeline_stay_few(new_path: NewPath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketlake.metadata.slices.clean_slices.KEPT_MS", -1)
     table = create(new_path())
     for number in range(75):
         table.upsert(rows(number % 7, v=number))
+    assert last_compaction(metadata_of(table).timeline) is not None
     assert len(names_in(table)) < 45
     assert len(metadata_of(table).timeline.instants) < 50
     archived = storage_of(table).list(f"{METADATA_TABLE_FOLDER}/.hoodie/archived")
