@@ -31,6 +31,8 @@ from bucketlake.metadata.slices.entry_reader import read_all
 from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.metadata.statistics.merged import merge_layers, unite_statistics
 from bucketlake.metadata.statistics.of_file import column_stats_of, statistics_of_file
+from bucketlake.model.file_name import LogFileName
+from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.model.table_type import TableType
 from bucketlake.read import file_system_view
@@ -110,7 +112,20 @@ def stored_files(storage: Storage) -> dict[str, int]:
 def live_files(storage: Storage, *, lists_storage: bool) -> set[str]:
     """The files of live slices, as listed by storage or by the metadata table."""
     snapshot = load_snapshot(table_at(storage), lists_storage=lists_storage)
-    return {path for file_slice in snapshot.all_slices() for path in file_slice.paths}
+    return {file.path for file in committed_files(snapshot)}
+
+
+def committed_files(snapshot: Snapshot) -> list[DataFile]:
+    """The files of live slices, without log files of version 6 whose write is not completed."""
+    files = [file for held in snapshot.all_slices() for file in held.files]
+    if not snapshot.timeline.layout.logs_name_slices:
+        return files
+    writers = [file.name.writer if isinstance(file.name, LogFileName) else None for file in files]
+    return [
+        file
+        for file, writer in zip(files, writers, strict=True)
+        if writer is None or snapshot.timeline.is_completed(writer)
+    ]
 
 
 # ---- Statistics ---------------------------------------------------------------------------------
@@ -132,8 +147,7 @@ def require_true_statistics(storage: Storage, story: Story = str) -> None:
     if columns is None:
         return
     by_partition: dict[str, list[ColumnStats]] = {}
-    files = [file for file_slice in snapshot.all_slices() for file in file_slice.files]
-    for file in files:
+    for file in committed_files(snapshot):
         held = file.name.to_file_name(), statistics_of_file(storage, file.path, columns)
         measured = column_stats_of([held])
         if statistics_version(opened_table(storage, config)) == OLDEST_STATISTICS:

@@ -112,8 +112,7 @@ def create_table(
     version : {6, 8, 9}
         Table version: 9 is read by Hudi 1.1 and newer, 8 by Hudi 1.0 too, 6 by Hudi 0.14 and 0.15
         too (``docs/how-to/who-reads-what.md`` has other engines). A ``DynamicBucket``, a
-        ``PartitionBucket`` and a partitioned ``RecordIndex`` need version 9. A table of version 6
-        has no metadata table.
+        ``PartitionBucket`` and a partitioned ``RecordIndex`` need version 9.
     upkeep : {"off", "auto"}
         Whether each write compacts, resizes, cleans and archives the table afterwards, if that is
         due: see :meth:`Table.set_upkeep`.

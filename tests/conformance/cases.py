@@ -71,7 +71,6 @@ class Case:
             index=self.index,
             table_type=self.table_type,
             cdc=cdc,
-            metadata_table=self.kind.has_metadata_table,
             version=self.kind.version,
         )
         return Checked(self, table, ordered=ordering is not None)

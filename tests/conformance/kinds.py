@@ -30,7 +30,7 @@ import random
 from dataclasses import dataclass
 
 import bucketlake as bl
-from bucketlake.config.table_version import NEWEST_VERSION, table_version
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.index.setting import TableIndex
 from tests.conformance.damages import (
     COMMON,
@@ -101,11 +101,6 @@ class Kind:
     def is_converted(self) -> bool:
         """Whether tables of the kind may be put under dynamic buckets."""
         return not isinstance(self.index, bl.DynamicBucket) and self.version == NEWEST_VERSION
-
-    @property
-    def has_metadata_table(self) -> bool:
-        """Whether tables of the kind may have a metadata table."""
-        return table_version(self.version).layout.writes_metadata
 
     @property
     def needs_metadata_table(self) -> bool:
@@ -233,6 +228,15 @@ KINDS = (
         "consistent_6",
         bl.ConsistentBucket(2),
         bl.ConsistentBucket(3),
+        version=6,
+        is_variant=True,
+    ),
+    Kind(
+        "global_record_index_6",
+        bl.RecordIndex(partitioned=False, max_file_size=FULL_BYTES),
+        bl.SimpleBucket(2),
+        table_types=("merge_on_read",),
+        keys_are_global=True,
         version=6,
         is_variant=True,
     ),

@@ -195,8 +195,6 @@ def test_attempts_of_a_task_write_the_same_entries_of_a_record_level_index(
 ) -> None:
     if isinstance(table.case.index, bl.RecordIndex):
         pytest.skip("the files of its index are compared above")
-    if not table.case.kind.has_metadata_table:
-        pytest.skip("its tables have no metadata table")
     table.table.rebuild_metadata_table(["record_index"])
     source = write_in_attempts(table, [*rows(range(4, 18), 2), *rows(range(40, 140), days="c")])
     first, second, third = source.attempts

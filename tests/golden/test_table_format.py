@@ -13,7 +13,6 @@ import pytest
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig, is_whole
-from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.avro.timeline_records import (
     avro_schema,
     decode_record,
@@ -107,15 +106,11 @@ def test_configuration_tells_what_the_script_asked_for(name: str) -> None:
     )
 
 
-def test_table_is_written_with_its_metadata_table_and_not_before_version_9(name: str) -> None:
+def test_table_is_written_with_its_metadata_table(name: str) -> None:
     _, config, _ = _open(name)
     check_readable(config, name)
     assert "files" in config.metadata_partitions
-    if config.version == 9:
-        check_writable(config, name)
-        return
-    with pytest.raises(UnsupportedFeatureError):
-        check_writable(config, name)
+    check_writable(config, name)
 
 
 def test_timeline_is_complete_and_in_order(name: str) -> None:

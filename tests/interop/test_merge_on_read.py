@@ -46,8 +46,10 @@ def compact(table: SharedTable, writer: Writer, op: str = "scheduleAndExecute") 
     if writer is BUCKETLAKE:
         table.ours.compact(schedule_only=op == "schedule")
     else:
-        table.hudi.sql("SET hoodie.metadata.enable=false")
-        given = "hoodie.compact.inline.max.delta.commits=1,hoodie.metadata.enable=false"
+        table.hudi.sql(f"SET hoodie.metadata.enable={str(table.kind.metadata_table).lower()}")
+        given = "hoodie.compact.inline.max.delta.commits=1"
+        for key, value in table.options.items():
+            given += f",{key}={value}" if key.startswith("hoodie.metadata.") else ""
         if table.kind.version < NEWEST_VERSION:
             given += f",hoodie.write.table.version={table.kind.version}"
             given += ",hoodie.write.auto.upgrade=false"

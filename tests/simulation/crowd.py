@@ -166,7 +166,7 @@ class Crowd:
         self.by_event_time = not self.merges_on_read and seed % 4 == 0
         drawn = random.Random(f"indexes of crowd {seed}")
         self.converts = self.kind.is_converted and drawn.random() < 0.4
-        may_keep_index = self.kind.has_metadata_table and not self.kind.needs_metadata_table
+        may_keep_index = not self.kind.needs_metadata_table
         self.keeps_index = may_keep_index and drawn.random() < 0.3
         self.name = f"crowd-{seed}-{id(self)}"
         self.memory = MemoryStorage(self.name, lambda: self.stage.now_ms)
@@ -179,8 +179,7 @@ class Crowd:
             index=self.kind.index,
             version=self.kind.version,
             table_type=table_type,
-            metadata_table=self.kind.has_metadata_table
-            and (self.random.random() < 0.4 or self.kind.needs_metadata_table),
+            metadata_table=self.random.random() < 0.4 or self.kind.needs_metadata_table,
         )
         self.names = [f"writer {n}" for n in range(writers)]
         skew = self.random.choice(SKEWS_MS)

@@ -29,6 +29,7 @@ from unittest import mock
 import pyarrow as pa
 
 import bucketlake as bl
+from bucketlake.actions.turns import head
 from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.errors import (
     BucketLakeError,
@@ -38,6 +39,7 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.index.setting import TableIndex
+from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.services.cleaning import clean
@@ -56,6 +58,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import Target, open_target
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.metadata_truth import require_true_metadata
 from tests.simulation.indexes import LARGE_ROWS
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, same
@@ -281,6 +284,10 @@ def _build(at: Target, _: Deed) -> object:
     return build_metadata_table(at.storage, now_ms=at.table.clock.now_ms)
 
 
+def _compact_metadata(at: Target, _: Deed) -> object:
+    return compact_metadata(at.table, partial(head, at.table), delta_commits=1)
+
+
 def _roll_back(at: Target, deed: Deed) -> object:
     newest = at.snapshot.timeline.completed_commits()[-1].requested_at
     deed.undoes = {newest}
@@ -294,6 +301,7 @@ def _restore(at: Target, deed: Deed) -> object:
 
 
 MOR = "merge_on_read"
+METADATA_6 = "compaction of a metadata table of version 6"
 SCENARIOS = (
     Scenario("compaction", _compact, table_type=MOR),
     Scenario("compaction of version 6", _compact, table_type=MOR, version=6),
@@ -302,6 +310,7 @@ SCENARIOS = (
     Scenario("rollback", _roll_back, undoes=True),
     Scenario("rollback of version 6", _roll_back, table_type=MOR, undoes=True, version=6),
     Scenario("rollback with metadata table", _roll_back, has_metadata_table=True, undoes=True),
+    Scenario(METADATA_6, _compact_metadata, has_metadata_table=True, version=6),
     Scenario("restore", _restore, has_savepoint=True, undoes=True),
     Scenario(  # One writer opens one shard of the index, and the other one four.
         "clean beside a new partition",
@@ -470,6 +479,7 @@ class _Play:
         self.alone("the last writer", _writes(5, to))
         assert self.record.deeds[-1].told == "done", self._story("the last write did not succeed")
         self.record.check()
+        require_true_metadata(self.memory, self._story)
         return choices
 
     def alone(self, name: str, action: tuple[Deed, Run]) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import bucketlake as bl
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
@@ -215,6 +216,7 @@ class Record:
         self._put_if_absent(path, data)
         instant = Instant.from_file_name(path.rpartition("/")[2])
         is_completed = instant is not None and instant.state is State.COMPLETED
+        is_completed &= not path.startswith(METADATA_TABLE_FOLDER)
         # A savepoint has the time of a commit.
         if is_completed and instant.requested_at not in self._published:
             self._published.append(instant.requested_at)

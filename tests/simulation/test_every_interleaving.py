@@ -7,13 +7,14 @@ from __future__ import annotations
 import pytest
 
 from tests.choices import DEEP
-from tests.simulation.interleavings import SCENARIOS, Exploration, Scenario
+from tests.simulation.interleavings import METADATA_6, SCENARIOS, Exploration, Scenario
 
 _IN_SECONDS = (
     "compaction",
     "compaction of version 6",
     "clean",
     "rollback",
+    METADATA_6,
 )  # The others take minutes.
 
 

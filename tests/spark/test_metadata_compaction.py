@@ -15,12 +15,9 @@ from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError, ServiceWarning
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE, ThreadFlow
+from bucketlake.metadata.slices.compaction_state import DELTA_COMMITS, withdraw_compactions
 from bucketlake.metadata.slices.rewriter import SliceRewriter
-from bucketlake.metadata.slices.slice_compaction import (
-    DELTA_COMMITS,
-    compact_metadata,
-    withdraw_compactions,
-)
+from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
@@ -84,7 +81,7 @@ def base_files(storage: Storage, instant: InstantTime) -> dict[str, bytes]:
 @pytest.fixture
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks rewrite small slices, too."""
-    monkeypatch.setattr("bucketlake.metadata.slices.slice_compaction.HERE_BYTES_MAX", -1)
+    monkeypatch.setattr("bucketlake.metadata.slices.rewriter.HERE_BYTES_MAX", -1)
 
 
 @pytest.mark.usefixtures("every_size")

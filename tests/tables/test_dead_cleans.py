@@ -11,7 +11,7 @@ import bucketlake as bl
 from bucketlake.actions import cleaner
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.slices import slice_compaction
-from bucketlake.metadata.slices.slice_compaction import last_compaction
+from bucketlake.metadata.slices.compaction_state import last_compaction
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.services.cleaning import clean

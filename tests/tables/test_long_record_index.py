@@ -12,7 +12,7 @@ from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.metadata.location_cache.key_codes import GroupNumbers, read_base
 from bucketlake.metadata.metadata_table import load_metadata_table
 from bucketlake.metadata.slices import clean_slices
-from bucketlake.metadata.slices.slice_compaction import DELTA_COMMITS
+from bucketlake.metadata.slices.compaction_state import DELTA_COMMITS
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table

@@ -15,7 +15,7 @@ from bucketlake.format.metadata_record.record_index import IndexedLocation, enco
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.changes import MetadataChange, publish_change, write_change
 from bucketlake.metadata.metadata_table import open_metadata_table
-from bucketlake.metadata.slices.log_files import GroupEntries, put_log_file
+from bucketlake.metadata.slices.log_files import GroupEntries, log_file_name, put_log_file
 from bucketlake.model.file_name import FileId
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
@@ -122,7 +122,12 @@ def _entries(storage: Storage, entries: GroupEntries, *, of_index: bool) -> None
     if of_index:
         group = metadata.slices("record_index")[0].file_id
         stat = put_log_file(
-            metadata.storage, "record_index", group, entries, instant=instant, created_at_ms=0
+            metadata.storage,
+            "record_index",
+            log_file_name(group, instant),
+            entries,
+            instant=instant,
+            created_at_ms=0,
         )
         change = MetadataChange(side_files=[stat])
     else:

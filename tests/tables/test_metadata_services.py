@@ -13,7 +13,8 @@ from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import MetadataTable, load_metadata_table
-from bucketlake.metadata.slices.slice_compaction import compact_metadata, withdraw_compactions
+from bucketlake.metadata.slices.compaction_state import withdraw_compactions
+from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline

@@ -13,6 +13,7 @@ from bucketlake.actions import turns
 from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.metadata_upkeep import record_deletion
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.errors import BucketLakeError, CommitConflictError
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
@@ -42,12 +43,16 @@ from tests.unit.actions.test_completion import (
 )
 
 
-def make(path: str, table_type: str = COW, *, metadata_table: bool = True) -> bl.Table:
+def make(
+    path: str, table_type: str = COW, *, metadata_table: bool = True, version: int = NEWEST_VERSION
+) -> bl.Table:
     """Make a table of a type with two commits, and a savepoint of the first."""
+    usual = INDEX if version == NEWEST_VERSION else bl.SimpleBucket(2)
     table = bl.create_table(
         path, schema=SCHEMA, record_key=["id"], partition_by=["day"],
-        index=bl.ConsistentBucket(2) if table_type == RINGS else INDEX,
+        index=bl.ConsistentBucket(2) if table_type == RINGS else usual,
         table_type={RINGS: MOR}.get(table_type, table_type), metadata_table=metadata_table,
+        version=version,
     )  # fmt: skip
     table.upsert(rows(0))
     table.savepoint()

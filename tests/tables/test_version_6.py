@@ -17,7 +17,6 @@ from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
     TimelineError,
-    UnsupportedFeatureError,
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import open_storage
@@ -177,17 +176,3 @@ def test_a_dead_overwrite_is_rolled_back_and_not_taken_for_a_clustering(new_path
     table.upsert(rows(4))
     assert held(table) == {"k1": 1, "k2": 1, "k4": 1}
     assert all(i.state is State.COMPLETED for i in table.timeline())
-
-
-def test_a_table_with_a_metadata_table_is_refused(new_path: NewPath) -> None:
-    path = new_path()
-    problem = r"metadata table.*metadata_table=False.*version=8"
-    with pytest.raises(UnsupportedFeatureError, match=problem):
-        make(path, metadata_table=True)
-    assert not list(open_storage(path).list(""))
-
-
-def test_no_metadata_table_is_built(new_path: NewPath) -> None:
-    table = make(new_path())
-    with pytest.raises(UnsupportedFeatureError, match="metadata table of a table of version 6"):
-        table.rebuild_metadata_table()

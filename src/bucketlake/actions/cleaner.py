@@ -12,6 +12,7 @@ ends such cleans before.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -97,15 +98,27 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
 
-        metadata_commit = prepare_deletion(table, timeline, instant, deleted.files)
-        outcome = decide_plan(table, instant, Action.CLEAN, metadata, metadata_commit)
-        assert outcome.publication is not None, outcome
-        complete_instant(table, Instant(instant, Action.CLEAN, State.INFLIGHT), outcome.publication)
+        with _lock_of_end(table):
+            metadata_commit = prepare_deletion(table, timeline, instant, deleted.files)
+            outcome = decide_plan(table, instant, Action.CLEAN, metadata, metadata_commit)
+            assert outcome.publication is not None, outcome
+            inflight = Instant(instant, Action.CLEAN, State.INFLIGHT)
+            complete_instant(table, inflight, outcome.publication)
     except StorageError as error:
         raise CommitOutcomeUnknownError(
             instant, f"storage failed during this clean ({error}); the next clean continues it"
         ) from error
     return instant
+
+
+def _lock_of_end(table: OpenTable) -> AbstractContextManager[object]:
+    """Return what is held while a clean writes to the metadata table and is completed.
+
+    In timeline layout 1, a compaction of Hudi would make new slices of that meanwhile.
+    """
+    if table.config.layout.logs_name_slices:
+        return table.lock.held(table.storage)
+    return nullcontext()
 
 
 def savepointed_files(snapshot: Snapshot) -> set[str]:

@@ -30,17 +30,22 @@ from bucketlake.index.setting import needed_index
 from bucketlake.index.stored_setting import latest_version
 from bucketlake.metadata.changes import (
     MetadataChange,
+    begin_change,
     publish_change,
     undo_change,
     write_change,
 )
 from bucketlake.metadata.listed_partitions import list_partitions_as
-from bucketlake.metadata.metadata_table import open_metadata_table
+from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.metadata.record_index.definition_file import (
     columns_with_statistics,
     statistics_version,
 )
-from bucketlake.metadata.slices.slice_compaction import is_due_after_commit, withdraw_compactions
+from bucketlake.metadata.slices.compaction_state import (
+    is_due_after_commit,
+    settle_compactions,
+    withdraw_compactions,
+)
 from bucketlake.metadata.statistics.measured_columns import (
     STATISTICS,
     indexed_columns,
@@ -52,7 +57,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import without_meta
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.commit_order import Head, Turn, last_turn
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config
@@ -126,10 +131,7 @@ def prepare_commit(
     change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
     if statistics:
         change = replace(change, statistics_version=statistics_version(now))
-    metadata = open_metadata_table(now, timeline)
-    content = write_change(
-        metadata, instant, change, inflight=now.config.metadata_partitions_inflight
-    )
+    metadata, content = _written(now, timeline, instant, change)
     return PreparedCommit(content, is_due_after_commit(metadata.timeline))
 
 
@@ -162,8 +164,7 @@ def prepare_deletion(
     has_statistics = STATISTICS & {*now.config.metadata_partitions}
     columns = columns_with_statistics(now) if has_statistics else ()
     change = MetadataChange.of_deletion(deleted, columns=columns)
-    metadata = open_metadata_table(now, timeline)
-    return write_change(metadata, instant, change, inflight=now.config.metadata_partitions_inflight)
+    return _written(now, timeline, instant, change)[1]
 
 
 def prepare_undoing(
@@ -237,6 +238,19 @@ def take_back_metadata(table: OpenTable, instant: InstantTime) -> None:
     """Delete what an undone instant wrote to the metadata table; its data files go after that."""
     if table.storage.stat(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}") is not None:
         undo_change(table, instant)
+
+
+def _written(
+    table: OpenTable, timeline: Timeline, instant: InstantTime, change: MetadataChange
+) -> tuple[MetadataTable, bytes]:
+    """Write the log files of a change; return the metadata table and the delta commit."""
+    metadata = open_metadata_table(table, timeline)
+    if metadata.timeline.layout.logs_name_slices:
+        begin_change(metadata, instant)  # A compaction of now on sees it, or is seen here.
+        settle_compactions(table)
+        metadata = replace(metadata, timeline=load_timeline(metadata.table))
+    inflight = table.config.metadata_partitions_inflight
+    return metadata, write_change(metadata, instant, change, inflight=inflight)
 
 
 def _statistics(

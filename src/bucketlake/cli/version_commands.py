@@ -65,7 +65,7 @@ def downgrade(
 ) -> None:
     """Put a table into an older table version, in place, so that older releases of Hudi read it.
 
-    The metadata table is built anew, and removed for version 6. Log files are compacted before a
+    The metadata table is built anew. Log files are compacted before a
     downgrade to version 6. What the version lacks is an error.
     """
     table = bl.open_table(path, storage_options=storage_options)

@@ -40,7 +40,8 @@ _BY_STRATEGY = {
     "ce9acb64-bde0-424c-9b91-f6ebba25356d": MergeMode.COMMIT_TIME,
     "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": MergeMode.EVENT_TIME,
 }
-_STRATEGY_BEFORE_HUDI_1 = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+MERGER_OF_HUDI_0 = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+"""The merge strategy that releases before Hudi 1 store for every payload class."""
 _ONE_ORDERING_FIELD = keys.ORDERING_FIELDS_OLD
 
 
@@ -151,7 +152,7 @@ def render_merging(
         payload_class = payload_class or _PAYLOAD_OF_MODE.get(mode)
     entries = {ordering: ",".join(ordering_fields), keys.PAYLOAD_CLASS: payload_class}
     if not rules.has_names_of_hudi_1:
-        return entries | {keys.MERGE_STRATEGY_OLD: strategy or _STRATEGY_BEFORE_HUDI_1}
+        return entries | {keys.MERGE_STRATEGY_OLD: strategy or MERGER_OF_HUDI_0}
     if rules.names_payloads:
         strategy = strategy or next((s for s, meant in _BY_STRATEGY.items() if meant is mode), None)
     return entries | {keys.MERGE_MODE: mode.value, keys.MERGE_STRATEGY: strategy}

@@ -12,7 +12,6 @@ from bucketlake.config.merge_entries import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.config.table_version import (
-    METADATA_VERSION,
     NEWEST_VERSION,
     OLDEST_VERSION,
     WRITTEN_VERSIONS,
@@ -60,17 +59,6 @@ def check_writable(config: TableConfig, where: str) -> None:
     """
     check_readable(config, where)
     _raise_first(where, _unwritable(config))
-
-
-def check_metadata_table(config: TableConfig, where: str) -> None:
-    """Raise UnsupportedFeatureError if bucketlake cannot write a metadata table for a table."""
-    if not config.layout.writes_metadata:
-        raise UnsupportedFeatureError(
-            f"writing the metadata table of a table of version {config.version}",
-            where,
-            "give metadata_table=False (--no-metadata-table, hoodie.metadata.enable=false), or "
-            f"choose version={METADATA_VERSION}",
-        )
 
 
 def _raise_first(where: str, reasons: Iterator[tuple[str, str]]) -> None:
@@ -161,13 +149,6 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
 def _metadata_table(config: TableConfig) -> Iterator[tuple[str, str]]:
     """Yield (feature, next step) for each metadata table that cannot be written."""
     names = sorted(config.written_metadata_partitions)
-    if names and not config.layout.writes_metadata:
-        yield (
-            f"writing a table of version {config.version} with a metadata table",
-            "remove it with table.drop_metadata_table() (bucketlake metadata --drop --run), or "
-            f"write with Hudi; for a new table choose metadata_table=False or "
-            f"version={METADATA_VERSION}",
-        )
     if names and _FILES not in names:
         yield (
             f"writing beside a metadata table without a list of files ({', '.join(names)})",

@@ -35,10 +35,10 @@ class TimelineLayout:
         pending replace commit.
     has_tree_archive : bool
         Whether the archive is a tree of Parquet files. Otherwise it is a sequence of log files.
-    writes_metadata : bool
-        Whether bucketlake writes metadata tables of this layout.
     archive_folder : str
         Folder of the archive of a new table.
+    first_build : int
+        The first number that stands for the time of a build in a metadata table.
     """
 
     number: int
@@ -48,8 +48,8 @@ class TimelineLayout:
     logs_name_slices: bool
     names_clusterings: bool
     has_tree_archive: bool
-    writes_metadata: bool
     archive_folder: str
+    first_build: int
 
     def completion_time(self, requested_at: InstantTime, ended_at: InstantTime) -> InstantTime:
         """Return the completion time of an instant that was requested, and ended, at two times."""
@@ -64,8 +64,8 @@ LAYOUT_1 = TimelineLayout(
     logs_name_slices=True,
     names_clusterings=False,
     has_tree_archive=False,
-    writes_metadata=False,
     archive_folder="archived",
+    first_build=10,
 )
 LAYOUT_2 = TimelineLayout(
     2,
@@ -75,8 +75,8 @@ LAYOUT_2 = TimelineLayout(
     logs_name_slices=False,
     names_clusterings=True,
     has_tree_archive=True,
-    writes_metadata=True,
     archive_folder="history",
+    first_build=0,
 )
 
 LAYOUTS = {layout.number: layout for layout in (LAYOUT_1, LAYOUT_2)}
@@ -127,6 +127,11 @@ class TableVersion:
         Whether records of the metadata table have a field for the type of a bound.
     statistics_version : str
         Index version of new statistics of columns.
+    has_partition_statistics : bool
+        Whether a metadata table may have statistics of partitions.
+    builds_statistics : bool
+        Whether a new metadata table gets statistics if nobody chooses. Otherwise Hudi's writers
+        delete those that their options do not ask for.
     """
 
     number: int
@@ -143,12 +148,21 @@ class TableVersion:
     has_partitioned_index: bool = False
     has_value_types: bool = False
     statistics_version: str = OLDEST_STATISTICS
+    has_partition_statistics: bool = True
+    builds_statistics: bool = True
 
 
 _VERSIONS = {
     version.number: version
     for version in (
-        TableVersion(6, "Hudi 0.14 and 0.15", LAYOUT_1, has_names_of_hudi_1=False),
+        TableVersion(
+            6,
+            "Hudi 0.14 and 0.15",
+            LAYOUT_1,
+            has_names_of_hudi_1=False,
+            has_partition_statistics=False,
+            builds_statistics=False,
+        ),
         TableVersion(7, "Hudi 0.16", LAYOUT_1, is_written=False, has_names_of_hudi_1=False),
         TableVersion(8, "Hudi 1.0", LAYOUT_2),
         TableVersion(
@@ -173,11 +187,6 @@ PARTITIONED_INDEX_VERSION = 9
 
 PARTITION_RULES_VERSION = 9
 """The first version whose writers know the partition-level bucket index."""
-
-METADATA_VERSION = min(
-    number for number, found in _VERSIONS.items() if found.layout.writes_metadata
-)
-"""The first version whose metadata tables bucketlake writes."""
 
 NEWEST_VERSION = max(_VERSIONS)
 OLDEST_VERSION = min(_VERSIONS)

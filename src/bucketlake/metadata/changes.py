@@ -25,8 +25,9 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import commit_schema_json
 from bucketlake.metadata.file_entries import FileNames, FileSizes, entries_of_files
 from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.metadata_table import MetadataTable, files_of_instants
+from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.slices.log_files import GroupEntries, created_ms, put_log_file
+from bucketlake.metadata.slices.own_logs import OwnLogs, files_of_action
 from bucketlake.metadata.statistics.measured_columns import STATISTICS
 from bucketlake.metadata.statistics.statistics_entries import (
     StatisticsOfFiles,
@@ -164,9 +165,7 @@ def write_change(
     MetadataTableError
         If file groups of a partition are missing.
     """
-    if metadata.timeline.start is not None and instant < metadata.timeline.start:
-        problem = "is older than the timeline of the metadata table; write again"
-        raise CommitConflictError(instant, problem)
+    begin_change(metadata, instant)
     names = [MetadataPartition(name) for name in dict.fromkeys([*metadata.partitions, *inflight])]
     changed = [*_entries(names, change)]
     listed = at_once(metadata.storage, metadata.file_groups, [name for name, _ in changed])
@@ -175,10 +174,8 @@ def write_change(
         for (name, entries), groups in zip(changed, listed, strict=True)
         for shard, own in entries.by_shard(len(groups))
     ]
-    for state in (State.REQUESTED, State.INFLIGHT):
-        with suppress(AlreadyExistsError):
-            path = instant_path(metadata.config, Instant(instant, _ACTION, state))
-            metadata.storage.put_if_absent(path, b"")
+    logs = OwnLogs(metadata, instant)
+    side_files = [logs.in_newest_slice(stat) for stat in change.side_files]
     has_value_types = metadata.config.rules.has_value_types
     created_at_ms = created_ms(instant, metadata.config.timeline_timezone)
 
@@ -187,17 +184,38 @@ def write_change(
         return put_log_file(
             metadata.storage,
             partition,
-            file_id,
+            logs.name(partition, file_id),
             entries,
             instant=instant,
             created_at_ms=created_at_ms,
             has_value_types=has_value_types,
         )
 
-    stats = [*at_once(metadata.storage, put, by_group), *change.side_files]
+    stats = [*at_once(metadata.storage, put, by_group), *side_files]
+    logs.delete_others(names, stats)
     schema_json = commit_schema_json(has_value_types=has_value_types)
     commit = CommitMetadata(OPERATION, by_partition(stats), {"schema": schema_json})
     return encode_commit_metadata(commit, metadata.config.layout)
+
+
+def begin_change(metadata: MetadataTable, instant: InstantTime) -> None:
+    """Put an action on the timeline of the metadata table; :func:`write_change` does it, too.
+
+    In timeline layout 1 the caller does it before it looks for compactions, see
+    ``metadata/slices/new_slices.py``.
+
+    Raises
+    ------
+    CommitConflictError
+        As :func:`write_change`.
+    """
+    if metadata.timeline.start is not None and instant < metadata.timeline.start:
+        problem = "is older than the timeline of the metadata table; write again"
+        raise CommitConflictError(instant, problem)
+    for state in (State.REQUESTED, State.INFLIGHT):
+        with suppress(AlreadyExistsError):
+            path = instant_path(metadata.config, Instant(instant, _ACTION, state))
+            metadata.storage.put_if_absent(path, b"")
 
 
 def publish_change(
@@ -245,7 +263,7 @@ def undo_change(table: OpenTable, instant: InstantTime) -> None:
         Requested time of the action.
     """
     inner = inner_table(table)
-    files = files_of_instants(inner.storage, {instant})
+    files = files_of_action(inner, instant)
     at_once(inner.storage, inner.storage.delete, [file.path for file in files])
     # The delta commit stays until its files are gone. Readers ignore it, because its instant is
     # pending in the data table.

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.config.table_version import TableVersion
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hfile.writer import encode_hfile
@@ -36,13 +37,15 @@ from bucketlake.format.partition_metadata import (
     render_partition_metadata,
 )
 from bucketlake.metadata.inner_table import inner_properties, inner_table
-from bucketlake.metadata.metadata_table import BASE_EXTENSION, BUILD_OPERATION
+from bucketlake.metadata.metadata_table import BASE_EXTENSION, BUILD_OPERATION, list_files_of
 from bucketlake.metadata.slices.log_files import (
     WRITE_TOKEN,
     GroupEntries,
     created_ms,
+    is_birth_log,
     open_file_group,
 )
+from bucketlake.metadata.statistics.measured_columns import STATISTICS
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, file_path
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.at_once import at_once
@@ -53,13 +56,6 @@ from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, read_outcome
 from bucketlake.timeline.table_properties import create_properties
 from bucketlake.timeline.transitions import instant_path, publish_completed
-
-USUAL_PARTITIONS = (
-    MetadataPartition.FILES,
-    MetadataPartition.COLUMN_STATS,
-    MetadataPartition.PARTITION_STATS,
-)
-"""What a metadata table has if nobody chooses, as in Hudi."""
 
 _INITIAL_DIGITS = 17
 _USUAL_SHARDS = {MetadataPartition.COLUMN_STATS: 2}  # As in Hudi; other partitions have one.
@@ -92,8 +88,9 @@ def next_initial_instant(table: OpenTable) -> InstantTime:
     """Return the first initial instant that the metadata table has not used."""
     inner = inner_table(table)
     used = [i.requested_at for i in load_timeline(inner).instants]
-    numbers = [int(instant) for instant in used if is_initial(instant)]
-    return initial_instant(max(numbers, default=-1) + 1)
+    # The time of a compaction continues that of a build.
+    numbers = [int(instant[:_INITIAL_DIGITS]) for instant in used if is_initial(instant)]
+    return initial_instant(max(numbers, default=table.config.layout.first_build - 1) + 1)
 
 
 def claim_initial_instant(table: OpenTable) -> InstantTime:
@@ -117,6 +114,25 @@ def withdraw_initialisations(table: OpenTable) -> None:
     for pending in load_timeline(inner).pending():
         if is_initial(pending.requested_at):
             claim_rollback(inner.storage, pending.requested_at)
+
+
+def known_partitions(rules: TableVersion) -> list[MetadataPartition]:
+    """Return the partitions that a metadata table may have in a table version."""
+    return [
+        partition
+        for partition in MetadataPartition
+        if partition is not MetadataPartition.PARTITION_STATS or rules.has_partition_statistics
+    ]
+
+
+def usual_partitions(rules: TableVersion) -> list[MetadataPartition]:
+    """Return what a metadata table has if nobody chooses, as in Hudi."""
+    return [
+        partition
+        for partition in known_partitions(rules)
+        if partition is MetadataPartition.FILES
+        or (partition in STATISTICS and rules.builds_statistics)
+    ]
 
 
 def usual_file_groups(partition: MetadataPartition) -> list[FileId]:
@@ -182,8 +198,9 @@ def initialise_partitions(
     stats = []
     if read_outcome(inner.storage, instant) is None:
         stats = [
-            _put_base_file(inner, partition, file_id, entries, instant)
+            _put_base_file(inner, partition, file_id, entries, instant, named)
             for partition, groups in partitions.items()
+            if (named := built_slice(inner, partition, instant))
             for file_id, entries in groups.items()
             if len(entries.keys)
         ]
@@ -217,7 +234,9 @@ def begin_initialisation(
         def open_group(file_id: FileId) -> None:
             open_file_group(table.storage, partition, file_id, instant)
 
-        at_once(table.storage, open_group, list(file_ids))
+        # In layout 1, the entries of a build belong to the slices that it opened before.
+        if is_initial(instant) or not table.config.layout.logs_name_slices:
+            at_once(table.storage, open_group, list(file_ids))
     return paths[-1]
 
 
@@ -263,6 +282,20 @@ def base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
     return BaseFileName(file_id, WRITE_TOKEN, instant, BASE_EXTENSION)
 
 
+def built_slice(table: OpenTable, partition: str, instant: InstantTime) -> InstantTime:
+    """Return the instant in the names of the base files of a build.
+
+    In timeline layout 1, log files name their slices. Writers maintain a partition from before its
+    build on, so the base files get the instant that opened the file groups. The log files of
+    commits that the base files include are applied again, which changes nothing.
+    """
+    if is_initial(instant) or not table.config.layout.logs_name_slices:
+        return instant
+    files = list_files_of(table.storage, partition)
+    opened = (file.name.instant for file in files if is_birth_log(file.name))
+    return max(opened, default=instant)
+
+
 def files_of_partitions(storage: Storage, partitions: Iterable[str]) -> list[str]:
     """Return the paths of the files of partitions, without those that make a folder a partition."""
     return [
@@ -279,7 +312,12 @@ def delete_metadata_table(storage: Storage) -> None:
 
 
 def _put_base_file(
-    table: OpenTable, partition: str, file_id: FileId, entries: GroupEntries, instant: InstantTime
+    table: OpenTable,
+    partition: str,
+    file_id: FileId,
+    entries: GroupEntries,
+    instant: InstantTime,
+    named: InstantTime,
 ) -> WriteStat:
     has_value_types, values = table.config.rules.has_value_types, entries.values
     if not has_value_types:
@@ -290,7 +328,7 @@ def _put_base_file(
         record_schema_json(has_value_types=has_value_types),
         created_at_ms=created_ms(instant, table.config.timeline_timezone),
     )
-    name = base_file_name(file_id, instant).to_file_name()
+    name = base_file_name(file_id, named).to_file_name()
     table.storage.put(file_path(partition, name), data)
     return WriteStat(
         file_id=file_id,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bucketlake.config import table_keys as keys
+from bucketlake.config.merge_entries import MERGER_OF_HUDI_0
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig, table_checksum
 from bucketlake.model.table_type import MergeMode, TableType
@@ -41,22 +42,34 @@ def inner_properties(config: TableConfig) -> dict[str, str]:
     config : TableConfig
         The data table.
     """
+    rules = config.rules
     entries = {
         keys.NAME: f"{config.name}_metadata",
         keys.TABLE_TYPE: TableType.MERGE_ON_READ.value,
         keys.VERSION: str(config.version),
-        keys.INITIAL_VERSION: str(config.version),
         keys.LAYOUT_VERSION: str(config.layout.number),
-        keys.TIMELINE_PATH: "timeline",
-        keys.HISTORY_PATH: "history",
-        keys.ARCHIVE_FOLDER: "history",
         keys.BASE_FILE_FORMAT: "HFILE",
         keys.RECORD_KEY_FIELDS: "key",
-        keys.KEY_GENERATOR_TYPE: "HOODIE_TABLE_METADATA",
         keys.POPULATE_META_FIELDS: "false",  # Hudi builds the table anew otherwise.
         keys.DROP_PARTITION_COLUMNS: "false",
         keys.PAYLOAD_CLASS: "org.apache.hudi.metadata.HoodieMetadataPayload",
-        keys.MERGE_MODE: MergeMode.CUSTOM.value,
-        keys.MERGE_STRATEGY: "00000000-0000-0000-0000-000000000000",  # The payload class merges.
     }
+    if rules.has_names_of_hudi_1:
+        entries |= {
+            keys.INITIAL_VERSION: str(config.version),
+            keys.TIMELINE_PATH: "timeline",
+            keys.HISTORY_PATH: "history",
+            keys.ARCHIVE_FOLDER: rules.layout.archive_folder,
+            keys.KEY_GENERATOR_TYPE: "HOODIE_TABLE_METADATA",
+            keys.MERGE_MODE: MergeMode.CUSTOM.value,
+            keys.MERGE_STRATEGY: "00000000-0000-0000-0000-000000000000",  # The payload merges.
+        }
+    else:
+        generator = "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator"
+        entries |= {
+            # Hudi 1.2.0, which names none, has the folder of its data tables.
+            keys.ARCHIVE_FOLDER: config.archive_folder,
+            keys.KEY_GENERATOR_CLASS: generator,
+            keys.MERGE_STRATEGY_OLD: MERGER_OF_HUDI_0,
+        }
     return entries | {keys.CHECKSUM: table_checksum(entries)}

@@ -18,7 +18,13 @@ from typing import Any
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import FormatError, MetadataTableError, TableNotFoundError
+from bucketlake.errors import (
+    FormatError,
+    MetadataTableError,
+    ObjectNotFoundError,
+    TableNotFoundError,
+)
+from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -199,6 +205,15 @@ class MetadataTable:
             raise self.damaged(f"its partition {partition} has no file groups", partition)
         return found
 
+    def maintained_slices(self, partition: str) -> list[FileSlice]:
+        """Return the slices of a partition, also of one that is being built, sorted by file id.
+
+        Such a partition may lack its base files.
+        """
+        if partition in self.partitions:
+            return self.slices(partition)
+        return self._found_slices(partition)
+
     def path_of(self, file: DataFile) -> str:
         """Return the path of a file relative to the data table, for reads and messages."""
         return f"{self.storage.folder}/{file.path}"
@@ -259,20 +274,26 @@ class MetadataTable:
         return archived_completion_times(self.table, since=since, until=until)
 
     def _slices(self, partition: str, prefixes: Collection[str] | None = None) -> list[FileSlice]:
-        groups: dict[FileId, list[DataFile]] = defaultdict(list)
-        for file in list_files_of(self.storage, partition, prefixes):
-            if self._may_count(file):
-                groups[file.name.file_id].append(file)
-        slices = [self._slice(partition, file_id, groups[file_id]) for file_id in sorted(groups)]
+        slices = self._found_slices(partition, prefixes)
         if slices or prefixes is None:
             self._require_groups(partition, slices)
         return slices
 
+    def _found_slices(
+        self, partition: str, prefixes: Collection[str] | None = None
+    ) -> list[FileSlice]:
+        groups: dict[FileId, list[DataFile]] = defaultdict(list)
+        for file in list_files_of(self.storage, partition, prefixes):
+            if self._may_count(file):
+                groups[file.name.file_id].append(file)
+        return [self._slice(partition, file_id, groups[file_id]) for file_id in sorted(groups)]
+
     def _may_count(self, file: DataFile) -> bool:
         if isinstance(file.name, BaseFileName):
             return self.timeline.is_completed(file.name.instant)
-        # If the name has the instant of the base file, readers check each log block.
-        return self.timeline.layout.logs_name_slices or self.counts(file.name.instant)
+        if self.timeline.layout.logs_name_slices:  # Readers check each log block.
+            return self.timeline.has_slice(file.name.instant)
+        return self.counts(file.name.instant)
 
     def _slice(self, partition: str, file_id: FileId, files: Sequence[DataFile]) -> FileSlice:
         bases = [file for file in files if isinstance(file.name, BaseFileName)]
@@ -405,6 +426,15 @@ def files_of_instants(storage: Storage, instants: Collection[InstantTime]) -> li
     return [file for file in list_all_files(storage) if file.name.instant in instants]
 
 
+def block_instants(storage: Storage, file: DataFile) -> set[InstantTime]:
+    """Return the instants of the data and deletes in a log file; none if it is gone meanwhile."""
+    try:
+        blocks = [*read_log_blocks(storage, file.path, file.size_bytes)]
+    except ObjectNotFoundError:
+        return set()
+    return {block.instant for block in blocks if block.kind is not BlockKind.COMMAND}
+
+
 def skipped_commits(table: MetadataTable) -> list[InstantTime]:
     """Return the completed commits of the data table that the metadata table lacks, in order.
 
@@ -417,8 +447,8 @@ def skipped_commits(table: MetadataTable) -> list[InstantTime]:
     builds = [commit for commit in known.completed_commits() if _may_be_build(commit, data)]
     if not known.layout.has_completion_times:
         # A copy of the table does not keep when files were written, so only instants are compared.
-        updates = [c.requested_at for c in known.completed_commits() if c not in builds]
-        since = min(updates, default=None)
+        times = [commit.requested_at for commit in known.completed_commits()]
+        since = min((at for at in times if not is_initial(at)), default=None)
         return [c.requested_at for c in skipped if since is not None and c.requested_at > since]
 
     def after(build: Instant) -> list[Instant]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketlake.metadata.metadata_table import MetadataTable, list_files_of, load_metadata_table
+from bucketlake.metadata.slices.compaction_state import last_compaction, updates_since_compaction
 from bucketlake.metadata.slices.log_files import is_birth_log
-from bucketlake.metadata.slices.slice_compaction import last_compaction, updates_since_compaction
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.shown import Shown

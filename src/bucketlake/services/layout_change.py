@@ -105,7 +105,6 @@ def require_movable(snapshot: Snapshot, target: TableConfig, drop: Sequence[str]
                 f"this {pending.action.value} is pending, and would not be after a change of the "
                 f"version: {_NEXT_STEPS[pending.action]}",
             )
-    _require_ended_by_hudi(table, timeline)
     _require_same_order(table, timeline, target, drop)
     _require_no_savepoint(snapshot)
     return len(_to_compact(snapshot))
@@ -211,7 +210,6 @@ def _settled_head(
         if not pending and not _to_compact(load_snapshot(table, now.timeline)):
             _require_same_order(table, now.timeline, target, drop)
             return now
-        _require_ended_by_hudi(table, now.timeline)
         timeline = settle_failed_writes(table, now.timeline)
         for clean in timeline.pending_cleans():
             carry_out_clean(table, clean.requested_at)
@@ -227,17 +225,6 @@ def _settled_head(
 def _pending(timeline: Timeline) -> list[Instant]:
     """Return what is pending. A savepoint that is not completed does not count."""
     return [found for found in timeline.pending() if found.action is not Action.SAVEPOINT]
-
-
-def _require_ended_by_hudi(table: OpenTable, timeline: Timeline) -> None:
-    """Raise TimelineError if something is pending whose end a metadata table would tell."""
-    config, pending = table.config, _pending(timeline)
-    if pending and config.written_metadata_partitions and not config.layout.writes_metadata:
-        raise TimelineError(
-            pending[0].requested_at,
-            f"this {pending[0].action.value} is pending, and bucketlake does not write metadata "
-            f"tables of version {config.version}: let Hudi end or roll it back first",
-        )
 
 
 def _to_compact(snapshot: Snapshot) -> list[FileSlice]:

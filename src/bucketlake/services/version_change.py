@@ -20,12 +20,12 @@ from bucketlake.config.merge_entries import unstorable_merges
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import TableVersion, check_version, table_version
-from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.errors import ConfigError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.setting import INDEXED_KINDS, require_known_index, resolve_index
-from bucketlake.metadata.creation import delete_metadata_table
+from bucketlake.index.setting import require_known_index, resolve_index
+from bucketlake.metadata.creation import delete_metadata_table, known_partitions
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.model.names import one_of
 from bucketlake.model.shown import Shown
@@ -108,7 +108,7 @@ def plan_version_change(table: OpenTable, to: int, drop: Sequence[str] = ()) -> 
     there = f"{root} in version {to}"
     check_writable(TableConfig.from_properties(target.to_properties()), there)
     snapshot = load_snapshot(table)
-    _require_known(snapshot, rules, there)
+    _require_known(snapshot, rules)
     _require_same_keys(snapshot, to)
     compacted = 0
     if target.layout != config.layout:
@@ -235,20 +235,13 @@ def _change(
         )
 
 
-def _require_known(snapshot: Snapshot, rules: TableVersion, there: str) -> None:
+def _require_known(snapshot: Snapshot, rules: TableVersion) -> None:
     """Raise an error that names what a table uses and a version lacks."""
     config = snapshot.config
     index = resolve_index(snapshot.storage, snapshot.timeline, None)
     if index is not None:
         where = f"the table {snapshot.storage.root}, as it would be then,"
         require_known_index(index, rules.number, where)
-    if isinstance(index, INDEXED_KINDS) and not rules.layout.writes_metadata:
-        raise UnsupportedFeatureError(
-            f"a {type(index).__name__}, whose index is in the metadata table",
-            there,
-            "write the rows to a new table with an index of computed buckets such as "
-            "SimpleBucket(4)",
-        )
     for key, value, problem in unstorable_merges(
         rules, config.ordering_fields, config.delete_field, config.partial_update_mode
     ):
@@ -295,8 +288,7 @@ def _unknown_partitions(
     table: OpenTable, rules: TableVersion, held: frozenset[str]
 ) -> Iterator[str]:
     """Yield the partitions of the metadata table that cannot be built in a version."""
-    known = {partition.value for partition in MetadataPartition}
-    yield from held if not rules.layout.writes_metadata else held - known
+    yield from held - {partition.value for partition in known_partitions(rules)}
     index = read_index_definitions(table).get(MetadataPartition.RECORD_INDEX)
     if index is not None and index.is_partitioned and not rules.has_partitioned_index:
         yield MetadataPartition.RECORD_INDEX

@@ -17,7 +17,7 @@ from bucketlake.config import table_keys as keys
 from bucketlake.config.merge_entries import MergeSettings, require_storable
 from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
-from bucketlake.config.support import check_metadata_table, check_writable
+from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import OFF, TableConfig
 from bucketlake.config.table_version import (
     NEWEST_VERSION,
@@ -40,11 +40,11 @@ from bucketlake.index.setting import (
 )
 from bucketlake.merge.incoming import marker_field
 from bucketlake.metadata.creation import (
-    USUAL_PARTITIONS,
     create_metadata_table,
     initial_instant,
     initialise_partition,
     usual_file_groups,
+    usual_partitions,
 )
 from bucketlake.metadata.file_entries import entries_of_table
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
@@ -182,8 +182,6 @@ def plan_table(
         upkeep=upkeep,
     )
     check_writable(TableConfig.from_properties(config.to_properties()), path)
-    if metadata_table:
-        check_metadata_table(config, path)
     if isinstance(index, INDEXED_KINDS) and not metadata_table:
         raise ConfigError(
             "metadata_table",
@@ -298,28 +296,26 @@ def _with_metadata_table(
     """Make the metadata table of a table without records; return the properties with it."""
     create_metadata_table(table)
     at = table.clock.next_instant(load_timeline(table))
-    partitions = [*USUAL_PARTITIONS]
     rules = table.config.rules
-    definitions = [
-        IndexDefinition.of_column_stats(
-            usual_columns(schema, has_value_types=rules.has_value_types), rules.statistics_version
-        )
-    ]
+    partitions = usual_partitions(rules)
+    definitions = []
+    if rules.builds_statistics:
+        columns = usual_columns(schema, has_value_types=rules.has_value_types)
+        definitions.append(IndexDefinition.of_column_stats(columns, rules.statistics_version))
     if record_index is not None:
         partitions.append(MetadataPartition.RECORD_INDEX)
         is_partitioned = record_index.partitioned
         definitions.append(IndexDefinition.of_record_index(is_partitioned=is_partitioned))
-    for number, partition in enumerate(partitions):
+    for number, partition in enumerate(partitions, rules.layout.first_build):
         groups = _groups(partition, record_index)
         initialise_partition(
             table, partition, groups, instant=initial_instant(number), completed_at=at
         )
-    update_index_definitions(table, definitions)
-    return replace(
-        table.config,
-        metadata_partitions=tuple(sorted(partitions)),
-        extra={**table.config.extra, keys.INDEX_DEFINITIONS_PATH: INDEX_DEFINITIONS_FILE},
-    )
+    extra = dict(table.config.extra)
+    if definitions:
+        update_index_definitions(table, definitions)
+        extra[keys.INDEX_DEFINITIONS_PATH] = INDEX_DEFINITIONS_FILE
+    return replace(table.config, metadata_partitions=tuple(sorted(partitions)), extra=extra)
 
 
 def _groups(

@@ -22,7 +22,7 @@ from bucketlake.index.conflict_keys import (
     key_of_slot,
     looked_at_keys,
 )
-from bucketlake.metadata.slices.slice_compaction import Look
+from bucketlake.metadata.slices.compaction_state import Look
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, LogCopy, WriteStat, by_partition

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bucketlake.config.support import check_metadata_table, check_readable, check_writable
+from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -38,15 +38,10 @@ def test_table_of_version_7_is_read_but_not_written() -> None:
 OLD = replace(COW, version=6, layout_version=1)
 
 
-def test_table_of_version_6_is_written_without_a_metadata_table() -> None:
+def test_table_of_version_6_is_written_also_with_a_metadata_table() -> None:
     check_writable(OLD, "t")
     check_writable(replace(OLD, table_type=TableType.MERGE_ON_READ), "t")
-    indexed = replace(OLD, metadata_partitions=("files",))
-    with pytest.raises(UnsupportedFeatureError, match=r"metadata table.*drop_metadata_table"):
-        check_writable(indexed, "t")
-    with pytest.raises(UnsupportedFeatureError, match=r"version 6.*metadata_table=False.*=8"):
-        check_metadata_table(OLD, "t")
-    check_metadata_table(COW, "t")
+    check_writable(replace(OLD, metadata_partitions=("files",)), "t")
 
 
 def test_table_of_version_8_is_read_and_written() -> None:

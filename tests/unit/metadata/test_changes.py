@@ -24,7 +24,12 @@ from bucketlake.metadata.changes import (
 from bucketlake.metadata.creation import delete_metadata_table
 from bucketlake.metadata.file_listing import list_files, list_partitions
 from bucketlake.metadata.slices.entry_reader import SliceEntries, read_all
-from bucketlake.metadata.slices.log_files import GroupEntries, open_file_group, put_log_file
+from bucketlake.metadata.slices.log_files import (
+    GroupEntries,
+    log_file_name,
+    open_file_group,
+    put_log_file,
+)
 from bucketlake.metadata.slices.newest_entries import merge_of
 from bucketlake.metadata.statistics.of_file import ColumnRange, FileStatistics, NamedStatistics
 from bucketlake.model.file_name import FileId, InstantTime
@@ -269,11 +274,10 @@ def test_log_files_of_tasks_belong_to_the_commit(table: WrittenTable) -> None:
     side = put_log_file(
         table.inner.storage,
         RECORD_INDEX,
-        group,
+        log_file_name(group, at(3), "7-0-1"),
         entries,
         instant=at(3),
         created_at_ms=0,
-        write_token="7-0-1",
     )
     change = MetadataChange({"eu": {C: 1}}, listed=["eu"], side_files=[side])
     content = write_change(table.open(), at(3), change)

@@ -13,14 +13,15 @@ timeline would look completed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
-from bucketlake.config.paths_of_table import MARKER_FOLDER
+from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, MARKER_FOLDER
 from bucketlake.errors import ObjectNotFoundError
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import MetadataTable, list_all_files, load_metadata_table
 from bucketlake.metadata.slices.log_files import is_birth_log
+from bucketlake.metadata.slices.own_logs import is_own
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile
 from bucketlake.storage.at_once import at_once
@@ -35,10 +36,11 @@ from bucketlake.timeline.archive_writer import (
     remove_archived,
     without_overlap,
 )
+from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import Action, Instant, instant_from_ms
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import old_commits
+from bucketlake.timeline.outcome import claim_rollback, old_commits
 
 KEPT_COMMITS = 20
 """Commits of the metadata table after which an old slice is deleted, as in Hudi."""
@@ -70,18 +72,24 @@ def clean_metadata(table: OpenTable) -> None:
 def _clean(table: OpenTable) -> None:
     inner = inner_table(table)
     files = list_all_files(inner.storage)
+    names_slices = inner.config.layout.logs_name_slices
+    working = _at_work(table, inner) if names_slices else set()
     marked = inner.storage.list_folders(MARKER_FOLDER)
     # Loaded after the files: the instant of a file is on a timeline before the file exists.
     metadata = load_metadata_table(table, load_timeline(table))
-    before = instant_from_ms(table.clock.now_ms() - KEPT_MS, table.config.timeline_timezone)
-    deleted = {*_leftovers(metadata, files), *_superseded(metadata, files, before)}
+    before_ms = table.clock.now_ms() - KEPT_MS
+    if names_slices:
+        left = _leftovers_in_slices(metadata, files, working)
+    else:
+        left = _leftovers(metadata, files)
+    deleted = {*left, *_superseded(metadata, files, before_ms)}
     at_once(inner.storage, inner.storage.delete, sorted(file.path for file in deleted))
     for instant in (InstantTime(folder.rpartition("/")[2]) for folder in marked):
-        if not _is_pending(metadata, instant):
+        if instant not in working and not _is_pending(metadata, instant):
             delete_markers(inner.storage, instant)
     if len(metadata.timeline.completed_commits()) > _ACTIVE_COMMITS_MAX:
         logs = [file.name.instant for file in files if file not in deleted and _is_update(file)]
-        _archive(table, inner, min(logs, default=None))
+        _archive(table, inner, None if names_slices else min(logs, default=None))
 
 
 def _leftovers(metadata: MetadataTable, files: Sequence[DataFile]) -> Iterator[DataFile]:
@@ -92,13 +100,49 @@ def _leftovers(metadata: MetadataTable, files: Sequence[DataFile]) -> Iterator[D
             yield file
 
 
+def _at_work(table: OpenTable, inner: OpenTable) -> set[InstantTime]:
+    """Return the compactions of living processes; in layout 1 they may be on no timeline."""
+    beats = inner.storage.list(HEARTBEAT_FOLDER, recursive=False)
+    instants = {InstantTime(beat.path.rpartition("/")[2]) for beat in beats}
+    return {at for at in instants if is_alive(inner.storage, at, table.clock.now_ms)}
+
+
+def _leftovers_in_slices(
+    metadata: MetadataTable, files: Sequence[DataFile], working: Collection[InstantTime]
+) -> Iterator[DataFile]:
+    """Yield leftovers in timeline layout 1, where the names of log files have their slices.
+
+    The files of a compaction that died may be those of a process that sleeps, so the compaction is
+    withdrawn before they are deleted.
+    """
+    timeline, storage = metadata.timeline, metadata.storage
+    slices = {file.name.instant for file in files}
+    unknown = {
+        at
+        for at in slices.difference(working)
+        if not timeline.has_slice(at) and not _is_pending(metadata, at)
+    }
+    dead = {at for at in unknown if claim_rollback(storage, at).publication is None}
+    for file in files:
+        writer = file.name.writer if isinstance(file.name, LogFileName) else None
+        if file.name.instant in dead:
+            yield file
+        elif (
+            writer is not None
+            and not timeline.is_completed(writer)
+            and not _is_pending(metadata, writer)
+            and is_own(storage, file, writer)
+        ):
+            yield file  # Written by a task after the undoing.
+
+
 def _is_pending(metadata: MetadataTable, instant: InstantTime) -> bool:
     pending = [*metadata.timeline.pending(), *metadata.data_timeline.pending()]
     return any(found.requested_at == instant for found in pending)
 
 
 def _superseded(
-    metadata: MetadataTable, files: Sequence[DataFile], before: InstantTime
+    metadata: MetadataTable, files: Sequence[DataFile], before_ms: int
 ) -> Iterator[DataFile]:
     """Yield the files of old slices whose base file was replaced before a time."""
     timeline = metadata.timeline
@@ -106,13 +150,13 @@ def _superseded(
         timeline.completion_time(commit.requested_at) or ""
         for commit in timeline.completed_commits()
     )
-    limit = min(completed[-KEPT_COMMITS] if len(completed) >= KEPT_COMMITS else "", before)
+    limit = InstantTime(completed[-KEPT_COMMITS] if len(completed) >= KEPT_COMMITS else "")
     groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
     for file in files:
         groups[file.partition_path, file.name.file_id].append(file)
     planned = {path for held in planned_slices(metadata.storage, timeline) for path in held.paths}
     for held in groups.values():
-        base = _oldest_kept(metadata, held, limit)
+        base = _oldest_kept(metadata, held, limit, before_ms)
         if base is None:
             continue
         for file in held:
@@ -121,24 +165,36 @@ def _superseded(
 
 
 def _oldest_kept(
-    metadata: MetadataTable, files: Sequence[DataFile], limit: str
+    metadata: MetadataTable, files: Sequence[DataFile], limit: InstantTime, before_ms: int
 ) -> InstantTime | None:
     """Return the newest base file that was complete at a time; older ones were replaced then."""
-    bases = (file.name.instant for file in files if isinstance(file.name, BaseFileName))
-    return max(
-        (
-            instant
-            for instant in bases
-            if metadata.timeline.is_completed(instant)
+    bases = [file for file in files if isinstance(file.name, BaseFileName)]
+    for file in sorted(bases, key=lambda file: file.name.instant, reverse=True):
+        instant = file.name.instant
+        if (
+            metadata.timeline.is_completed(instant)
             and (metadata.completion_time(instant) or instant) <= limit
-        ),
-        default=None,
-    )
+            and _completed_before(metadata, file, before_ms)
+        ):
+            return instant
+    return None
+
+
+def _completed_before(metadata: MetadataTable, base: DataFile, before_ms: int) -> bool:
+    timeline, instant = metadata.timeline, base.name.instant
+    if timeline.layout.has_completion_times:
+        before = instant_from_ms(before_ms, metadata.config.timeline_timezone)
+        return (metadata.completion_time(instant) or instant) <= before
+    # The time of a compaction is that of the last commit that it includes.
+    completed = timeline.find_completed(instant)
+    path = base.path if completed is None else timeline.path_of(completed)
+    stored = metadata.storage.stat(path)
+    return stored is None or stored.modified_at_ms <= before_ms
 
 
 def _is_older(metadata: MetadataTable, file: DataFile, base: InstantTime) -> bool:
     instant = file.name.instant
-    if isinstance(file.name, BaseFileName):
+    if isinstance(file.name, BaseFileName) or metadata.timeline.layout.logs_name_slices:
         return instant < base
     if instant >= base or not metadata.timeline.is_completed(instant):
         return False

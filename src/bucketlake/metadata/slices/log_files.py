@@ -23,6 +23,7 @@ from bucketlake.format.metadata_record.record_schema import (
 )
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import instant_to_ms, is_initial
@@ -30,8 +31,12 @@ from bucketlake.timeline.instant import instant_to_ms, is_initial
 WRITE_TOKEN = "0-0-1"
 """Token in the names of files that the driver of an action writes."""
 
+COPY_TOKEN = WRITE_TOKEN
+"""Token in the names of log files that a compaction of layout 1 repeats in its new slices."""
+
 _BIRTH_TOKEN = "0-0-0"  # Tokens of other log files differ, because the rest of the name may not.
 _VERSION = 1  # Since table version 8 each delta commit opens new log files.
+_NUMBER = 1  # In layout 1, a write has one log file for each file group.
 _NO_KEYS = pa.nulls(0, pa.string())
 _NO_VALUES = pa.nulls(0, pa.binary())
 
@@ -84,6 +89,11 @@ def log_file_name(
     return LogFileName(file_id, instant, _VERSION, write_token)
 
 
+def next_log_file_name(held: FileSlice, writer: InstantTime) -> LogFileName:
+    """Return the name of the log file that an instant adds to a slice in timeline layout 1."""
+    return held.next_log_file(writer, _NUMBER)
+
+
 def birth_file_name(file_id: FileId, instant: InstantTime) -> LogFileName:
     """Return the name of the log file that opens a file group."""
     return LogFileName(file_id, instant, _VERSION, _BIRTH_TOKEN)
@@ -132,13 +142,12 @@ def encode_log_file(
 def put_log_file(
     storage: Storage,
     partition: str,
-    file_id: FileId,
+    name: LogFileName,
     entries: GroupEntries,
     *,
     instant: InstantTime,
     created_at_ms: int,
     has_value_types: bool = True,
-    write_token: str = WRITE_TOKEN,
 ) -> WriteStat:
     """Write the log file of a file group; an existing file is replaced.
 
@@ -146,12 +155,12 @@ def put_log_file(
     ----------
     storage : Storage
         Storage of the metadata table.
-    partition, file_id
-        The file group.
+    partition : str
+        The partition of the metadata table.
+    name : LogFileName
+        The name of the file.
     entries, instant, created_at_ms, has_value_types
         As for :func:`encode_log_file`.
-    write_token : str
-        Token in the name.
 
     Returns
     -------
@@ -165,11 +174,11 @@ def put_log_file(
         created_at_ms=created_at_ms,
         has_value_types=has_value_types,
     )
-    name = log_file_name(file_id, instant, write_token).to_file_name()
-    storage.put(file_path(partition, name), data)
+    file_name = name.to_file_name()
+    storage.put(file_path(partition, file_name), data)
     return log_file_stat(
         partition,
-        name,
+        file_name,
         put_count=len(entries.keys),
         delete_count=len(entries.removed),
         size_bytes=len(data),
@@ -214,7 +223,8 @@ def open_file_group(
 
 def is_birth_log(name: BaseFileName | LogFileName) -> bool:
     """Return whether a file only opens a file group."""
-    return isinstance(name, LogFileName) and name.write_token == _BIRTH_TOKEN
+    is_first = isinstance(name, LogFileName) and name.version == _VERSION
+    return is_first and name.write_token == _BIRTH_TOKEN  # Hudi 1.2.0 uses the token again.
 
 
 def created_ms(instant: InstantTime, timezone: TimelineTimezone) -> int:

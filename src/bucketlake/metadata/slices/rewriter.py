@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from bucketlake.flow.stage import JobStage
+from bucketlake.errors import BucketLakeError, StorageError
+from bucketlake.flow.stage import Engine, JobStage
 from bucketlake.metadata.creation import base_file_name
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.slices.log_files import created_ms
@@ -23,6 +24,12 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.transitions import instant_path
 
+HERE_BYTES_MAX = 64 * 2**20
+"""Up to this size of their files, slices are rewritten in the driver, in a few seconds.
+
+50 MB, an index of 4 million keys, took 3.2 processor seconds in the driver and 5.3 in tasks.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SliceRewriter:
@@ -34,14 +41,20 @@ class SliceRewriter:
         The metadata table, as it was planned.
     instant : InstantTime
         Instant of the compaction.
+    pending_path : str
+        Path of a file of the metadata table that exists while the compaction may be completed;
+        by default that of its inflight file.
     """
 
     table: MetadataTable
     instant: InstantTime
+    pending_path: str = ""
 
     @property
     def inflight(self) -> str:
-        """Path of the inflight file, which exists while the compaction is pending."""
+        """Path of a file that exists while the compaction is pending."""
+        if self.pending_path:
+            return self.pending_path
         pending = Instant(self.instant, Action.COMPACTION, State.INFLIGHT)
         return instant_path(self.table.config, pending)
 
@@ -106,3 +119,38 @@ class RewriteStage(JobStage):
             if stored is not None:
                 return replace(stat, file_size_bytes=stored.size_bytes)
         return stat
+
+
+def rewrite_slices(
+    rewriter: SliceRewriter, slices: Sequence[FileSlice], engine: Engine
+) -> list[WriteStat]:
+    """Write the new base files of slices, in this process or in tasks.
+
+    Raises
+    ------
+    CommitConflictError, FormatError, UnsupportedFeatureError, InputError
+        As ``rewrite_slice``.
+    StorageError
+        If the engine failed.
+    """
+    sizes = [held.size_bytes for held in slices]
+    if engine.in_memory or sum(sizes) <= HERE_BYTES_MAX:
+        written = map(rewriter.write, slices)
+        return [stat for stat in written if stat is not None]
+    return _rewritten_in_tasks(engine, rewriter, slices, sizes)
+
+
+def _rewritten_in_tasks(
+    engine: Engine,
+    rewriter: SliceRewriter,
+    slices: Sequence[FileSlice],
+    sizes: Sequence[int],
+) -> list[WriteStat]:
+    try:
+        stats: list[WriteStat] = engine.start(RewriteStage(rewriter), slices, sizes).results()
+    except BucketLakeError:
+        raise
+    except Exception as error:  # The commit before the compaction is complete, and must not fail.
+        folder, doing = rewriter.table.storage.folder, "compact in tasks"
+        raise StorageError(folder, doing, str(error)) from error
+    return stats

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 
 from bucketlake.config.table_config import AUTO, OFF
-from bucketlake.config.table_version import METADATA_VERSION, NEWEST_VERSION
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.partition import PartitionBucket
@@ -65,9 +65,6 @@ def create(
     if given.version != NEWEST_VERSION:
         arguments["version"] = given.version
         words += ["--table-version", str(given.version)]
-    if given.version < METADATA_VERSION:
-        arguments["metadata_table"] = False
-        words.append("--no-metadata-table")
     if upkeep != OFF:
         arguments["upkeep"] = upkeep
         words += ["--upkeep", upkeep]

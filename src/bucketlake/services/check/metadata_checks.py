@@ -36,7 +36,7 @@ from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndex
 from bucketlake.metadata.slices.entry_reader import read_all
 from bucketlake.metadata.slices.log_files import is_birth_log
 from bucketlake.metadata.slices.newest_entries import merge_of
-from bucketlake.model.file_name import BaseFileName
+from bucketlake.model.file_name import BaseFileName, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.services.check.examination import Examination
@@ -220,10 +220,11 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
     built_at = _built_at(found, name)
     bases: dict[str, tuple[str, str]] = {}  # The newest base file of each group, and its instant.
     logs: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    names_slices = found.timeline.layout.logs_name_slices
     for file in stored:
         group, at = file.name.file_id, file.name.instant
         if is_birth_log(file.name):
-            opened[group] = found.completion_time(at) or ""
+            opened[group] = max(opened.get(group, ""), found.completion_time(at) or "")
         elif isinstance(file.name, BaseFileName) and found.timeline.is_completed(at):
             bases[group] = max(bases.get(group, ("", "")), (at, file.path))
     counted = [i for i in found.timeline.completed_commits() if found.counts(i.requested_at)]
@@ -233,16 +234,28 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
             if completed_at < opened.get(stat.file_id, built_at):
                 continue
             if stat.path.endswith(BASE_EXTENSION):
-                named = instant.requested_at, stat.path
+                base_at = _named_instant(stat.path) if names_slices else instant.requested_at
+                named = base_at, stat.path
                 bases[stat.file_id] = max(bases.get(stat.file_id, ("", "")), named)
             else:
                 logs[stat.file_id].append((completed_at, stat.path))
     needed = {path for _, path in bases.values()}
     for file_id, held in logs.items():
-        since, _ = bases.get(file_id, ("", ""))
-        needed.update(path for completed_at, path in held if completed_at > since)
+        since, base = bases.get(file_id, ("", ""))
+        if names_slices:  # A compaction repeats later log files in the new slice.
+            newest = max(opened.get(file_id, ""), _named_instant(base))
+            needed.update(path for _, path in held if _named_instant(path) == newest)
+        else:
+            needed.update(path for completed_at, path in held if completed_at > since)
     missing = needed - {file.path for file in stored}
     return sorted(f"{found.storage.folder}/{path}" for path in missing)
+
+
+def _named_instant(path: str) -> str:
+    """Return the instant in the name of a file; empty if there is none."""
+    file_name = path.rpartition("/")[2]
+    name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
+    return "" if name is None else name.instant
 
 
 def _built_at(found: MetadataTable, name: str) -> str:

@@ -91,6 +91,8 @@ class IndexBuilder:
         Instant of the metadata table that builds the index.
     inflight : str
         Path of its inflight file, which exists while the build is pending.
+    slice_instant : InstantTime
+        The instant in the names of base files (``built_slice``).
     shards : IndexShards
         The shards of the index.
     timezone : {"UTC", "LOCAL"}
@@ -107,6 +109,7 @@ class IndexBuilder:
     metadata: Storage
     instant: InstantTime
     inflight: str
+    slice_instant: InstantTime
     shards: IndexShards
     timezone: TimelineTimezone
     keeps_one: bool = False
@@ -143,7 +146,7 @@ class IndexBuilder:
         batches = [batch for batch in batches if len(batch.keys)]
         if not batches:
             return None
-        name = base_file_name(shard.file_id, self.instant).to_file_name()
+        name = base_file_name(shard.file_id, self.slice_instant).to_file_name()
         path = file_path(RECORD_INDEX, name)
         stored = self.metadata.stat(path)
         if stored is not None:
@@ -302,6 +305,7 @@ def build_index(
             storage,
             instant,
             inflight,
+            plan.slice_instant,
             plan.shards,
             timezone,
             keeps_one,

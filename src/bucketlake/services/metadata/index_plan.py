@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
+from bucketlake.metadata.creation import built_slice
 from bucketlake.metadata.record_index.shards import (
     GLOBAL_LIMITS,
     PARTITIONED_LIMITS,
@@ -45,6 +46,8 @@ class IndexBuildPlan:
     ----------
     instant : InstantTime
         Instant of the metadata table that builds the index.
+    slice_instant : InstantTime
+        The instant in the names of base files (``built_slice``).
     shards : IndexShards
         All shards of the index.
     missing : tuple of Shard
@@ -58,6 +61,7 @@ class IndexBuildPlan:
     """
 
     instant: InstantTime
+    slice_instant: InstantTime
     shards: IndexShards
     missing: tuple[Shard, ...]
     key_counts: tuple[int, ...]
@@ -112,7 +116,8 @@ def plan_index(
         limits = ShardLimits(PARTITIONED_LIMITS.least, PARTITIONED_LIMITS.least)
     elif limits is None:
         limits = PARTITIONED_LIMITS if is_partitioned else GLOBAL_LIMITS
-    attempt = _earlier_attempt(table.storage, instant)
+    named = built_slice(table, RECORD_INDEX, instant)
+    attempt = _earlier_attempt(table.storage, named)
     counts = {} if is_partitioned else {"": 0}
     for path, key_count in sorted({**counts, **key_counts}.items()):
         wanted = limits.shard_count(key_count)
@@ -122,6 +127,7 @@ def plan_index(
     incomplete = {shard.data_partition or "" for shard in missing}
     return IndexBuildPlan(
         instant,
+        named,
         shards,
         tuple(missing),
         tuple(

@@ -35,7 +35,7 @@ from bucketlake.actions.progress import counted
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
 from bucketlake.actions.turns import head
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
-from bucketlake.config.support import check_metadata_table, check_writable
+from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
@@ -50,13 +50,14 @@ from bucketlake.format.metadata_record.bounds import has_bounds
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.setting import INDEXED_KINDS, IndexedKind, needed_index, setting_at
 from bucketlake.metadata.creation import (
-    USUAL_PARTITIONS,
     claim_initial_instant,
     create_metadata_table,
     delete_metadata_table,
     files_of_partitions,
     initialise_partitions,
+    known_partitions,
     usual_file_groups,
+    usual_partitions,
     withdraw_initialisations,
 )
 from bucketlake.metadata.file_entries import entries_of_table
@@ -69,8 +70,8 @@ from bucketlake.metadata.record_index.definition_file import (
     update_index_definitions,
 )
 from bucketlake.metadata.record_index.shards import IndexShards, ShardRule
+from bucketlake.metadata.slices.compaction_state import withdraw_compactions
 from bucketlake.metadata.slices.log_files import GroupEntries
-from bucketlake.metadata.slices.slice_compaction import withdraw_compactions
 from bucketlake.metadata.statistics.measured_columns import (
     STATISTICS,
     indexed_columns,
@@ -158,7 +159,6 @@ def build_metadata_table(
     """
     table = table_at(storage, lock, now_ms)
     check_writable(table.config, storage.root)
-    check_metadata_table(table.config, storage.root)
     timeline = settle_failed_writes(table, load_timeline(table))
     table = table.with_config(
         read_table_config(storage)
@@ -242,13 +242,13 @@ def partitions_to_build(
     the kind of the table needs a record-level index. See :func:`build_metadata_table` for the
     other parameters and the error.
     """
-    known = {partition.value: partition for partition in MetadataPartition}
+    known = {partition.value: partition for partition in known_partitions(config.rules)}
     for name in given:
         if name not in known:
             raise ConfigError("partitions", name, one_of(name, known))
     names = config.written_metadata_partitions
     held = {known[name] for name in names if name in known}
-    wanted = {known[name] for name in given} or held or set(USUAL_PARTITIONS)
+    wanted = {known[name] for name in given} or held or set(usual_partitions(config.rules))
     if MetadataPartition.FILES not in config.metadata_partitions:
         wanted.add(MetadataPartition.FILES)
     if MetadataPartition.FILES in wanted:

@@ -7,8 +7,8 @@ pending is known from the data table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from bucketlake.metadata.slices.log_files import (
     log_file_name,
     log_file_stat,
 )
-from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Buffer, Storage
 from bucketlake.timeline.data_file import put_data_file
@@ -59,6 +59,9 @@ class IndexLogWriter:
         The cache of the host, which gets what the task writes.
     has_value_types : bool
         As for ``TableVersion``.
+    names : mapping of FileId to LogFileName
+        Names of the log files of shards, where they depend on the slices; see
+        ``metadata/slices/own_logs.py``.
     """
 
     storage: Storage
@@ -68,6 +71,7 @@ class IndexLogWriter:
     inflight: str
     cache: LocationCache | None = None
     has_value_types: bool = True
+    names: Mapping[FileId, LogFileName] = field(default_factory=dict)
 
     def open(self, shard: Shard) -> None:
         """Write the empty log file that opens a new shard."""
@@ -99,7 +103,8 @@ class IndexLogWriter:
         if not len(entries):
             return None
         _require_one_place(entries, self.storage.root)
-        name = log_file_name(shard.file_id, self.instant, _TOKEN).to_file_name()
+        usual = log_file_name(shard.file_id, self.instant, _TOKEN)
+        name = self.names.get(shard.file_id, usual).to_file_name()
         data = encode_log_file(
             _PARTITION,
             entries,

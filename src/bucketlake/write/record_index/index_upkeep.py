@@ -26,6 +26,8 @@ from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, key_of_sh
 from bucketlake.index.record_layout import PinnedIndex
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.shards import Shard
+from bucketlake.metadata.slices.log_files import next_log_file_name
+from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
@@ -71,7 +73,12 @@ class IndexUpkeep:
     @property
     def writer(self) -> IndexWriter:
         """Writes the entries of shards."""
-        table, instant = self.index.reader.table, self.pending.requested_at
+        reader, instant = self.index.reader, self.pending.requested_at
+        table = reader.table
+        names: dict[FileId, LogFileName] = {}
+        if table.timeline.layout.logs_name_slices:
+            slices = (held for found in reader.slices.values() for held in found)
+            names = {held.file_id: next_log_file_name(held, instant) for held in slices}
         logs = IndexLogWriter(
             self.table.storage,
             table.storage,
@@ -79,6 +86,7 @@ class IndexUpkeep:
             instant_to_ms(instant, self.table.config.timeline_timezone),
             instant_path(self.table.config, self.pending),
             has_value_types=self.table.config.rules.has_value_types,
+            names=names,
         )
         return IndexWriter(RecordIndexReader(table), logs)
 

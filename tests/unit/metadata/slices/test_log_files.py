@@ -22,6 +22,7 @@ from tests.storages import memory_of, objects_of
 
 T = InstantTime("20240102030405678")
 GROUP = FileId("files-0000-0")
+NAME = log_file_name(GROUP, T)
 KEYS = pa.array(["a", "b"])
 VALUES = pa.array([b"1", b"22"], pa.binary())
 
@@ -65,7 +66,7 @@ def test_log_file_holds_what_was_given() -> None:
 def test_put_log_file_describes_what_it_wrote() -> None:
     storage = memory_of()
     entries = GroupEntries.of(KEYS, VALUES, pa.array(["x"]))
-    stat = put_log_file(storage, "files", GROUP, entries, instant=T, created_at_ms=0)
+    stat = put_log_file(storage, "files", NAME, entries, instant=T, created_at_ms=0)
     assert stat.path == f"files/.{GROUP}_{T}.log.1_0-0-1"
     assert stat.file_size_bytes == len(storage.read(stat.path))
     counts = stat.record_count, stat.update_count, stat.delete_count, stat.insert_count
@@ -76,10 +77,10 @@ def test_put_log_file_describes_what_it_wrote() -> None:
 
 def test_log_file_is_replaced_by_a_repeated_put() -> None:
     storage = memory_of()
-    put_log_file(storage, "files", GROUP, GroupEntries(removed=KEYS), instant=T, created_at_ms=0)
+    put_log_file(storage, "files", NAME, GroupEntries(removed=KEYS), instant=T, created_at_ms=0)
     first = objects_of(storage)
     entries = GroupEntries.of(KEYS, VALUES)
-    stat = put_log_file(storage, "files", GROUP, entries, instant=T, created_at_ms=0)
+    stat = put_log_file(storage, "files", NAME, entries, instant=T, created_at_ms=0)
     assert objects_of(storage).keys() == first.keys()
     assert blocks_of(storage.read(stat.path)) == [BlockKind.HFILE_DATA]
 

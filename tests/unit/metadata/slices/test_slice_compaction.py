@@ -20,11 +20,8 @@ from bucketlake.metadata.changes import (
     write_change,
 )
 from bucketlake.metadata.slices import slice_compaction
-from bucketlake.metadata.slices.slice_compaction import (
-    compact_metadata,
-    is_compaction_due,
-    withdraw_compactions,
-)
+from bucketlake.metadata.slices.compaction_state import is_compaction_due, withdraw_compactions
+from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import MemoryStorage
