@@ -45,7 +45,6 @@ def make(path: Path, index: bl.SimpleBucket | bl.ConsistentBucket, **options: ob
         ordering="ts",
         index=index,
         version=6,
-        metadata_table=False,
         **options,  # type: ignore[arg-type]
     )
     for first, last, ts in ((0, 30, 1), (20, 45, 2)):
@@ -55,11 +54,12 @@ def make(path: Path, index: bl.SimpleBucket | bl.ConsistentBucket, **options: ob
 
 
 @pytest.mark.interop
+@pytest.mark.parametrize("has_metadata", [True, False], ids=["metadata", "no metadata"])
 @pytest.mark.parametrize("index", [bl.SimpleBucket(3), bl.ConsistentBucket(2)], ids=repr)
 def test_daft_reads_what_bucketlake_reads(
-    tmp_path: Path, index: bl.SimpleBucket | bl.ConsistentBucket
+    tmp_path: Path, index: bl.SimpleBucket | bl.ConsistentBucket, has_metadata: bool
 ) -> None:
-    table = make(tmp_path / "events", index)
+    table = make(tmp_path / "events", index, metadata_table=has_metadata)
     done = read_with_daft(tmp_path / "events", tmp_path)
     assert done.returncode == 0, done.stderr
     found = pq.ParquetFile(tmp_path / "read.parquet").read()
