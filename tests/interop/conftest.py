@@ -13,6 +13,7 @@ import pytest
 
 from tests import s3a
 from tests.choices import DEEP, commit, keep_cases_of_this_commit
+from tests.in_ci import skip_or_fail
 from tests.interop.peer.client import HUDI_VERSION, HudiPeer, PeerUnavailableError
 from tests.s3_server import client_of, moto_process, new_bucket
 from tests.unit.storage.bucket import Bucket
@@ -101,9 +102,7 @@ def start_hudi(
         with _one_at_a_time():
             return HudiPeer(environment, settings, version)
     except PeerUnavailableError as error:
-        if os.environ.get("CI", "") not in ("", "0", "false"):
-            pytest.fail(f"CI asks for real Hudi, but {error}", pytrace=False)
-        pytest.skip(f"real Hudi cannot be had: {error}")
+        skip_or_fail("real Hudi", str(error))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
+from tests.in_ci import skip_or_fail
 from tests.interop.model import rows_of
 from tests.interop.peer.client import PEER_PYTHON
 from tests.interop.shared_table import rows
@@ -29,8 +29,7 @@ pq.write_table(daft.read_hudi(path).to_arrow(), into)
 def read_with_daft(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Let Daft read a table into a file of a folder; it wants another PyArrow than bucketlake."""
     if not PEER_PYTHON.exists():
-        reason = "there is no Daft: run scripts/setup spark35"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+        skip_or_fail("Daft", "there is no .venv-spark35: run scripts/setup spark35")
     command = [str(PEER_PYTHON), "-c", READ, str(path), str(folder / "read.parquet")]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

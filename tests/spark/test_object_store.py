@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
+from tests.in_ci import IN_CI
 from tests.s3_server import client_of, moto_process, new_bucket
 from tests.spark.processes import run_driver
 
@@ -26,7 +26,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         except AssertionError:
             if not any(sign in log.read_text(errors="replace") for sign in FETCH_FAILED):
                 raise
-            if os.environ.get("CI", "") not in ("", "0", "false"):
+            if IN_CI:
                 raise
             pytest.skip("Hadoop's client of S3 cannot be fetched")
     told["log"] = log.read_text(errors="replace")

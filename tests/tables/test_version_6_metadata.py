@@ -259,18 +259,28 @@ def test_commits_after_a_pending_write_are_repeated_in_the_new_slice(table: bl.T
     require_true(table)
 
 
+def after_base_files(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
+    """Let something happen when a compaction has written its base files."""
+    rewrite = new_slices.rewrite_slices
+
+    def rewrite_first(*given: Any) -> Any:
+        stats = rewrite(*given)
+        deed()
+        return stats
+
+    monkeypatch.setattr(new_slices, "rewrite_slices", rewrite_first)
+
+
 def test_a_commit_during_a_compaction_is_repeated_in_the_new_slice(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite, last = new_slices.rewrite_slices, newest(table)
+    last = newest(table)
 
-    def write_meanwhile(*given: Any) -> Any:
-        stats = rewrite(*given)
+    def write() -> None:
         table.upsert(rows(1, 8, v=5))
         table.delete(rows(2).select(["id", "day"]))
-        return stats
 
-    monkeypatch.setattr(new_slices, "rewrite_slices", write_meanwhile)
+    after_base_files(monkeypatch, write)
     assert compact(table) == f"{last}001"
     assert [name.version for name in logs_of(table) if name.instant == f"{last}001"] == [1, 2]
     require_true(table)
@@ -279,14 +289,7 @@ def test_a_commit_during_a_compaction_is_repeated_in_the_new_slice(
 def test_a_rollback_during_a_compaction_ends_it(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite = new_slices.rewrite_slices
-
-    def undo_meanwhile(*given: Any) -> Any:
-        stats = rewrite(*given)
-        table.rollback(newest(table))
-        return stats
-
-    monkeypatch.setattr(new_slices, "rewrite_slices", undo_meanwhile)
+    after_base_files(monkeypatch, lambda: table.rollback(newest(table)))
     assert compact(table) is None
     assert last_compaction(metadata_of(table).timeline) is None
     require_true(table)
@@ -295,14 +298,7 @@ def test_a_rollback_during_a_compaction_ends_it(
 def test_a_build_during_a_compaction_ends_it(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite = new_slices.rewrite_slices
-
-    def build_meanwhile(*given: Any) -> Any:
-        stats = rewrite(*given)
-        table.rebuild_metadata_table(["column_stats"])
-        return stats
-
-    monkeypatch.setattr(new_slices, "rewrite_slices", build_meanwhile)
+    after_base_files(monkeypatch, lambda: table.rebuild_metadata_table(["column_stats"]))
     assert compact(table) is None
     require_true(table)
 
@@ -331,14 +327,7 @@ def test_a_clean_that_wrote_before_a_compaction_is_waited_for(
 def test_a_clean_that_wrote_during_a_compaction_is_in_the_new_slice_or_ends_it(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite = new_slices.rewrite_slices
-
-    def clean_meanwhile(*given: Any) -> Any:
-        stats = rewrite(*given)
-        table.clean(retain_versions=1)
-        return stats
-
-    monkeypatch.setattr(new_slices, "rewrite_slices", clean_meanwhile)
+    after_base_files(monkeypatch, lambda: table.clean(retain_versions=1))
     assert compact(table) is not None
     require_true(table)
 
@@ -367,8 +356,8 @@ STEPS = [
     "new_slices._undecided",
     "new_slices.encode_compaction_plan",
     "new_slices.block_instants",
-    "new_slices.claim_commit",
-    "new_slices.publish_completed",
+    "compaction_state.claim_commit",
+    "compaction_state.publish_completed",
 ]
 
 
@@ -388,7 +377,7 @@ def test_a_compaction_that_dies_at_any_step_is_ended_by_the_next_action(
         assert held(table) == before | {"k9": 9}
         table.upsert(rows(8, v=8))
         require_true_metadata(storage_of(table))
-        is_decided = step == "new_slices.publish_completed"
+        is_decided = step == "compaction_state.publish_completed"
         done = last_compaction(metadata_of(table).timeline)
         assert done == (f"{last}001" if is_decided else None)
         clean_metadata(opened(table))
@@ -410,18 +399,16 @@ def planned_without(planned: Callable[..., Any], *given: Any) -> Any:
 def test_files_of_a_process_that_sleeps_are_deleted_only_once_it_cannot_publish_them(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite, last = new_slices.rewrite_slices, newest(table)
+    last = newest(table)
 
-    def sleep(*given: Any) -> Any:
-        stats = rewrite(*given)
+    def sleep() -> None:
         clean_metadata(opened(table))
         assert f"{last}001" in {name.instant for name in names_in(table)}
         monkeypatch.setattr("bucketlake.metadata.slices.clean_slices.is_alive", lambda *_: False)
         clean_metadata(opened(table))
         assert f"{last}001" not in {name.instant for name in names_in(table)}
-        return stats
 
-    monkeypatch.setattr(new_slices, "rewrite_slices", sleep)
+    after_base_files(monkeypatch, sleep)
     assert compact(table) is None
     require_true(table)
 

@@ -57,7 +57,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import without_meta
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Head, Turn, last_turn
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config
@@ -247,8 +247,7 @@ def _written(
     metadata = open_metadata_table(table, timeline)
     if metadata.timeline.layout.logs_name_slices:
         begin_change(metadata, instant)  # A compaction of now on sees it, or is seen here.
-        settle_compactions(table)
-        metadata = replace(metadata, timeline=load_timeline(metadata.table))
+        metadata = replace(metadata, timeline=settle_compactions(table))
     inflight = table.config.metadata_partitions_inflight
     return metadata, write_change(metadata, instant, change, inflight=inflight)
 

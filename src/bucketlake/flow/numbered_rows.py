@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -44,17 +46,14 @@ class NumberedRows:
 
     Attributes
     ----------
-    rows : pa.Table
-        The rows.
-    starts : ndarray of int64, shape (n_runs,)
-        Where the runs begin.
-    numbers : ndarray of int64, shape (n_runs,)
-        The number of each run.
+    schema : pa.Schema
+        Columns of the rows.
+    runs : dict of int to list of pa.Table
+        The runs of each number, in the order in which they arrived.
     """
 
-    rows: pa.Table
-    starts: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.int64]
+    schema: pa.Schema
+    runs: dict[int, list[pa.Table]]
 
     @classmethod
     def of(cls, rows: pa.Table, column: str) -> Self:
@@ -65,17 +64,20 @@ class NumberedRows:
             order = number_order(numbers)
             rows, numbers = rows.take(pa.array(order)), numbers[order]
             starts = _starts(numbers)
-        return cls(rows, starts, numbers[starts].astype(np.int64))
+        runs: dict[int, list[pa.Table]] = defaultdict(list)
+        for start, end in pairwise([*starts.tolist(), len(rows)]):
+            runs[int(numbers[start])].append(rows.slice(start, end - start))
+        return cls(rows.schema, dict(runs))
 
-    def with_number(self, number: int) -> pa.Table:
-        """Return the rows with a number, in the order in which they arrived, in one chunk."""
-        ends = np.append(self.starts[1:], len(self.rows))
-        runs = np.flatnonzero(self.numbers == number)
-        pairs = zip(self.starts[runs].tolist(), ends[runs].tolist(), strict=True)
-        parts = [self.rows.slice(start, end - start) for start, end in pairs]
-        if not parts:
-            return self.rows.slice(0, 0)
-        return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    def take(self, number: int) -> pa.Table:
+        """Take the rows with a number out, in the order in which they arrived, in one chunk.
+
+        What is taken is not kept here, so that its memory is free when the caller drops it.
+        """
+        runs = self.runs.pop(number, None)
+        if runs is None:
+            return self.schema.empty_table()
+        return pa.concat_tables(runs).unify_dictionaries().combine_chunks()
 
 
 def _starts(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:

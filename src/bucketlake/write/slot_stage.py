@@ -91,26 +91,23 @@ class WriteTask:
     ) -> Iterator[tuple[SlotPlan, IncomingRecords, int]]:
         """Yield each slot of a task, its records with distinct keys, and how many arrived.
 
-        Nothing else is kept of a slot, and nothing of the rows when the last slot is yielded.
+        When the last slot is yielded, nothing else is kept of the rows.
         """
-        numbered: NumberedRows | None = NumberedRows.of(rows, SLOT)
+        numbered = NumberedRows.of(rows, SLOT)
         del rows
-        in_order = sorted(slots, key=lambda slot: slot.number)
-        for slot in in_order:
-            assert numbered is not None, "until the last slot"
-            own = numbered.with_number(slot.number)
-            if slot is in_order[-1]:
-                numbered = None
-            count = own.num_rows
-            if slot.part == WHOLE_SLOT:
-                require_count(slot.key, slot.records, count)
-            positions = None if is_distinct else positions_of(own)
-            records = self._incoming(own)
-            del own
-            if not is_distinct:
-                records, _ = self.reader.distinct(records, positions)
-            yield slot, records, count
-            del records
+        for slot in sorted(slots, key=lambda slot: slot.number):
+            yield slot, *self._arrived(slot, numbered.take(slot.number), is_distinct=is_distinct)
+
+    def _arrived(
+        self, slot: SlotPlan, rows: pa.Table, *, is_distinct: bool
+    ) -> tuple[IncomingRecords, int]:
+        """Return the records of a slot with distinct keys, and how many arrived."""
+        if slot.part == WHOLE_SLOT:
+            require_count(slot.key, slot.records, rows.num_rows)
+        records = self._incoming(rows)
+        if not is_distinct:
+            records, _ = self.reader.distinct(records, positions_of(rows))
+        return records, rows.num_rows
 
     def _incoming(self, rows: pa.Table) -> IncomingRecords:
         records = self.reader.read(without_tags(rows), self.tagger.keys_of(rows))
@@ -119,6 +116,14 @@ class WriteTask:
         moved = rows[MOVED].to_numpy()
         # The record has won already, so its key goes, whatever its ordering value.
         return replace(records, deleted=records.deleted | moved, is_reset=records.is_reset | moved)
+
+    def rows_of(self, received: dict[str, pa.Table], channel: str, columns: pa.Schema) -> pa.Table:
+        """Take the rows of a channel out of what a task got, which may have none.
+
+        ``columns`` are those of the rows without tags.
+        """
+        rows = received.pop(channel, None)
+        return self.tagger.no_numbered_rows(columns) if rows is None else rows
 
     @property
     def reader(self) -> BatchReader:
@@ -182,8 +187,7 @@ class WriteStage:
 
     def records_of(self, received: dict[str, pa.Table]) -> pa.Table:
         """Take out the records of a task, which may have got none."""
-        rows = received.pop(RECORDS, None)
-        return self.task.tagger.no_numbered_rows(self.schema) if rows is None else rows
+        return self.task.rows_of(received, RECORDS, self.schema)
 
 
 def require_counted(plan: WritePlan, results: Sequence[SlotResult]) -> None:

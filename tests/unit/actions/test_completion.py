@@ -289,8 +289,7 @@ def uses_of(name: str) -> set[str]:
 
 
 def test_nothing_but_the_door_calls_what_puts_a_completed_instant() -> None:
-    compactions = ("compaction_state", "new_slices", "slice_compaction")
-    names = ("changes", "creation", *(f"slices/{name}" for name in compactions))
+    names = ("changes", "creation", "slices/compaction_state")
     of_metadata = {f"metadata/{name}.py" for name in names}
     doors = {"actions/completion.py", *of_metadata}  # Of both tables.
     assert uses_of("publish_completed") == doors

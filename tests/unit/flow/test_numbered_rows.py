@@ -35,7 +35,7 @@ def test_tasks_get_their_rows_by_number_in_the_order_of_arrival(
             received.append(table.filter(pa.array(found == task)))
         numbered = NumberedRows.of(pa.concat_tables(received), "number")
         for number in range(6):
-            own = numbered.with_number(number * scale)
+            own = numbered.take(number * scale)
             expected = [i for i, pair in enumerate(sent) if pair == (task, number)]
             assert own["at"].to_pylist() == expected
             assert own["at"].num_chunks <= 1
@@ -47,8 +47,8 @@ def test_rows_in_long_runs_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(numbered_rows, "number_order", lambda _: pytest.fail("sorted"))
     numbers = np.repeat([3, 1, 3], 1000)
     numbered = NumberedRows.of(pa.table({"n": numbers, "at": range(3000)}), "n")
-    assert numbered.with_number(3)["at"].to_pylist() == [*range(1000), *range(2000, 3000)]
-    assert len(numbered.with_number(2)) == 0
+    assert numbered.take(3)["at"].to_pylist() == [*range(1000), *range(2000, 3000)]
+    assert len(numbered.take(2)) == 0
 
 
 @given(st.lists(st.integers(0, 2**40)))

@@ -7,19 +7,22 @@ table decides between a compaction and its withdrawal.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.errors import CommitConflictError, UnsupportedFeatureError
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.metadata_record.record_schema import commit_schema_json
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import files_of_instants
 from bucketlake.metadata.slices.log_files import COPY_TOKEN
 from bucketlake.model.file_name import InstantTime, LogFileName
+from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
 from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State, is_initial
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import claim_rollback, read_outcome
+from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, read_outcome
 from bucketlake.timeline.transitions import publish_completed, remove_pending
 
 DELTA_COMMITS = 10
@@ -105,7 +108,7 @@ def withdraw_compactions(
             end_compaction(inner, pending)
 
 
-def settle_compactions(table: OpenTable) -> None:
+def settle_compactions(table: OpenTable) -> Timeline:
     """End the pending compactions in timeline layout 1, where log files name their slices.
 
     A write that has put its action on the timeline of the metadata table calls this before it names
@@ -116,6 +119,11 @@ def settle_compactions(table: OpenTable) -> None:
     table : OpenTable
         The data table.
 
+    Returns
+    -------
+    Timeline
+        The timeline of the metadata table, without a pending compaction.
+
     Raises
     ------
     UnsupportedFeatureError
@@ -123,7 +131,7 @@ def settle_compactions(table: OpenTable) -> None:
     """
     inner = inner_table(table)
     deadline = time.monotonic() + _WAIT_SECONDS_MAX
-    while pending := load_timeline(inner).pending_compactions():
+    while pending := (known := load_timeline(inner)).pending_compactions():
         for compaction in pending:
             at = compaction.requested_at
             is_decided = read_outcome(inner.storage, at) is not None
@@ -135,6 +143,7 @@ def settle_compactions(table: OpenTable) -> None:
                 time.sleep(_LOOK_SECONDS)
             else:
                 end_compaction(inner, compaction)
+    return known
 
 
 def is_due(known: Timeline, delta_commits: int) -> bool:
@@ -145,6 +154,39 @@ def is_due(known: Timeline, delta_commits: int) -> bool:
 def is_undoing(data: Timeline) -> bool:
     """Return whether commits of the data table are being undone."""
     return any(pending.action in UNDOING for pending in data.pending())
+
+
+def decide_compaction(
+    inner: OpenTable, instant: InstantTime, completed_at: InstantTime, stats: Sequence[WriteStat]
+) -> None:
+    """Decide and publish a compaction; if it was withdrawn, delete its base files.
+
+    Parameters
+    ----------
+    inner : OpenTable
+        The metadata table.
+    instant, completed_at : InstantTime
+        The compaction, and its completion time.
+    stats : sequence of WriteStat
+        Its base files.
+
+    Raises
+    ------
+    CommitConflictError
+        If another process withdrew it.
+    """
+    extra = {"schema": commit_schema_json(has_value_types=inner.config.rules.has_value_types)}
+    commit = CommitMetadata(COMPACT_OPERATION, by_partition(stats), extra, compacted=True)
+    content = encode_commit_metadata(commit, inner.config.layout)
+    publication = Publication(completed_at, Action.COMMIT, content)
+    outcome = claim_commit(inner.storage, instant, publication)
+    if outcome.publication is None:
+        for stat in stats:
+            inner.storage.delete(stat.path)
+        problem = "another process withdrew this compaction of the metadata table"
+        raise CommitConflictError(instant, problem)
+    inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
+    publish_completed(inner, inflight, outcome.publication)
 
 
 def end_compaction(inner: OpenTable, pending: Instant) -> None:

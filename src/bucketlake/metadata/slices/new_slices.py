@@ -28,12 +28,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER
-from bucketlake.errors import AlreadyExistsError, BucketLakeError, CommitConflictError
+from bucketlake.errors import AlreadyExistsError, BucketLakeError
 from bucketlake.flow.stage import Engine
-from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.record_schema import commit_schema_json
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import (
     MetadataTable,
@@ -42,9 +40,9 @@ from bucketlake.metadata.metadata_table import (
     load_metadata_table,
 )
 from bucketlake.metadata.slices.compaction_state import (
-    COMPACT_OPERATION,
     IN_TURN,
     Look,
+    decide_compaction,
     is_undoing,
     last_compaction,
     settle_compactions,
@@ -55,16 +53,16 @@ from bucketlake.metadata.slices.own_logs import files_of_action
 from bucketlake.metadata.slices.rewriter import SliceRewriter, rewrite_slices
 from bucketlake.model.file_name import InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.commit_order import last_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms, is_initial
 from bucketlake.timeline.locks import Check
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import Publication, claim_commit, read_outcome
+from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.timeline.transitions import instant_path, publish_completed, remove_pending
+from bucketlake.timeline.transitions import instant_path, remove_pending
 
 _SUFFIX = "001"  # Hudi makes the instant of a compaction of the last delta commit and these digits.
 _ATTEMPTS = 40
@@ -213,7 +211,8 @@ class _Work:
                 break
             require_held()
             if now.take(self.plan.last):
-                self._decide([done.stat for done in made])
+                instant = self.plan.instant
+                decide_compaction(self.inner, instant, instant, [done.stat for done in made])
                 return True
             self._take_plan_back()
         self._take_plan_back()
@@ -285,20 +284,6 @@ class _Work:
         slices = {found.file_id: found for found in metadata.slices(held.partition_path)}
         logs = slices[held.file_id].log_files
         return [log for log in logs if log.name.instant != self.plan.instant]
-
-    def _decide(self, stats: Sequence[WriteStat]) -> None:
-        """Decide and publish; raise CommitConflictError if another process withdrew this."""
-        rules, instant = self.inner.config.rules, self.plan.instant
-        extra = {"schema": commit_schema_json(has_value_types=rules.has_value_types)}
-        commit = CommitMetadata(COMPACT_OPERATION, by_partition(stats), extra, compacted=True)
-        content = encode_commit_metadata(commit, self.inner.config.layout)
-        publication = Publication(instant, Action.COMMIT, content)
-        outcome = claim_commit(self.inner.storage, instant, publication)
-        if outcome.publication is None:
-            problem = "another process withdrew this compaction of the metadata table"
-            raise CommitConflictError(instant, problem)
-        inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
-        publish_completed(self.inner, inflight, outcome.publication)
 
 
 def _undecided(metadata: MetadataTable) -> bool:

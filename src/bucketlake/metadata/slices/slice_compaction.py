@@ -25,20 +25,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from bucketlake.errors import AlreadyExistsError, BucketLakeError, CommitConflictError
+from bucketlake.errors import AlreadyExistsError, BucketLakeError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
-from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.record_schema import commit_schema_json
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.metadata_table import MetadataTable, load_metadata_table
 from bucketlake.metadata.slices.compaction_state import (
-    COMPACT_OPERATION,
     DELTA_COMMITS,
     IN_TURN,
     Look,
+    decide_compaction,
     end_compaction,
     is_compaction_due,
     is_due,
@@ -50,14 +48,13 @@ from bucketlake.metadata.slices.new_slices import make_new_slices
 from bucketlake.metadata.slices.rewriter import SliceRewriter, rewrite_slices
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import Publication, claim_commit
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.timeline.transitions import create_requested, publish_completed, to_inflight
+from bucketlake.timeline.transitions import create_requested, to_inflight
 
 _WAIT_SECONDS_MAX = 10.0
 _LOOK_SECONDS = 0.05
@@ -190,21 +187,8 @@ class _Work:
 
     def complete(self, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
         """Decide and publish the compaction; raise CommitConflictError if it was withdrawn."""
-        rules = self.inner.config.rules
-        extra = {"schema": commit_schema_json(has_value_types=rules.has_value_types)}
-        commit = CommitMetadata(COMPACT_OPERATION, by_partition(stats), extra, compacted=True)
         completed_at = self.table.clock.next_instant(load_timeline(self.table), after=instant)
-        content = encode_commit_metadata(commit, self.inner.config.layout)
-        publication = Publication(completed_at, Action.COMMIT, content)
-        outcome = claim_commit(self.inner.storage, instant, publication)
-        if outcome.publication is None:
-            for stat in stats:
-                self.inner.storage.delete(stat.path)
-            problem = "another process withdrew this compaction of the metadata table"
-            raise CommitConflictError(instant, problem)
-        publish_completed(
-            self.inner, Instant(instant, Action.COMPACTION, State.INFLIGHT), outcome.publication
-        )
+        decide_compaction(self.inner, instant, completed_at, stats)
 
     def _is_dead(self, instant: InstantTime) -> bool:
         return not is_alive(self.inner.storage, instant, self.table.clock.now_ms)

@@ -226,7 +226,7 @@ class _BuildShards:
         keys = received.get(_KEYS, _KEY_BATCHES.empty_table())
         numbered = NumberedRows.of(keys, "shard")
         for plan in sorted(plans, key=lambda plan: plan.number):
-            own = numbered.with_number(plan.number)
+            own = numbered.take(plan.number)
             stat = self.builder.build_shard(plan.shard, _batches_of(own)) if len(own) else None
             if stat is not None:
                 yield stat

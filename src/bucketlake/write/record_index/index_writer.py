@@ -157,7 +157,7 @@ class IndexWriter:
         """
         numbered = NumberedRows.of(entries, SHARD)
         for plan in sorted(plans, key=lambda plan: plan.number):
-            own = numbered.with_number(plan.number)
+            own = numbered.take(plan.number)
             yield ShardResult(plan.number, self._write(plan, own))
 
     def write_changes(self, plans: Iterable[ShardPlan], changes: pa.Table) -> Iterator[ShardResult]:
@@ -172,7 +172,7 @@ class IndexWriter:
         """
         numbered = NumberedRows.of(changes, SHARD)
         for plan in sorted(plans, key=lambda plan: plan.number):
-            yield self._write_changes(plan, numbered.with_number(plan.number))
+            yield self._write_changes(plan, numbered.take(plan.number))
 
     def _write_changes(self, plan: ShardPlan, changes: pa.Table) -> ShardResult:
         if plan.opens:

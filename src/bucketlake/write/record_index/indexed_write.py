@@ -26,6 +26,7 @@ from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import Flow
 from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
+from bucketlake.index.layout import Slot
 from bucketlake.index.record_layout import PinnedIndex, RecordLayout
 from bucketlake.index.shared_groups import have_shared_groups
 from bucketlake.metadata.location_cache.eviction import Checkpoint
@@ -186,24 +187,25 @@ class IndexedWrite:
             return False
         shards, tags = self._index.shards, self.layout.new_shards.of_large
         paths = {path for path, _ in packed.counts} | {held.partition_path for held in slices}
+        if any(tags % shards.count(path) for path in paths):
+            return False
         row_bytes = packed.size_bytes / sum(packed.counts.values())
+        counts = counts_of_shards(packed.counts, shards)
         return (
-            all(tags % shards.count(path) == 0 for path in paths)
-            and all(
+            all(
                 # The only shard of a partition that grew gets less, for the sake of more tasks.
                 records * row_bytes <= BYTES_MAX * shards.count(path) / tags
-                for (path, _), records in counts_of_shards(packed.counts, shards).items()
+                for (path, _), records in counts.items()
             )
             and all(bucket_of_group(held.file_id) is not None for held in slices)
             and not have_shared_groups(self.write.table.storage, paths)
-            and not self._rewrites_much(packed, slices)
+            and not self._rewrites_much(counts, slices)
         )
 
-    def _rewrites_much(self, packed: PackedRecords, slices: Sequence[FileSlice]) -> bool:
+    def _rewrites_much(self, written: Collection[Slot], slices: Sequence[FileSlice]) -> bool:
         """Return whether the task of a shard may have to rewrite more than a task should."""
         if self.writer.appends or self.write.operation.replaces:
             return False
-        written = counts_of_shards(packed.counts, self._index.shards).keys()
         live = self.layout.of_shards.live_slots(slices)
         return any(
             len(held) > 1 and sum(each.size_bytes for each in held) > STORED_BYTES_MAX

@@ -261,7 +261,7 @@ class LocateStage:
             _, rows = self.route(Rows(RECORDS, self.tagger.no_rows(self.columns)))
         numbered = NumberedRows.of(rows, LOOKUP)
         for lookup in plans:
-            yield from self._locate(lookup, numbered.with_number(lookup.number))
+            yield from self._locate(lookup, numbered.take(lookup.number))
 
     def _locate(self, lookup: Lookup, rows: pa.Table) -> Iterator[LookupResult | Rows]:
         received = rows.num_rows

@@ -84,7 +84,7 @@ class PlaceStage:
         return in_task_order(self.shard_tasks[shards], shards, entries)
 
     def run(
-        self, plans: Sequence[SlotPlan | ShardPlan], received: Mapping[str, pa.Table]
+        self, plans: Sequence[SlotPlan | ShardPlan], received: dict[str, pa.Table]
     ) -> Iterator[TaskResult]:
         """Write the shards and the slots of a task."""
         yield from self._shards(received, [p for p in plans if isinstance(p, ShardPlan)])
@@ -98,10 +98,10 @@ class PlaceStage:
             yield from self.index_writer.write(plans, entries)
 
     def _slots(
-        self, received: Mapping[str, pa.Table], plans: Sequence[SlotPlan]
+        self, received: dict[str, pa.Table], plans: Sequence[SlotPlan]
     ) -> Iterator[SlotResult]:
         if plans:
-            rows = received.get(LOCATED)
-            if rows is None:
-                rows = self.task.tagger.no_numbered_rows(self.schema)
-            yield from self.task.write(plans, rows, is_distinct=True)
+            rows_of = self.task.rows_of
+            yield from self.task.write(
+                plans, rows_of(received, LOCATED, self.schema), is_distinct=True
+            )
