@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,7 +25,7 @@ from bucketlake.spark.facts import facts_in_tasks, facts_of, in_tasks
 from bucketlake.spark.pieces import chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
-from bucketlake.spark.session_settings import PIECE_SETTINGS, SHUFFLE_SETTINGS, changed_settings
+from bucketlake.spark.session_settings import PIECE_SETTINGS, changed_settings
 
 _MESSAGES = pa.schema(
     [
@@ -83,10 +83,14 @@ class SparkFlow:
         What the tasks of the last stage get.
     work : callable
         What they do.
+    settings : mapping of str to str, optional
+        Settings of the session for a job that reads the DataFrame.
     """
 
-    def __init__(self, frame: DataFrame, work: Work) -> None:
-        self._frame, self._work = frame, work
+    def __init__(
+        self, frame: DataFrame, work: Work, settings: Mapping[str, str] = PIECE_SETTINGS
+    ) -> None:
+        self._frame, self._work, self._settings = frame, work, settings
 
     def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> SparkFlow:
         """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
@@ -97,7 +101,7 @@ class SparkFlow:
     def kept(self) -> KeptFlow:
         """Run the flow, and persist its messages."""
         kept = _messages(self._frame, _keeping(self._work), raises=False)
-        with changed_settings(kept.sparkSession, SHUFFLE_SETTINGS):
+        with changed_settings(kept.sparkSession, self._settings):
             kept = kept.persist()
             try:
                 told = kept.where("result IS NOT NULL OR report IS NOT NULL")
@@ -110,7 +114,7 @@ class SparkFlow:
     def results(self) -> list[Any]:
         """Run the flow; return its results."""
         done = map_in_arrow(self._frame, reporting(_telling(self._work), _TOLD), _TOLD)
-        with changed_settings(self._frame.sparkSession, PIECE_SETTINGS):
+        with changed_settings(self._frame.sparkSession, self._settings):
             return _results(done)
 
     def close(self) -> None:

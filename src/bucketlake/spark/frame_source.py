@@ -16,6 +16,7 @@ from bucketlake.flow.stage import Flow
 from bucketlake.spark.flow import SparkEngine, SparkFlow, Work
 from bucketlake.spark.pieces import chunks
 from bucketlake.spark.reports import Batches
+from bucketlake.spark.session_settings import row_settings
 from bucketlake.spark.spark_schema import arrow_from_spark, nested_columns, schema_of
 from bucketlake.spark.spool import Spool
 from bucketlake.spark.warm_up import start_workers
@@ -65,7 +66,8 @@ class SparkSource:
         A write that is tried again packs again; then the records of the first try are dropped.
         """
         self._drop()
-        self._kept = SparkFlow(self._rows(), _packing(tagger)).kept()
+        settings = row_settings(schema_of(self._given))
+        self._kept = SparkFlow(self._rows(), _packing(tagger), settings).kept()
         engine = SparkEngine(self._given.sparkSession)
         return PackedRecords(self._kept, self.schema, engine.tasks_wanted)
 

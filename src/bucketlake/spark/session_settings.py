@@ -7,20 +7,29 @@ from contextlib import contextmanager
 from threading import Lock
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-SHUFFLE_SETTINGS = {
-    # Limits batches of records, and batches of pieces to 1 GiB.
-    _BATCH_ROWS: "2048",
+PIECE_SETTINGS = {
+    # A task gets 32 MiB of pieces (``spark/pieces.py``) at once, instead of all.
+    _BATCH_ROWS: "64",
+    # With another limit Spark 4 adds up all buffers of a batch again for each row, which takes
+    # more than half of the time that rows need on their way to Python.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # The plan sets the number of tasks, and nothing is joined: replanning after the shuffle would
     # change nothing, and costs a job and another plan.
     "spark.sql.adaptive.enabled": "false",
 }
-"""For jobs that read records, or send pieces to tasks (``spark/pieces.py``)."""
+"""For jobs that read pieces only."""
 
-PIECE_SETTINGS = {**SHUFFLE_SETTINGS, _BATCH_ROWS: "64"}
-"""For jobs that read pieces only: a task gets 32 MiB of them at once, instead of all."""
+_ROW_SETTINGS = {**PIECE_SETTINGS, _BATCH_ROWS: "1024"}
+
+
+def row_settings(schema: StructType) -> dict[str, str]:
+    """Return the settings for a job that reads records; binary values may be large."""
+    return PIECE_SETTINGS if "binary" in schema.simpleString() else _ROW_SETTINGS
+
 
 _lock = Lock()
 _changed: dict[tuple[int, str], tuple[int, str | None]] = {}

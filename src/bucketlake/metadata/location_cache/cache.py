@@ -40,7 +40,7 @@ from bucketlake.model.write_stat import WriteStat
 BYTES_MAX = 4 * 2**30
 """Default size of the cache of a user on a host."""
 
-_SCAN_SHARE = 16  # Shards to drop are looked for each time that so much of the budget was written.
+_SCAN_SHARE = 8  # Shards to drop are looked for each time that so much of the budget was written.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,8 +134,9 @@ class LocationCache:
             folder.note_use()
         if checkpoint is not None and self.policy is EvictionPolicy.CHECKPOINT:
             use += CacheUse(freed_bytes=self._end_checkpoint(folder, checkpoint))
-        if use.built or use.extended:
-            use += CacheUse(freed_bytes=self._keep_budget(root, folder, checkpoint))
+        if shard.written_bytes:
+            freed_bytes = self._keep_budget(root, folder, shard.written_bytes, checkpoint)
+            use += CacheUse(freed_bytes=freed_bytes)
         return CachedLookup(codes, shard.groups, use)
 
     def note(
@@ -160,8 +161,8 @@ class LocationCache:
         with suppress(UnsafeFolderError, OSError):
             root = make_root(self.root)
             folder = ShardFolder.of(root, table_root, log.file_id)
-            note_log(folder, name, log.file_size_bytes, entries, groups)
-            self._keep_budget(root, folder, None)
+            written_bytes = note_log(folder, name, log.file_size_bytes, entries, groups)
+            self._keep_budget(root, folder, written_bytes)
 
     def evict(
         self,
@@ -180,12 +181,18 @@ class LocationCache:
         rule = EvictionPolicy.CHECKPOINT
         return evict(in_use.of_table(), self.bytes_max, rule, checkpoint.before, in_use)
 
-    def _keep_budget(self, root: Path, in_use: ShardFolder, checkpoint: Checkpoint | None) -> int:
+    def _keep_budget(
+        self,
+        root: Path,
+        in_use: ShardFolder,
+        written_bytes: int,
+        checkpoint: Checkpoint | None = None,
+    ) -> int:
         """Sometimes look for shards to drop: once in a share of the budget; return freed bytes.
 
         Chance decides, because the processes of a host do not know what the others wrote.
         """
-        if random.random() * self.bytes_max > in_use.size_bytes() * _SCAN_SHARE:
+        if random.random() * self.bytes_max > written_bytes * _SCAN_SHARE:
             return 0
         return evict(shard_folders(root), self.bytes_max, EvictionPolicy.LRU, checkpoint, in_use)
 

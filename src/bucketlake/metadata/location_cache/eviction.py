@@ -103,11 +103,7 @@ def evict(
     in_use: ShardFolder | None = None,
 ) -> int:
     """Drop some of the cached shards; return how many bytes that freed."""
-    cached = [
-        CachedSize(folder, folder.size_bytes(), folder.last_use())
-        for folder in folders
-        if folder != in_use
-    ]
+    cached = [CachedSize(folder, *folder.size_and_use()) for folder in folders if folder != in_use]
     if in_use is not None:
         bytes_max -= in_use.size_bytes()
     dropped = plan_eviction(cached, bytes_max, policy, checkpoint)

@@ -37,8 +37,8 @@ _HEADER_BYTES = 64
 
 def note_log(
     folder: ShardFolder, name: str, size_bytes: int, entries: GroupEntries, groups: Sequence[Group]
-) -> None:
-    """Note the entries of a log file.
+) -> int:
+    """Note the entries of a log file; return the size of the note.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def note_log(
     content = memoryview(sink.getvalue())
     folder.path.mkdir(parents=True, exist_ok=True)
     header = isal_zlib.crc32(content).to_bytes(_HEADER_BYTES, "little")
-    write_whole(folder.path / (name + _SUFFIX), [header, content])
+    return write_whole(folder.path / (name + _SUFFIX), [header, content])
 
 
 def noted_changes(

@@ -60,11 +60,14 @@ class RefreshedShard:
         The file group of each code.
     use : CacheUse
         What was done.
+    written_bytes : int
+        Size of the parts that were written.
     """
 
     parts: Sequence[Part]
     groups: tuple[Group, ...]
     use: CacheUse
+    written_bytes: int = 0
 
 
 def refresh_shard(
@@ -204,7 +207,8 @@ class _Refresh:
         except (OSError, DamagedFileError):  # The disk is full, or somebody deleted the files.
             mapped, use = list(added), replace(use, unwritten=1)
         parts = [*kept_parts, *mapped]
-        return RefreshedShard(parts, kept.groups, _with_sizes(parts, use))
+        written_bytes = sum(part.size_bytes for part in added)
+        return RefreshedShard(parts, kept.groups, _with_sizes(parts, use), written_bytes)
 
 
 def _with_sizes(parts: Sequence[Part], use: CacheUse) -> CacheUse:

@@ -187,23 +187,31 @@ class ShardFolder:
 
     def last_use(self) -> LastUse:
         """Return when the shard was used; 0 if that is not known."""
-        path = self.path / _USED
-        try:
-            at_ns = path.stat().st_mtime_ns
-            query, checkpoint = json.loads(path.read_bytes())
-            return LastUse(at_ns, str(query), int(checkpoint))
-        except OSError:
-            return LastUse(0)
-        except (ValueError, TypeError):  # The file is empty before a query adds keys.
-            return LastUse(at_ns)
+        return self.size_and_use()[1]
 
     def size_bytes(self) -> int:
         """Return the size of all files."""
-        total = 0
+        return self.size_and_use()[0]
+
+    def size_and_use(self) -> tuple[int, LastUse]:
+        """Return the size of all files, and when the shard was used, from one listing."""
+        total, last_use = 0, LastUse(0)
         for entry in self._files():
             with suppress(OSError):
-                total += entry.stat().st_size
-        return total
+                status = entry.stat()
+                total += status.st_size
+                if entry.name == _USED:
+                    last_use = self._last_use(status)
+        return total, last_use
+
+    def _last_use(self, status: os.stat_result) -> LastUse:
+        if not status.st_size:  # No query has added keys.
+            return LastUse(status.st_mtime_ns)
+        try:
+            query, checkpoint = json.loads((self.path / _USED).read_bytes())
+            return LastUse(status.st_mtime_ns, str(query), int(checkpoint))
+        except (OSError, ValueError, TypeError):
+            return LastUse(status.st_mtime_ns)
 
     def _files(self) -> list[os.DirEntry[str]]:
         try:
