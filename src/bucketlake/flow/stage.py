@@ -9,7 +9,7 @@ run twice; its rows and results must not depend on that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -19,8 +19,31 @@ import pyarrow as pa
 
 IntArray: TypeAlias = "npt.NDArray[np.int32]"
 
+GroupName: TypeAlias = "tuple[str, int]"
+
 NO_TASK = -1
 """In place of a task: the row is dropped."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """The group of each row.
+
+    Attributes
+    ----------
+    names : list of (str, int)
+        The groups, the same in all tasks.
+    numbers : ndarray of int32, shape (n_rows,)
+        Positions in ``names``.
+    """
+
+    names: list[GroupName]
+    numbers: IntArray
+
+    def counts(self) -> dict[GroupName, int]:
+        """Return the number of rows of each group."""
+        counts = np.bincount(self.numbers, minlength=len(self.names))
+        return dict(zip(self.names, counts.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,10 +56,13 @@ class Rows:
         What the rows are; a task gets the rows of each channel as one table.
     table : pa.Table
         The rows.
+    groups : Groups or None
+        Their groups, if they are known before the tasks of the next stage are.
     """
 
     channel: str
     table: pa.Table
+    groups: Groups | None = None
 
 
 class TaskPlan(Protocol):
@@ -76,8 +102,27 @@ class Stage(Protocol):
 class Flow(Protocol):
     """The rows and results after a stage."""
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
-        """Add a stage: its tasks get the rows of this flow. Every task with rows has a plan."""
+    def then(
+        self,
+        stage: Stage,
+        plans: Sequence[TaskPlan],
+        task_count: int,
+        tasks: Mapping[GroupName, int] | None = None,
+    ) -> Flow:
+        """Add a stage: its tasks get the rows of this flow.
+
+        Parameters
+        ----------
+        stage : Stage
+            What the tasks do.
+        plans : sequence
+            Their plans. Every task with rows has one.
+        task_count : int
+            Number of tasks.
+        tasks : mapping of group to int, optional
+            The task of each group, or ``NO_TASK``, if each group is of one task. Then the engine
+            may send whole groups without ``stage.route``; rows of other groups go to any task.
+        """
         ...
 
     def kept(self) -> Flow:

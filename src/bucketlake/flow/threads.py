@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.flow.stage import NO_TASK, Rows, Stage, TaskPlan
+from bucketlake.flow.stage import NO_TASK, GroupName, Rows, Stage, TaskPlan
 
 
 def cpu_count() -> int:
@@ -77,7 +77,13 @@ class ThreadFlow:
         self._results = [item for item in items if not isinstance(item, Rows)]
         self._is_kept = False
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> ThreadFlow:  # noqa: ARG002 -- a task with rows has a plan.
+    def then(
+        self,
+        stage: Stage,
+        plans: Sequence[TaskPlan],
+        task_count: int,  # noqa: ARG002 -- a task with rows has a plan.
+        tasks: Mapping[GroupName, int] | None = None,  # noqa: ARG002 -- rows are sent one by one.
+    ) -> ThreadFlow:
         """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
         parcels = _sent(self._engine, stage, self._rows)
         of_task: dict[int, list[TaskPlan]] = defaultdict(list)

@@ -7,19 +7,21 @@ kept for several flows are persisted by Spark; a lost task gives the same rows a
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
-from bucketlake.flow.stage import Rows, Stage, TaskPlan
+from bucketlake.flow.stage import GroupName, Groups, Rows, Stage, TaskPlan
+from bucketlake.model.number_order import number_order
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_in_tasks, facts_of, in_tasks
 from bucketlake.spark.pieces import chunks, pack, unpack
@@ -30,6 +32,7 @@ from bucketlake.spark.session_settings import PIECE_SETTINGS, changed_settings
 _MESSAGES = pa.schema(
     [
         pa.field("task", pa.int32()),  # What sends a message to its task; see `values_for_tasks`.
+        pa.field("group", pa.string()),  # Of kept rows, if a piece has rows of one group only.
         pa.field("channel", pa.string()),
         pa.field("piece", pa.binary()),  # Packed rows.
         pa.field("facts", pa.string()),  # Plans.
@@ -40,6 +43,10 @@ _MESSAGES = pa.schema(
 _TOLD = pa.schema([pa.field("result", pa.binary()), REPORT_FIELD])
 
 _TASKS_USUAL = 200
+_DROPPED = -1  # In place of what sends a piece to a task.
+_GROUPS_FEW = 64  # So many groups in rows that are packed together get pieces of their own,
+_GROUP_ROWS = 256  # and more if they have so many rows on average.
+_GROUPS_MAX = 4096  # Spark looks for the task of a piece among those of all groups.
 _UNPACKED_BYTES = 8 << 20  # Rows that are routed together.
 
 Work: TypeAlias = "Callable[[Batches], Iterator[Any]]"
@@ -92,11 +99,16 @@ class SparkFlow:
     ) -> None:
         self._frame, self._work, self._settings = frame, work, settings
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> SparkFlow:
+    def then(
+        self,
+        stage: Stage,
+        plans: Sequence[TaskPlan],
+        task_count: int,
+        tasks: Mapping[GroupName, int] | None = None,  # noqa: ARG002 -- only kept rows are grouped.
+    ) -> SparkFlow:
         """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
         sent = _messages(self._frame, _sending(self._work, stage, task_count), raises=True)
-        sent = sent.union(_plans(sent.sparkSession, plans, task_count))
-        return SparkFlow(sent.repartition(task_count, "task"), _running(stage))
+        return _received(sent, stage, plans, task_count)
 
     def kept(self) -> KeptFlow:
         """Run the flow, and persist its messages."""
@@ -133,12 +145,24 @@ class KeptFlow:
     """
 
     def __init__(self, frame: DataFrame, results: list[Any]) -> None:
-        self._frame, self._results = frame, results
+        self._frame = frame
+        self._results = [result for result in results if not isinstance(result, _Ungrouped)]
+        self._is_grouped = len(self._results) == len(results)
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> SparkFlow:
+    def then(
+        self,
+        stage: Stage,
+        plans: Sequence[TaskPlan],
+        task_count: int,
+        tasks: Mapping[GroupName, int] | None = None,
+    ) -> SparkFlow:
         """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
-        rows = self._frame.where("piece IS NOT NULL").select("channel", "piece")
-        return SparkFlow(rows, _unpacked).then(stage, plans, task_count)
+        rows = self._frame.where("piece IS NOT NULL")
+        if not self._is_grouped or tasks is None or len(tasks) > _GROUPS_MAX:
+            return SparkFlow(rows.select("channel", "piece"), _unpacked).then(
+                stage, plans, task_count
+            )
+        return _received(_sent(rows, tasks, task_count), stage, plans, task_count)
 
     def kept(self) -> KeptFlow:
         """Return the flow, which is kept already."""
@@ -157,12 +181,39 @@ def _messages(frame: DataFrame, function: BatchFunction, *, raises: bool) -> Dat
     return map_in_arrow(frame, reporting(function, _MESSAGES, raises=raises), _MESSAGES)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ungrouped:
+    """A result that says: some pieces have rows of several groups."""
+
+
+def _received(
+    sent: DataFrame, stage: Stage, plans: Sequence[TaskPlan], task_count: int
+) -> SparkFlow:
+    """Return the flow of tasks that get some messages and their plans."""
+    sent = sent.union(_plans(sent.sparkSession, plans, task_count))
+    return SparkFlow(sent.repartition(task_count, "task"), _running(stage))
+
+
+def _sent(rows: DataFrame, tasks: Mapping[GroupName, int], task_count: int) -> DataFrame:
+    """Return pieces of one group each as messages to the tasks of the groups."""
+    values = [*values_for_tasks(task_count).tolist(), _DROPPED]  # ``NO_TASK`` is the last.
+    sends = json.dumps({_name_of(group): values[task] for group, task in tasks.items()})
+    known = F.try_element_at(F.from_json(F.lit(sends), "map<string,int>"), F.col("group"))
+    task = F.coalesce(known, F.lit(values[0]))
+    sent = rows.select(*_columns(task=task, channel=F.col("channel"), piece=F.col("piece")))
+    return sent.where(F.col("task") != _DROPPED)
+
+
+def _columns(**given: Column) -> list[Column]:
+    """Return the columns of messages, null where none is given."""
+    nothing = {field.name: F.lit(None).cast(_sql_type(field)) for field in _MESSAGES}
+    return [column.alias(name) for name, column in (nothing | given).items()]
+
+
 def _plans(spark: SparkSession, plans: Sequence[TaskPlan], task_count: int) -> DataFrame:
     """Return plans as messages that are sent to their tasks."""
     facts = facts_in_tasks(spark, plans, [plan.task for plan in plans], task_count)
-    nothing = {field.name: F.lit(None).cast(_sql_type(field)) for field in _MESSAGES}
-    columns = nothing | {name: F.col(name) for name in ("task", "facts")}
-    return facts.select(*(column.alias(name) for name, column in columns.items()))
+    return facts.select(*_columns(task=F.col("task"), facts=F.col("facts")))
 
 
 def _sql_type(field: pa.Field) -> str:
@@ -234,7 +285,7 @@ def _sending(work: Work, stage: Stage, task_count: int) -> BatchFunction:
                 for chunk in chunks(item.table.to_batches()):
                     tasks, rows = stage.route(Rows(item.channel, chunk))
                     owners, pieces = pack(rows, tasks)
-                    yield _piece_messages(item.channel, pieces, values[owners])
+                    yield _piece_messages(item.channel, pieces, tasks=pa.array(values[owners]))
             else:
                 yield _told(item)
 
@@ -242,16 +293,35 @@ def _sending(work: Work, stage: Stage, task_count: int) -> BatchFunction:
 
 
 def _keeping(work: Work) -> BatchFunction:
+    """Keep the rows of a task, cut by group where the groups are known and not too small."""
+
     def keep(batches: Batches) -> Batches:
+        is_grouped = True
         for item in work(batches):
-            if isinstance(item, Rows):
-                nowhere = np.zeros(item.table.num_rows, np.int32)
-                _, pieces = pack(item.table, nowhere)
-                yield _piece_messages(item.channel, pieces, np.zeros(len(pieces), np.int32))
-            else:
+            if not isinstance(item, Rows):
                 yield _told(item)
+            elif item.groups is not None and _is_worth_cutting(item.groups):
+                order = number_order(item.groups.numbers)
+                numbers, pieces = pack(item.table.take(pa.array(order)), item.groups.numbers[order])
+                names = pa.array([_name_of(group) for group in item.groups.names], pa.string())
+                yield _piece_messages(item.channel, pieces, groups=names.take(pa.array(numbers)))
+            else:
+                is_grouped = False
+                _, pieces = pack(item.table, np.zeros(item.table.num_rows, np.int32))
+                yield _piece_messages(item.channel, pieces)
+        if not is_grouped:
+            yield _told(_Ungrouped())
 
     return keep
+
+
+def _is_worth_cutting(groups: Groups) -> bool:
+    count = len(groups.names)
+    return count <= _GROUPS_FEW or count * _GROUP_ROWS <= len(groups.numbers)
+
+
+def _name_of(group: GroupName) -> str:
+    return json.dumps(group)
 
 
 def _telling(work: Work) -> BatchFunction:
@@ -264,12 +334,19 @@ def _telling(work: Work) -> BatchFunction:
 
 
 def _piece_messages(
-    channel: str, pieces: pa.BinaryArray, values: npt.NDArray[np.int32]
+    channel: str,
+    pieces: pa.BinaryArray,
+    *,
+    tasks: pa.Array | None = None,
+    groups: pa.Array | None = None,
 ) -> pa.RecordBatch:
+    given = {"task": tasks, "group": groups, "channel": channel, "piece": pieces}
     count = len(pieces)
-    nothing = pa.nulls(count, pa.string())
-    results = pa.nulls(count, pa.binary())
-    columns = [pa.array(values), pa.repeat(channel, count), pieces, nothing, results, nothing]
+    columns = []
+    for field in _MESSAGES:
+        value = given.get(field.name)
+        is_whole = isinstance(value, pa.Array)
+        columns.append(value if is_whole else pa.repeat(pa.scalar(value, field.type), count))
     return pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
 
 

@@ -105,14 +105,15 @@ def pack_records(
     counts, position, size_bytes = Counter[Any](), first_position, 0
     for rows in chunks:
         tagged = tagger.tag_first(rows)
-        counts.update(tagged.counts())
+        groups = tagged.groups()
+        counts.update(groups.counts())
         size_bytes += rows.nbytes
         packed = tagger.with_tags(rows, tagged)
         if position is not None:
             positions = np.arange(position, position + len(rows))
             packed = packed.append_column(POSITION, pa.array(positions))
             position += len(rows)
-        yield Rows(RECORDS, packed)
+        yield Rows(RECORDS, packed, groups)
     yield PackedCounts(dict(counts), size_bytes)
 
 
@@ -168,14 +169,16 @@ class PackedRecords:
         from bucketlake.write.record_index.index_writer import with_index
 
         stage = WriteStage(task, plan.placement(), self.schema)
-        flow = self.flow.then(stage, plan.slots, plan.task_count)
+        tasks = stage.tasks_of(self.counts)
+        flow = self.flow.then(stage, plan.slots, plan.task_count, tasks)
         return with_index(flow, task.index, plan.shards).results()
 
     def write_by_shard(
         self, stage: ShardStage, plans: Sequence[TaskPlan], task_count: int
     ) -> list[Any]:
         """Send each record to the task that owns its shard of the index, which writes it."""
-        return self.flow.then(stage, plans, task_count).results()
+        tasks = stage.records.tasks_of(self.counts)
+        return self.flow.then(stage, plans, task_count, tasks).results()
 
     def locate(self, plan: LookupPlan, task: LocateStage) -> Flow:
         """Send each record to the task of its lookup, and keep the located records."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
@@ -17,7 +19,15 @@ from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, require_count
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.tag import MOVED, SLOT, Tagger, positions_of, with_numbers, without_tags
+from bucketlake.write.tag import (
+    MOVED,
+    PARTITION,
+    SLOT,
+    Tagger,
+    positions_of,
+    with_numbers,
+    without_tags,
+)
 from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePlan
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
@@ -159,12 +169,24 @@ class WriteStage:
     placement: Placement
     schema: pa.Schema
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
-        """Send each record to the task of its slot.
+    def tasks_of(self, slots: Collection[Slot]) -> dict[Slot, int] | None:
+        """Return the tasks of tagged slots; None if parts of a slot are of several tasks."""
+        tasks = self.placement.tasks_of_slots(slots)
+        if tasks is None or self.task.deletes_by_key:
+            return tasks
+        return {slot: task for slot, task in tasks.items() if task != NO_TASK}
 
-        Keys to delete in slots that do not exist are dropped.
+    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+        """Send each record to the task of its slot."""
+        numbered, numbers = self._numbered(rows.table)
+        return in_task_order(self.placement.tasks_of(numbers), numbers, numbered)
+
+    def _numbered(self, rows: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        """Return tagged records with the numbers of their slots, and the numbers.
+
+        Keys to delete in slots that do not exist have ``NO_TASK``.
         """
-        numbers = self.placement.positions(self.task.tagger.tags_of(rows.table))
+        numbers = self.placement.positions(self.task.tagger.tags_of(rows))
         strayed = numbers == NO_TASK
         if not self.task.deletes_by_key and strayed.any():
             raise IndexStateError(
@@ -172,8 +194,7 @@ class WriteStage:
                 f"{strayed.sum()} records belong to other slots: {INPUT_CHANGED}",
                 STABLE_INPUT,
             )
-        tasks = self.placement.tasks_of(numbers)
-        return in_task_order(tasks, numbers, with_numbers(rows.table, numbers))
+        return with_numbers(rows, numbers), numbers
 
     def run(
         self, plans: Sequence[SlotPlan], received: dict[str, pa.Table]
@@ -186,8 +207,13 @@ class WriteStage:
             yield changed.rows()
 
     def records_of(self, received: dict[str, pa.Table]) -> pa.Table:
-        """Take out the records of a task, which may have got none."""
-        return self.task.rows_of(received, RECORDS, self.schema)
+        """Take out the records of a task, which may have got none, with numbers of slots."""
+        rows = self.task.rows_of(received, RECORDS, self.schema)
+        if PARTITION not in rows.column_names:
+            return rows
+        numbered, numbers = self._numbered(rows)
+        is_placed = numbers != NO_TASK
+        return numbered if is_placed.all() else numbered.filter(pa.array(is_placed))
 
 
 def require_counted(plan: WritePlan, results: Sequence[SlotResult]) -> None:

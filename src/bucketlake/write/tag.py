@@ -7,14 +7,15 @@ picklable value, holds everything that a task needs for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.flow.stage import Groups, IntArray
 from bucketlake.index.layout import Layout, Slot, SlotArray
 from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import require_valid
@@ -44,7 +45,7 @@ SlotCounts = Mapping[Slot, int]
 """Incoming records by partition path and slot."""
 
 _SLOT_BITS = np.int64(32)
-_SLOT_MASK = (np.int64(1) << _SLOT_BITS) - 1
+_COUNTED_MAX = 1 << 16  # Codes up to here are counted, greater ones are sorted.
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,18 @@ class TaggedRecords:
     partitions: list[str]
     partition_codes: npt.NDArray[np.int32]
     slots: SlotArray
+
+    @classmethod
+    def of_slots(cls, slots: Collection[Slot]) -> Self:
+        """Return the locations of records without keys, one for each slot."""
+        paths = list(dict.fromkeys(path for path, _ in slots))
+        codes = {path: code for code, path in enumerate(paths)}
+        return cls(
+            pa.nulls(len(slots), pa.string()),
+            paths,
+            np.array([codes[path] for path, _ in slots], np.int32),
+            np.array([slot for _, slot in slots], np.int32),
+        )
 
     def codes(self, partitions: Mapping[str, int]) -> npt.NDArray[np.int64]:
         """Return a number for the partition and slot of each record.
@@ -101,14 +114,11 @@ class TaggedRecords:
         slots: SlotArray = self.slots % of_path[self.partition_codes]
         return replace(self, slots=slots)
 
-    def counts(self) -> dict[Slot, int]:
-        """Return the number of records in each slot."""
-        codes, counts = np.unique(
-            slot_codes(self.partition_codes.astype(np.int64), self.slots), return_counts=True
-        )
-        paths = [self.partitions[code] for code in (codes >> _SLOT_BITS).tolist()]
-        slots = (codes & _SLOT_MASK).tolist()
-        return dict(zip(zip(paths, slots, strict=True), counts.tolist(), strict=True))
+    def groups(self) -> Groups:
+        """Return the slots that have records, and the slot of each record."""
+        width = int(self.slots.max(initial=0)) + 1
+        found, numbers = _distinct(self.partition_codes.astype(np.int64) * width + self.slots)
+        return Groups([(self.partitions[n // width], n % width) for n in found.tolist()], numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +231,16 @@ def slot_codes(
     """Combine partition number and slot into one number."""
     codes: npt.NDArray[np.int64] = (partitions.astype(np.int64) << _SLOT_BITS) | slots
     return codes
+
+
+def _distinct(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], IntArray]:
+    """Return the distinct codes in order, and the position of each code among them."""
+    greatest = int(codes.max(initial=0))
+    if greatest > _COUNTED_MAX:
+        found, positions = np.unique(codes, return_inverse=True)
+        return found, positions.astype(np.int32)
+    is_there = np.bincount(codes, minlength=greatest + 1) > 0
+    return np.flatnonzero(is_there), (np.cumsum(is_there, dtype=np.int32) - 1)[codes]
 
 
 def with_numbers(rows: pa.Table, numbers: npt.NDArray[np.integer[Any]]) -> pa.Table:

@@ -12,7 +12,7 @@ if the layout allows parts (``Layout.parts_max``). The part of a record follows 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -201,6 +201,13 @@ class Placement:
         """Return the task of each slot or part; ``NO_TASK`` for ``NO_TASK``."""
         tasks: npt.NDArray[np.int32] = np.append(self.tasks, np.int32(NO_TASK))[positions]
         return tasks
+
+    def tasks_of_slots(self, slots: Collection[Slot]) -> dict[Slot, int] | None:
+        """Return the tasks of slots as records are tagged; None if a slot is cut into parts."""
+        if self.parts is not None:
+            return None
+        tasks = self.tasks_of(self.positions(TaggedRecords.of_slots(slots)))
+        return dict(zip(slots, tasks.tolist(), strict=True))
 
 
 def plan_write(

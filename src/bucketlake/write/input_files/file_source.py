@@ -12,7 +12,7 @@ than to hand all rows to the JVM and back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bucketlake.errors import BucketLakeError, InputError
-from bucketlake.flow.stage import Engine, Flow, JobStage, Rows, Stage, TaskPlan
+from bucketlake.flow.stage import Engine, Flow, GroupName, JobStage, Rows, Stage, TaskPlan
 from bucketlake.format.object_file import open_object
 from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import columns_at, roots_of
@@ -199,10 +199,17 @@ class ReadAgain:
     pieces: Sequence[Piece]
     counts: list[PackedCounts]
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
+    def then(
+        self,
+        stage: Stage,
+        plans: Sequence[TaskPlan],
+        task_count: int,
+        tasks: Mapping[GroupName, int] | None = None,
+    ) -> Flow:
         """Read the rows, and add a stage."""
         sizes = [piece.size_bytes for piece in self.pieces]
-        return self.engine.start(self.stage, self.pieces, sizes).then(stage, plans, task_count)
+        read = self.engine.start(self.stage, self.pieces, sizes)
+        return read.then(stage, plans, task_count, tasks)
 
     def kept(self) -> ReadAgain:
         """Return the flow: the files keep its rows."""
