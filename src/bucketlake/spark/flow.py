@@ -249,7 +249,7 @@ def _unpacked(batches: Batches) -> Iterator[Any]:
 
 
 def _pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
-    """Yield the rows of each piece of some messages, without copying them."""
+    """Yield the rows of each piece of some messages."""
     for channel, piece in zip(batch.column("channel"), batch.column("piece"), strict=True):
         if piece.is_valid:
             yield channel.as_py(), unpack(piece)

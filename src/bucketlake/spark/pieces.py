@@ -1,7 +1,7 @@
 """Packing records for a shuffle: many rows of one task become one binary value.
 
 A shuffle of single rows converts each row from columns, copies it, and converts it back. So the
-rows of a task are sent as Arrow streams (pieces), and the engine only moves bytes.
+rows of a task are sent as compressed Arrow streams (pieces), and the engine only moves bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ CHUNK_BYTES = 64 << 20
 """Size at which a chunk ends, even with fewer rows."""
 
 PIECE_BYTES_MAX = 512 << 10
-"""Largest size of a piece with several rows: a batch of pieces must stay below 2 GiB."""
+"""Largest size of a piece with several rows, before compression."""
+
+# A piece crosses between Python and the JVM twice, and is kept in the memory of the JVM.
+_WRITING = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READING = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -64,7 +68,7 @@ def pack(
     for end in ends:
         while start < end:
             piece = packed.slice(start, min(rows_max, end - start))
-            with pa.ipc.new_stream(sink, piece.schema) as stream:
+            with pa.ipc.new_stream(sink, piece.schema, options=_WRITING) as stream:
                 stream.write_table(piece)
             offsets.append(sink.tell())
             tasks_of_pieces.append(tasks[start])
@@ -75,5 +79,5 @@ def pack(
 
 
 def unpack(piece: pa.BinaryScalar) -> list[pa.RecordBatch]:
-    """Return the rows of a piece, without copying them."""
-    return [*pa.ipc.open_stream(piece.as_buffer())]
+    """Return the rows of a piece."""
+    return [*pa.ipc.open_stream(piece.as_buffer(), options=_READING)]
