@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -259,10 +260,11 @@ def _rows_by_task(plan: WritePlan) -> list[int]:
 def _warm_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Import what a write imports, and tell the memory that the worker then holds, in bytes."""
     import bucketlake.spark.frame_source
-    import bucketlake.spark.splits
     import bucketlake.write.group_writer
-    import bucketlake.write.record_index.by_shard  # noqa: F401
+    import bucketlake.write.record_index.by_shard
 
+    with suppress(ImportError):  # PySpark 3.5 has no data sources in Python.
+        import bucketlake.spark.splits  # noqa: F401
     time.sleep(0.2)  # So that each core's task needs a worker of its own.
     for _ in batches:
         pass
