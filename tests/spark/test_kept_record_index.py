@@ -9,7 +9,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.flow.stage import Stage
-from bucketlake.spark.flow import SparkFlow
+from bucketlake.spark.flow import KeptFlow, SparkFlow
 from tests.choices import combinations
 from tests.conformance.cases import Case, rows
 from tests.conformance.kinds import Kind
@@ -62,18 +62,23 @@ def test_a_write_of_spark_has_one_job_after_the_count_also_with_an_index(
 ) -> None:
     world = ByFrames(spark, Case(SIMPLE, "copy_on_write"), tmp_path)
     stages: list[str] = []
-    then, runs = SparkFlow.then, [0]
-    run = SparkFlow.results
+    runs, run = [0], SparkFlow.results
 
-    def noted(self: SparkFlow, stage: Stage, *given: Any) -> SparkFlow:
-        stages.append(type(stage).__name__)
-        return then(self, stage, *given)
+    def note_stages(flow: type[SparkFlow | KeptFlow]) -> None:
+        then = flow.then
+
+        def noted(self: Any, stage: Stage, *given: Any) -> SparkFlow:
+            stages.append(type(stage).__name__)
+            return then(self, stage, *given)
+
+        monkeypatch.setattr(flow, "then", noted)
 
     def counted(self: SparkFlow) -> list[Any]:
         runs[0] += 1
         return run(self)
 
-    monkeypatch.setattr(SparkFlow, "then", noted)
+    note_stages(KeptFlow)
+    note_stages(SparkFlow)
     monkeypatch.setattr(SparkFlow, "results", counted)
     world.upsert(rows(range(30)))
     assert (stages, runs) == (["WriteStage"], [1])  # A table without an index pays nothing.
