@@ -188,8 +188,9 @@ TIMES = Table(
     "metadata table; *v8* and *v6* are tables of these versions, *v6* without a metadata table; "
     "*rli* is Hudi's partitioned record-level index, loaded by `bulk_insert` and "
     "`CREATE INDEX`; *polars-limit* is the bare merge of the same rows in one process, with no "
-    "table format around it, and *spark-limit* the same in tasks to which Spark hands the rows. "
-    "They are floors: no Python writer of such files does less.",
+    "table format around it, and *spark-limit* the same in tasks to which Spark hands the rows, "
+    "with Spark's own settings and shuffle of rows. The first is a floor: no Python writer of such "
+    "files does less.",
 )
 PLACEMENT = Table(
     _placed,
