@@ -158,11 +158,10 @@ class KeptFlow:
     ) -> SparkFlow:
         """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
         rows = self._frame.where("piece IS NOT NULL")
-        if not self._is_grouped or tasks is None or len(tasks) > _GROUPS_MAX:
-            return SparkFlow(rows.select("channel", "piece"), _unpacked).then(
-                stage, plans, task_count
-            )
-        return _received(_sent(rows, tasks, task_count), stage, plans, task_count)
+        if self._is_grouped and tasks is not None and len(tasks) <= _GROUPS_MAX:
+            return _received(_sent(rows, tasks, task_count), stage, plans, task_count)
+        mixed = SparkFlow(rows.select("channel", "piece"), _unpacked)
+        return mixed.then(stage, plans, task_count)
 
     def kept(self) -> KeptFlow:
         """Return the flow, which is kept already."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bucketlake.metadata.location_cache import cache as cache_module
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.location_cache.eviction import (
     CachedSize,
@@ -94,6 +95,33 @@ def test_budget_holds_on_disk_and_the_shard_in_use_stays(tmp_path: Path) -> None
     assert left == {folder_of(tight, reader, held) for held in slices[2:]}
     look(LocationCache(roomy.folder, 1), reader, slices[0], ["k1"])
     assert folder_of(roomy, reader, slices[0]).exists()
+
+
+def test_shards_to_drop_are_looked_for_by_what_is_written_and_not_by_the_size_of_the_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roomy, index = shards_on_disk(tmp_path, 1)
+    looked: list[int] = []
+
+    def noted(*_: object) -> int:
+        looked.append(1)
+        return 0
+
+    monkeypatch.setattr(cache_module, "evict", noted)
+    monkeypatch.setattr(cache_module.random, "random", lambda: 0.5)
+    reader = index.open()
+    (held,) = index.slices(reader)
+    look(roomy, reader, held, ["k1"])
+    assert not looked, "a shard is far smaller than the budget"
+    folder = ShardFolder(folder_of(roomy, reader, held))
+    tight = LocationCache(roomy.folder, 10 * folder.size_bytes())
+    folder.remove()
+    assert look(tight, reader, held, ["k1"]).built
+    assert len(looked) == 1
+    index.commit({("p0", "f"): ["one more"]})
+    reader = index.open()
+    assert look(tight, reader, index.slices(reader)[0], ["one more"]).extended
+    assert len(looked) == 1
 
 
 def test_a_checkpoint_drops_shards_of_the_table_without_new_keys_once_the_next_batch_begins(
