@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from bucketlake.flow.stage import Flow, Stage, TaskPlan
+from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
 from bucketlake.flow.threads import HERE, Threads
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.pack import PackedRecords
@@ -91,8 +91,14 @@ class _InterruptedFlow:
     flow: Flow
     after: Callable[[], object]
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
-        return _InterruptedFlow(self.flow.then(stage, plans, task_count), self.after)
+    def then(
+        self,
+        stage: Stage,
+        plans: Sequence[TaskPlan],
+        task_count: int,
+        tasks: Mapping[GroupName, int] | None = None,
+    ) -> Flow:
+        return _InterruptedFlow(self.flow.then(stage, plans, task_count, tasks), self.after)
 
     def kept(self) -> Flow:
         return _InterruptedFlow(self.flow.kept(), self.after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
-from bucketlake.flow.stage import Flow, Stage, TaskPlan
+from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
 from bucketlake.flow.threads import HERE, ThreadFlow
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import Storage
@@ -121,9 +121,15 @@ class LocatedAgain:
         self._source, self._located = source, located
         self.results = located[0].results
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
+    def then(
+        self,
+        stage: Stage,
+        plans: Sequence[TaskPlan],
+        task_count: int,
+        tasks: Mapping[GroupName, int] | None = None,
+    ) -> Flow:
         writes = [
-            lambda flow=flow: flow.then(stage, plans, task_count).results()
+            lambda flow=flow: flow.then(stage, plans, task_count, tasks).results()
             for flow in self._located
         ]
         return ThreadFlow(HERE, self._source.in_attempts(writes))

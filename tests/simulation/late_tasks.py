@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from bucketlake.flow.stage import Flow, Stage, TaskPlan
+from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -100,7 +100,13 @@ class _Located:
         self._flow, self._late = flow, late
         self.results = flow.results
 
-    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
+    def then(
+        self,
+        stage: Stage,
+        plans: Sequence[TaskPlan],
+        task_count: int,
+        tasks: Mapping[GroupName, int] | None = None,
+    ) -> Flow:
         assert isinstance(stage, PlaceStage), stage
         placing: PlaceStage = stage
 
@@ -110,10 +116,10 @@ class _Located:
                 task=_task_on(storage, placing.task),
                 index_writer=_index_on(storage, placing.index_writer),
             )
-            return self._flow.then(moved, plans, task_count).results()
+            return self._flow.then(moved, plans, task_count, tasks).results()
 
         self._late.append(LateTasks(stage.task.writer.instant, again))
-        return self._flow.then(stage, plans, task_count)
+        return self._flow.then(stage, plans, task_count, tasks)
 
     def kept(self) -> Flow:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
@@ -23,12 +24,13 @@ PIECE_SETTINGS = {
 }
 """For jobs that read pieces only."""
 
+_BINARY = re.compile(r"\bbinary\b(?!:)")  # The type, and no field of that name.
 _ROW_SETTINGS = {**PIECE_SETTINGS, _BATCH_ROWS: "1024"}
 
 
 def row_settings(schema: StructType) -> dict[str, str]:
     """Return the settings for a job that reads records; binary values may be large."""
-    return PIECE_SETTINGS if "binary" in schema.simpleString() else _ROW_SETTINGS
+    return PIECE_SETTINGS if _BINARY.search(schema.simpleString()) else _ROW_SETTINGS
 
 
 _lock = Lock()

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
-from bucketlake.spark.session_settings import changed_settings
+from bucketlake.spark.session_settings import PIECE_SETTINGS, changed_settings, row_settings
 
 
 class Session:
@@ -53,3 +54,20 @@ def test_settings_are_put_back_where_a_step_fails() -> None:
     ):
         raise KeyError
     assert session.settings == {"rows": "10"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_binary"),
+    [
+        (StructType().add("image", BinaryType()), True),
+        (StructType().add("images", ArrayType(BinaryType())), True),
+        (StructType().add("images", MapType(StringType(), BinaryType())), True),
+        (StructType().add("s", StructType().add("binary", BinaryType())), True),
+        (StructType().add("binary", StringType()).add("is_binary", StringType()), False),
+        (StructType().add("s", StructType().add("binary", StringType())), False),
+    ],
+)
+def test_records_with_binary_values_come_in_small_batches(
+    schema: StructType, *, is_binary: bool
+) -> None:
+    assert (row_settings(schema) == PIECE_SETTINGS) == is_binary

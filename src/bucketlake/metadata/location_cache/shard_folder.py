@@ -185,16 +185,12 @@ class ShardFolder:
             else:
                 path.touch()
 
-    def last_use(self) -> LastUse:
-        """Return when the shard was used; 0 if that is not known."""
-        return self.size_and_use()[1]
-
     def size_bytes(self) -> int:
         """Return the size of all files."""
         return self.size_and_use()[0]
 
     def size_and_use(self) -> tuple[int, LastUse]:
-        """Return the size of all files, and when the shard was used, from one listing."""
+        """Return the size of all files, and when the shard was used; 0 if that is not known."""
         total, last_use = 0, LastUse(0)
         for entry in self._files():
             with suppress(OSError):
@@ -210,7 +206,7 @@ class ShardFolder:
         try:
             query, checkpoint = json.loads((self.path / _USED).read_bytes())
             return LastUse(status.st_mtime_ns, str(query), int(checkpoint))
-        except (OSError, ValueError, TypeError):
+        except (ValueError, TypeError):  # Damaged.
             return LastUse(status.st_mtime_ns)
 
     def _files(self) -> list[os.DirEntry[str]]:

@@ -152,7 +152,8 @@ def test_keys_that_are_not_found_mark_the_shard_as_updated(tmp_path: Path) -> No
     checkpoint = Checkpoint(QUERY, 3, 2)
     look(cache, reader, with_new, ["k1", "new"], checkpoint)
     look(cache, reader, without, ["k1"], checkpoint)
-    assert ShardFolder(folder_of(cache, reader, with_new)).last_use().checkpoint == 3
+    _, last_use = ShardFolder(folder_of(cache, reader, with_new)).size_and_use()
+    assert last_use.checkpoint == 3
     assert cache.evict(checkpoint, CHECKPOINT) > 0
     assert folder_of(cache, reader, with_new).exists()
     assert not folder_of(cache, reader, without).exists()
