@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -65,10 +65,13 @@ NAN_COLUMNS = "bucketlake.nan_columns"
 CALENDAR = {"org.apache.spark.version": "3.5.0"}
 """Tells Spark that dates before 1582 are in the proleptic Gregorian calendar, as Arrow's are."""
 
+TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+"""Type of texts that stay a dictionary from one file to the next."""
+
 _WRITE_BATCH_ROWS = 16_384
 _DICTIONARY_BYTES_MAX = 8 << 20  # Of a chunk; further values are written plain.
+_SMALL_DICTIONARY_BYTES = 16 << 10  # Compressed.
 _ZSTD_LEVEL = 1
-_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _DICTIONARY_COLUMNS = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 
 
@@ -87,7 +90,7 @@ def encode_base_file(
     ----------
     tables : iterable of pyarrow.Table
         Rows in the order of the file, meta columns first. The bytes do not depend on how the rows
-        are split into tables.
+        are split into tables. Texts that come as dictionaries are not looked up again.
     schema : pyarrow.Schema
         The table's columns, without meta columns.
     footer : callable
@@ -103,7 +106,7 @@ def encode_base_file(
     Returns
     -------
     EncodedBaseFile
-        The file; equal rows always give equal bytes.
+        The file; equal rows always give equal bytes, with equal dictionaries if they have some.
 
     Raises
     ------
@@ -184,6 +187,9 @@ class BaseFileEncoder:
 
     def write(self, table: pa.Table) -> None:
         """Add rows; write the row groups that are full."""
+        if self._parquet is None and not self._waiting.num_rows:
+            self._target = with_dictionaries(self._target, table.schema)
+            self._waiting = self._target.empty_table()
         cast = cast_table(table, self._target)
         self.row_count += cast.num_rows
         self._null_elements.update(dict.fromkeys(columns_with_null_elements(cast)))
@@ -218,7 +224,7 @@ class BaseFileEncoder:
         assert self._parquet is not None
         self._parquet.close()
         again = BaseFileEncoder(
-            without_meta(self._target),
+            self._schema,
             compression=self._compression,
             key_filter=self._hashes is not None,
         )
@@ -237,6 +243,7 @@ class BaseFileEncoder:
         # One chunk per column, because the ends of chunks would change the pages.
         group = self._waiting.slice(0, self._rows_of_group()).combine_chunks()
         self._waiting = self._waiting.slice(group.num_rows)
+        group = _with_used_values(group)
         self._group_rows = None
         if self._parquet is None:
             self._parquet = self._open(group)
@@ -283,11 +290,35 @@ class BaseFileEncoder:
         return values
 
 
+def with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """Return a schema of rows with the dictionaries that some rows have for its texts."""
+    for number, field in enumerate(schema):
+        at = given.get_field_index(field.name)
+        if field.type == pa.string() and at >= 0 and given.field(at).type == TEXT_DICTIONARY:
+            schema = schema.set(number, field.with_type(TEXT_DICTIONARY))
+    return schema
+
+
+def _with_used_values(rows: pa.Table) -> pa.Table:
+    """Return rows whose dictionaries have no value that no row has any more."""
+    for number, field in enumerate(rows.schema):
+        if field.type != TEXT_DICTIONARY or field.name in _DICTIONARY_COLUMNS or not len(rows):
+            continue
+        held = rows.column(number).chunk(0)
+        is_used = np.bincount(held.indices.drop_null(), minlength=len(held.dictionary)) > 0
+        if not is_used.all():
+            indices = pa.array(np.cumsum(is_used, dtype=np.int32) - 1).take(held.indices)
+            values = held.dictionary.filter(pa.array(is_used))
+            used = pa.DictionaryArray.from_arrays(indices, values)
+            rows = rows.set_column(number, field, used)
+    return rows
+
+
 def _file_schema(schema: pa.Schema) -> pa.Schema:
     # Required columns stay required. If a column is nullable only in the file, Hudi rewrites each
     # record that it reads, and fails if two decimals in arrays or maps differ in size.
     fields = [
-        field.with_type(_DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
+        field.with_type(TEXT_DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
         for field in with_meta(schema)
     ]
     return pa.schema([field.remove_metadata() for field in fields])
@@ -303,6 +334,9 @@ class BaseFileReader:
         ranges.
     path : str
         Path of the file, relative to the table.
+    dictionaries : collection of str
+        Columns of texts that are read as dictionaries if the file has a small one: copying
+        texts of a large dictionary is cheaper than combining two large dictionaries.
 
     Raises
     ------
@@ -324,8 +358,15 @@ class BaseFileReader:
         The footer, with the statistics of the columns.
     """
 
-    def __init__(self, storage: Storage, path: str, size_bytes: int | None = None) -> None:
-        self._open(open_object(storage, path, size_bytes), path)
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        size_bytes: int | None = None,
+        *,
+        dictionaries: Collection[str] = (),
+    ) -> None:
+        self._open(open_object(storage, path, size_bytes), path, dictionaries)
 
     @classmethod
     def of_bytes(cls, content: Buffer, path: str) -> Self:
@@ -334,7 +375,7 @@ class BaseFileReader:
         reader._open(pa.BufferReader(content), path)
         return reader
 
-    def _open(self, source: pa.NativeFile, path: str) -> None:
+    def _open(self, source: pa.NativeFile, path: str, dictionaries: Collection[str] = ()) -> None:
         self._path, self._source = path, source
         try:
             self._footer = CheckedFooter(source)
@@ -342,9 +383,11 @@ class BaseFileReader:
             self._checks_chunks = self._footer.has_checksums and not isinstance(
                 source, pa.PythonFile
             )
+            self._in_dictionary = {*_small_dictionaries(self._footer.metadata, dictionaries)}
             self._file = pq.ParquetFile(
                 self._source,
                 metadata=self._footer.metadata,
+                read_dictionary=self._in_dictionary,
                 page_checksum_verification=not self._checks_chunks,
                 coerce_int96_timestamp_unit="us",
                 pre_buffer=not isinstance(self._source, pa.MemoryMappedFile),
@@ -415,7 +458,10 @@ class BaseFileReader:
     def _selected(self, columns: Sequence[str] | None) -> pa.Schema:
         names = self._stored.names if columns is None else columns
         held = set(self._stored.names)
-        return pa.schema([self._stored.field(n) if n in held else (n, pa.null()) for n in names])
+        fields = [self._stored.field(n) if n in held else pa.field(n, pa.null()) for n in names]
+        return pa.schema(
+            [f.with_type(TEXT_DICTIONARY) if f.name in self._in_dictionary else f for f in fields]
+        )
 
     def _check_chunks(self, group: int, columns: Sequence[str]) -> None:
         if self._checks_chunks:
@@ -434,6 +480,23 @@ class BaseFileReader:
 
     def _unreadable(self, error: Exception) -> FormatError:
         return FormatError(self._path, "a Parquet base file", str(error))
+
+
+def _small_dictionaries(footer: pq.FileMetaData, names: Collection[str]) -> Iterator[str]:
+    """Yield those of some columns that are texts with a small dictionary in every row group."""
+    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    for leaf in range(footer.num_columns):
+        column = footer.schema.column(leaf)
+        if column.path in names and column.logical_type.type == "STRING":
+            held = (group.column(leaf) for group in groups)
+            if all(0 < _dictionary_bytes(chunk) <= _SMALL_DICTIONARY_BYTES for chunk in held):
+                yield column.path
+
+
+def _dictionary_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    if not chunk.has_dictionary_page:
+        return 0
+    return int(chunk.data_page_offset - chunk.dictionary_page_offset)
 
 
 def _with_int96_zones(file: pq.ParquetFile) -> pa.Schema:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bucketlake.model.column_type import LIST_ELEMENT
 from bucketlake.model.map_entries import map_entries
-from bucketlake.model.schema import COMMIT_SEQNO, FILE_NAME, RECORD_KEY
+from bucketlake.model.schema import COMMIT_SEQNO, FILE_NAME, META_NAMES, RECORD_KEY
 
 SAMPLE_ROWS = 4096
 """Number of rows that determine the encodings, and the size of row groups."""
@@ -108,7 +108,10 @@ def row_group_rows(sample: pa.Table) -> int:
 
 def _sample_leaves(sample: pa.Table) -> Iterator[tuple[str, pa.Array]]:
     for name, column in zip(sample.column_names, sample.columns, strict=True):
-        yield from _leaves(column.combine_chunks(), name)
+        values = column.combine_chunks()
+        if name not in META_NAMES and pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()  # The layout depends on the values alone.
+        yield from _leaves(values, name)
 
 
 def _leaves(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:

@@ -223,11 +223,13 @@ class GroupMerge:
         fresh = pc.binary_join_element_wise(prefix, rows, "")
         if chunk is None:
             return _constant(self.stamp.instant, len(source)), fresh
-        stored = pa.array(np.where(incoming, 0, source))
-        mask = pa.array(incoming)
-        times = pc.if_else(mask, self.stamp.instant, one_array(chunk[COMMIT_TIME]).take(stored))
-        sequences = pc.replace_with_mask(one_array(chunk[SEQUENCE]).take(stored), mask, fresh)
-        return times, sequences
+        own, count = _constant(self.stamp.instant, 1), chunk.num_rows
+        times = np.where(incoming, count, source)
+        sequences = np.where(incoming, count - 1 + np.cumsum(incoming), source)
+        return (
+            _gather([chunk[COMMIT_TIME], own], pa.array(times)),
+            _gather([chunk[SEQUENCE], fresh], pa.array(sequences)),
+        )
 
     def _stamped(
         self, times: pa.Array, sequences: pa.Array, keys: pa.Array, columns: list[pa.Array]
@@ -245,6 +247,8 @@ class GroupMerge:
 
 def _gather(parts: list[pa.Array | pa.ChunkedArray], indices: pa.Array) -> pa.Array:
     arrays = [one_array(part) for part in parts]
+    if any(pa.types.is_dictionary(array.type) for array in arrays):
+        arrays = [array.dictionary_encode() for array in arrays]
     return (arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)).take(indices)
 
 

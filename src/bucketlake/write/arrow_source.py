@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pyarrow as pa
 
 from bucketlake.flow.threads import ThreadFlow, Threads
@@ -10,6 +13,8 @@ from bucketlake.model.column_type import stored_type
 from bucketlake.model.field_path import columns_at
 from bucketlake.write.pack import PackedRecords, pack_records
 from bucketlake.write.tag import Tagger
+
+_PART_ROWS_MIN = 1 << 16  # Of a part of the records that a thread tags and routes.
 
 
 class ArrowSource:
@@ -40,8 +45,14 @@ class ArrowSource:
 
     def pack(self, tagger: Tagger) -> PackedRecords:
         """Tag and count the records."""
-        items = list(pack_records(tagger, [self._rows], first_position=0))
-        flow = ThreadFlow(self._threads, items).kept()
+
+        def packed(start: int) -> Iterator[Any]:
+            part = self._rows.slice(start, size)
+            return pack_records(tagger, [part], first_position=start)
+
+        size = max(_PART_ROWS_MIN, -(-len(self._rows) // self._threads.tasks_wanted))
+        starts = range(0, max(1, len(self._rows)), size)
+        flow = ThreadFlow(self._threads, self._threads.each(packed, starts)).kept()
         return PackedRecords(flow, self._rows.schema, self._threads.tasks_wanted)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError, MissingFileError
-from bucketlake.format.base_file import BaseFileReader, encode_base_file
+from bucketlake.format.base_file import BaseFileReader, encode_base_file, with_dictionaries
 from bucketlake.index.layout import GroupChoice, Layout
 from bucketlake.merge.combining import Combining, WholeRecords, completed
 from bucketlake.merge.group_merge import (
@@ -372,7 +372,9 @@ class GroupWriter:
         target = pa.schema([*((name, pa.string()) for name in STORED_META), *self.schema])
         with (
             telling_what_is_gone(self.storage),
-            BaseFileReader(self.storage, base.path, base.size_bytes) as reader,
+            BaseFileReader(
+                self.storage, base.path, base.size_bytes, dictionaries=self._only_copied
+            ) as reader,
         ):
             rows = max(CHUNK_ROWS, incoming_rows)  # Each chunk builds a lookup table of records.
             foreign = STATS_KEY not in reader.key_values
@@ -381,9 +383,18 @@ class GroupWriter:
                 if foreign:  # Its writer may have used another bucket count.
                     keys, file_id = chunk[RECORD_KEY], base.name.file_id
                     require_own_keys(keys, base.partition_path, file_id, self.layout, base.path)
-                return cast_table(chunk, target)
+                return cast_table(chunk, with_dictionaries(target, chunk.schema))
 
             yield from map(checked, reader.iter_chunks(columns, rows_max=rows))
+
+    @property
+    def _only_copied(self) -> list[str]:
+        """Columns of texts whose stored values the write only copies to the new file."""
+        if self.combining is not None or self.change_log is not None:
+            return []
+        read = {RECORD_KEY, *self.rule.ordering_fields}
+        names = [*STORED_META, *(f.name for f in self.schema if f.type == pa.string())]
+        return [name for name in names if name not in read]
 
     def _change_path(self, partition: str, file_id: FileId) -> str:
         return file_path(partition, change_file_name(file_id, self.instant, WRITE_TOKEN))

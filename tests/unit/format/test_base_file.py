@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +19,7 @@ from bucketlake.format.base_file import (
     KEY_MAX,
     KEY_MIN,
     NAN_COLUMNS,
+    TEXT_DICTIONARY,
     BaseFileReader,
     encode_base_file,
 )
@@ -321,3 +323,50 @@ def test_columns_with_a_nan_have_no_statistics_in_the_footer() -> None:
     assert {"plain", "place.n"} <= bounded
     assert not {"dirty", "place.lat"} & bounded
     assert bytes(content) == bytes(encode_base_file([data], schema, footer=lambda: {"k": "v"}).data)
+
+
+def texts(states: list[str | None]) -> tuple[pa.Table, pa.Schema]:
+    notes = pa.array([f"note {row:040d}" for row in range(len(states))])
+    return with_data(state=pa.array(states, pa.string()), note=notes)
+
+
+def read_texts(storage: MemoryStorage, content: memoryview) -> pa.Table:
+    storage.put("p/f.parquet", content)
+    with BaseFileReader(storage, "p/f.parquet", dictionaries=["state", "note"]) as reader:
+        return reader.read()
+
+
+def test_texts_stay_a_dictionary_if_the_file_has_a_small_one(storage: MemoryStorage) -> None:
+    table, schema = texts(["open", None, "paid", "open"] * 2_000)
+    found = read_texts(storage, encode_base_file([table], schema).data)
+    assert found.schema.field("state").type == TEXT_DICTIONARY
+    assert found.schema.field("note").type == pa.string()
+    assert found.to_pylist() == table.to_pylist()
+
+
+def test_file_of_dictionaries_is_that_of_their_values(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_layout, "ROW_GROUP_ROWS_MAX", 5_000)
+    table, schema = texts(["open", None, "paid", "sent"] * 3_000)
+    plain = encode_base_file([table], schema).data
+    held = read_texts(storage, plain)
+    assert held.schema.field("state").type == TEXT_DICTIONARY
+    again = encode_base_file(
+        [held.slice(0, 4_096), held.slice(4_096, 100), held.slice(4_196)], schema
+    )
+    assert bytes(again.data) == bytes(plain)
+    texts_after = encode_base_file([held.slice(0, 10_000), table.slice(10_000)], schema)
+    assert read_texts(storage, texts_after.data).to_pylist() == table.to_pylist()
+
+
+def test_value_that_no_row_has_any_more_leaves_the_file(storage: MemoryStorage) -> None:
+    table, schema = texts(["paid", "open", None, "sent"] * 2_000)
+    held = read_texts(storage, encode_base_file([table], schema).data)
+    rest = held.filter(pc.not_equal(held["state"].cast(pa.string()), "open").fill_null(True))
+    content = encode_base_file([rest], schema).data
+    found = read_texts(storage, content)
+    assert found.to_pylist() == rest.to_pylist()
+    assert found["state"].chunk(0).dictionary.to_pylist() == ["paid", "sent"]
+    column = pq.read_metadata(pa.BufferReader(content)).row_group(0).column(5)
+    assert (column.path_in_schema, column.statistics.min) == ("state", "paid")
