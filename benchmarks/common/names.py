@@ -14,6 +14,7 @@ NAMES = {
     "bucketlake-extendible-spark4": "bucketlake, ExtendibleBucket",
     "bucketlake-record-spark4": "bucketlake, RecordIndex",
     "polars-limit": "floor: polars alone",
+    "polars-hudi-limit": "floor: polars, Hudi's columns",
     "spark-limit": "floor: Spark hands rows over",
     "delta-merge": "Delta Lake, MERGE",
     "hudi-rli-cow": "Hudi, record-level index",

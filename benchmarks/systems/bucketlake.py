@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 import bucketlake as bl
 from benchmarks.common.benchmark import Contender, Settings
+from benchmarks.common.group_memory import memory_of_group
 from benchmarks.common.rows import CHOSEN_PATTERN, DataSet
 from benchmarks.systems.order_tables import create, index_files, live_files
 from benchmarks.systems.spark import SparkSystem, one_row, placement_of
@@ -227,13 +228,20 @@ def contender(
 
 
 def largest_file(table: Path) -> dict[str, int]:
-    """Return rows of the live base file with the most, and its size in Arrow; {} without files."""
+    """Return the rows of the live base file with the most, and memory; {} without files.
+
+    It is the size in Arrow, and what a process takes that rewrites the file.
+    """
     files = live_files(table)
     if not files:
         return {}
     rows, path = max((pq.read_metadata(path).num_rows, path) for path in files)
     size = pq.ParquetFile(path).read().nbytes
-    return {"largest_file_rows": rows, "largest_group_arrow_bytes": size}
+    return {
+        "largest_file_rows": rows,
+        "largest_group_arrow_bytes": size,
+        "rewrite_bytes": memory_of_group(path),
+    }
 
 
 @cache

@@ -24,6 +24,9 @@ from benchmarks.common.rows import (
     DataSet,
 )
 from benchmarks.systems.engine_free import EngineFree
+from bucketlake.model.schema import META_NAMES
+
+INSTANT = "20260101000000000"  # Hudi's time of a commit; any will do here.
 
 
 class PolarsLimit(EngineFree):
@@ -57,10 +60,14 @@ class PolarsLimit(EngineFree):
         def write(item: tuple[tuple[str, int], Any]) -> None:
             (partition, bucket_id), fresh = item
             path = table / partition / f"{bucket_id:08d}.parquet"
-            merge_group(path, fresh.drop("bucket"), self._level)
+            merge_group(path, self._as_stored(fresh.drop("bucket"), path), self._level)
 
         with ThreadPoolExecutor(self._cores) as pool:
             list(pool.map(write, groups.items()))
+
+    def _as_stored(self, fresh: Any, _path: Path) -> Any:
+        """Return fresh rows with the columns of the file."""
+        return fresh
 
     def read(self, _data: DataSet, table: Path) -> dict[str, int]:
         """Sum everything up, as `rows.CHECKSUM_SQL` does."""
@@ -95,6 +102,24 @@ class PolarsLimit(EngineFree):
         import polars as pl
 
         return {"versions": {"polars": pl.__version__}, "settings": self.settings}
+
+
+class PolarsHudiLimit(PolarsLimit):
+    """The same with the five meta columns that every row of a Hudi table has."""
+
+    def _as_stored(self, fresh: Any, path: Path) -> Any:
+        import polars as pl
+
+        number = pl.int_range(pl.len()).cast(pl.String)
+        meta = (
+            pl.lit(INSTANT),
+            pl.concat_str(pl.lit(f"{INSTANT}_{path.stem}_"), number),
+            pl.col(KEY),
+            pl.lit(path.parent.name),
+            pl.lit(path.name),
+        )
+        named = [value.alias(name) for name, value in zip(META_NAMES, meta, strict=True)]
+        return fresh.select(*named, pl.all())
 
 
 def merge_group(path: Path, fresh: Any, level: int) -> None:

@@ -24,9 +24,8 @@ from pyspark.sql import DataFrame, Row
 from bucketlake import errors
 from bucketlake.errors import BucketLakeError, ConfigError, NullElementWarning, StorageError
 from bucketlake.spark.job_words import described_jobs
-from bucketlake.spark.late_pandas import postpone_pandas
 from bucketlake.spark.worker_python import explained
-from bucketlake.spark.workers import end_task
+from bucketlake.spark.workers import begin_task, end_task
 
 REPORT_FIELD = pa.field("report", pa.string())
 """An error or warning in a separate row; null in all other rows."""
@@ -72,7 +71,7 @@ def noting(function: BatchFunction) -> BatchFunction:
     note = NOTE  # The driver's mark; a worker would create its own.
 
     def run(batches: Batches) -> Batches:
-        postpone_pandas()
+        begin_task()
         try:
             yield from function(batches)
         except BucketLakeError as error:

@@ -25,8 +25,7 @@ from bucketlake.read.change_plan import ComparedStates
 from bucketlake.read.change_reader import ChangesToRead
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.spark.facts import task_count
-from bucketlake.spark.late_pandas import postpone_pandas
-from bucketlake.spark.workers import end_task
+from bucketlake.spark.workers import begin_task, end_task
 from bucketlake.storage.base import Storage
 
 Job: TypeAlias = DataFile | FileSlice | ComparedStates
@@ -101,7 +100,7 @@ def batches_of(split: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split; of any other partition, which Spark makes for none, nothing."""
     if not isinstance(split, Split):
         return
-    postpone_pandas()
+    begin_task()
     how: _Reading = pickle.loads(zlib.decompress(split.how))
     with naming_table(how.root):
         for job in split.jobs:
