@@ -44,6 +44,7 @@ from bucketlake.hashing.key_filter import key_hashes, make_key_filter
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, stored_fields
 from bucketlake.model.null_elements import columns_with_null_elements, warn_of_null_elements
+from bucketlake.model.number_order import is_everything
 from bucketlake.model.schema import (
     COMMIT_TIME,
     FILE_NAME,
@@ -243,7 +244,7 @@ class BaseFileEncoder:
         # One chunk per column, because the ends of chunks would change the pages.
         group = self._waiting.slice(0, self._rows_of_group()).combine_chunks()
         self._waiting = self._waiting.slice(group.num_rows)
-        group = _with_used_values(group)
+        group = _in_order_of_appearance(group)
         self._group_rows = None
         if self._parquet is None:
             self._parquet = self._open(group)
@@ -299,18 +300,23 @@ def with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
     return schema
 
 
-def _with_used_values(rows: pa.Table) -> pa.Table:
-    """Return rows whose dictionaries have no value that no row has any more."""
+def _in_order_of_appearance(rows: pa.Table) -> pa.Table:
+    """Return rows whose dictionaries have the values that occur, in the order of the rows.
+
+    So the bytes do not depend on the order in which incoming records arrived, and a value that no
+    row has any more leaves the file.
+    """
     for number, field in enumerate(rows.schema):
         if field.type != TEXT_DICTIONARY or field.name in _DICTIONARY_COLUMNS or not len(rows):
             continue
         held = rows.column(number).chunk(0)
-        is_used = np.bincount(held.indices.drop_null(), minlength=len(held.dictionary)) > 0
-        if not is_used.all():
-            indices = pa.array(np.cumsum(is_used, dtype=np.int32) - 1).take(held.indices)
-            values = held.dictionary.filter(pa.array(is_used))
-            used = pa.DictionaryArray.from_arrays(indices, values)
-            rows = rows.set_column(number, field, used)
+        found = held.indices.unique().drop_null()
+        if not is_everything(found.to_numpy(), len(held.dictionary)):
+            places = np.zeros(max(len(held.dictionary), 1), np.int32)
+            places[found] = np.arange(len(found))
+            indices = pa.array(places).take(held.indices)
+            ordered = pa.DictionaryArray.from_arrays(indices, held.dictionary.take(found))
+            rows = rows.set_column(number, field, ordered)
     return rows
 
 

@@ -370,3 +370,18 @@ def test_value_that_no_row_has_any_more_leaves_the_file(storage: MemoryStorage) 
     assert found["state"].chunk(0).dictionary.to_pylist() == ["paid", "sent"]
     column = pq.read_metadata(pa.BufferReader(content)).row_group(0).column(5)
     assert (column.path_in_schema, column.statistics.min) == ("state", "paid")
+
+
+def test_bytes_do_not_depend_on_the_order_of_a_dictionary(storage: MemoryStorage) -> None:
+    table, schema = texts(["paid", "open", None, "sent"] * 2_000)
+    held = read_texts(storage, encode_base_file([table], schema).data)
+    values = pa.array(["sent", "lost", "open", "paid"])
+    indices = pa.array([3, 2, None, 0] * 2_000, pa.int32())
+    at = held.schema.get_field_index("state")
+    other = held.set_column(
+        at, held.schema.field(at), pa.DictionaryArray.from_arrays(indices, values)
+    )
+    assert other.to_pylist() == held.to_pylist()
+    assert bytes(encode_base_file([other], schema).data) == bytes(
+        encode_base_file([held], schema).data
+    )
