@@ -44,14 +44,15 @@ class ArrowSource:
         self._rows = columns_at(self._rows, paths)
 
     def pack(self, tagger: Tagger) -> PackedRecords:
-        """Tag and count the records."""
+        """Tag and count the records, in parts of equal size."""
+        count = len(self._rows)
+        size = max(_PART_ROWS_MIN, -(-count // self._threads.tasks_wanted))
 
         def packed(start: int) -> Iterator[Any]:
             part = self._rows.slice(start, size)
             return pack_records(tagger, [part], first_position=start)
 
-        size = max(_PART_ROWS_MIN, -(-len(self._rows) // self._threads.tasks_wanted))
-        starts = range(0, max(1, len(self._rows)), size)
+        starts = range(0, max(1, count), size)  # A table without rows is a part, too.
         flow = ThreadFlow(self._threads, self._threads.each(packed, starts)).kept()
         return PackedRecords(flow, self._rows.schema, self._threads.tasks_wanted)
 

@@ -14,6 +14,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import InputError
+from bucketlake.write import arrow_source
 
 _NULL = pa.null()
 _SCHEMA = pa.schema(
@@ -348,3 +349,30 @@ def test_key_column_keeps_its_type_and_no_advice_leads_nowhere(
         table.upsert(pa.table({"id": pa.array(["1.005"]).cast(pa.decimal128(22, 3))}))
     assert "widen" not in str(raised.value)
     assert table.delete(finer).deleted == 1
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every few records of a table be a part, which a thread tags and routes."""
+    monkeypatch.setattr(arrow_source, "_PART_ROWS_MIN", 2)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_later_of_equal_records_stays_whatever_part_it_is_in(table_path: str) -> None:
+    table = _table(table_path, index=bl.SimpleBucket(4))
+    keys = [f"k{number % 30}" for number in range(120)]
+    result = table.upsert(pa.table({"id": keys, "v": range(120)}))
+    assert result.inserted == 30
+    assert [row["v"] for row in table.to_arrow(columns=["v"]).sort_by("v").to_pylist()] == [
+        *range(90, 120)
+    ]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_record_without_a_key_in_any_part_is_refused_before_anything_is_written(
+    table_path: str,
+) -> None:
+    table = _table(table_path)
+    with pytest.raises(InputError, match="id"):
+        table.upsert(pa.table({"id": ["a"] * 50 + [None] + ["b"] * 50, "v": range(101)}))
+    assert _commits(table) == 0
