@@ -146,7 +146,10 @@ def _more_aims(result: Result) -> Iterator[list[str]]:
         floors = result.values(DEFAULT, "upsert", "rewrite_bytes")
         if floors:
             size = min(floors)
-            title = "the same of a process in which Arrow alone reads, sorts and writes that group"
+            title = (
+                "the same of a process in which Arrow alone, with its usual allocator, reads, "
+                "sorts and writes that group"
+            )
             text = f"{size / memory.group_bytes:.2f} ({size / 1e6:.0f} MB)"
             yield [title, text, met(size <= WORKER_OVER_GROUP * memory.group_bytes), "–", "–"]
 

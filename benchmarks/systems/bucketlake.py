@@ -171,6 +171,8 @@ class BucketLake(SparkSystem):
             return seen | index_files(table)
         if step != "read":
             seen |= largest_file(table)
+        if step == "upsert" and (files := live_files(table)):
+            seen["rewrite_bytes"] = memory_of_group(_largest(files)[1])
         # The shuffle carries packed rows, so Spark's count of it says nothing. A task refuses other
         # rows than the plan has for it.
         rows = [_rows_by_task(plan) for plan in self._plans]
@@ -228,20 +230,17 @@ def contender(
 
 
 def largest_file(table: Path) -> dict[str, int]:
-    """Return the rows of the live base file with the most, and memory; {} without files.
-
-    It is the size in Arrow, and what a process takes that rewrites the file.
-    """
+    """Return rows of the live base file with the most, and its size in Arrow; {} without files."""
     files = live_files(table)
     if not files:
         return {}
-    rows, path = max((pq.read_metadata(path).num_rows, path) for path in files)
+    rows, path = _largest(files)
     size = pq.ParquetFile(path).read().nbytes
-    return {
-        "largest_file_rows": rows,
-        "largest_group_arrow_bytes": size,
-        "rewrite_bytes": memory_of_group(path),
-    }
+    return {"largest_file_rows": rows, "largest_group_arrow_bytes": size}
+
+
+def _largest(files: Sequence[Path]) -> tuple[int, Path]:
+    return max((pq.read_metadata(path).num_rows, path) for path in files)
 
 
 @cache

@@ -107,7 +107,7 @@ def encode_base_file(
     Returns
     -------
     EncodedBaseFile
-        The file; equal rows always give equal bytes, with equal dictionaries if they have some.
+        The file; equal rows in columns of equal types always give equal bytes.
 
     Raises
     ------

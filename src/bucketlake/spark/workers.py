@@ -1,7 +1,7 @@
 """What a Python worker of Spark does before and after a task, and need not do.
 
 Arrow's usual allocator gives memory back and takes it again all the time: with jemalloc, which most
-builds of Arrow have, the workers of a write take 5 % less processor time and a fifth less memory
+builds of Arrow have, the workers of a write take 5 % less processor time and a sixth less memory
 (docs/benchmarks/profile.md).
 
 After each task, and before the next task, a worker runs a full garbage collection; PySpark 3.5 also
