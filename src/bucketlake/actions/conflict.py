@@ -9,7 +9,6 @@ partitions (RFC-89).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 from bucketlake.errors import CommitConflictError, ObjectNotFoundError
@@ -32,6 +31,7 @@ from bucketlake.timeline.archive_reader import (
 from bucketlake.timeline.instant import UNDOING, Action
 from bucketlake.timeline.open_table import OpenTable
 
+WAIT_SECONDS_MAX = 600.0
 _ATTEMPTS = 4
 _Result = TypeVar("_Result")
 
@@ -39,20 +39,38 @@ Commits = Sequence[tuple[InstantTime, CommitMetadata]]
 """Commits, each with its requested time."""
 
 
+class WaitedError(CommitConflictError):
+    """The write has written nothing: it waited for another one, and the table has changed."""
+
+    def __init__(self, instant: InstantTime, problem: str, waited_seconds: float) -> None:
+        super().__init__(instant, problem)
+        self.waited_seconds = waited_seconds
+
+
 def retried(write: Callable[[], _Result]) -> _Result:
     """Run a write; after a conflict with another writer, run it again on the changed table.
 
-    A missing file may have been deleted by a rollback or a clean while the write read it.
+    A missing file may have been deleted by a rollback or a clean while the write read it. Attempts
+    that only waited are not counted, but how long they waited: another writer that commits small
+    batches one after another can be first several times.
 
     Raises
     ------
     CommitConflictError, ObjectNotFoundError
-        If the last of four attempts fails too.
+        If the last of four attempts fails too, or attempts have waited for ten minutes.
     """
-    for _ in range(_ATTEMPTS - 1):
-        with suppress(CommitConflictError, ObjectNotFoundError):
+    failed, waited = 0, 0.0
+    while True:
+        try:
             return write()
-    return write()
+        except WaitedError as error:
+            waited += error.waited_seconds
+            if waited >= WAIT_SECONDS_MAX:
+                raise
+        except (CommitConflictError, ObjectNotFoundError):
+            failed += 1
+            if failed == _ATTEMPTS:
+                raise
 
 
 def commits_since(table: OpenTable, pinned: Timeline, newest: Timeline) -> Commits:

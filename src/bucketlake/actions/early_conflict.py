@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from bucketlake.actions.conflict import WAIT_SECONDS_MAX, WaitedError
 from bucketlake.actions.progress import LOGGER
-from bucketlake.errors import CommitConflictError
 from bucketlake.format.metadata_record.file_ids import MetadataFileId
 from bucketlake.index.conflict_keys import (
     ConflictKey,
@@ -28,9 +28,9 @@ from bucketlake.timeline.heartbeat import is_alive, is_of_this_thread
 from bucketlake.timeline.instant import WRITES, Action
 from bucketlake.timeline.markers import read_markers
 
-WAIT_SECONDS_MAX = 600.0
 _HOLDING = WRITES | {Action.CLUSTERING}  # A resize has such markers in its last rounds.
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = (0.05, 0.5)
+"""Least and greatest pause: a tenth of the wait, so that a short write is seen to end in time."""
 
 
 def wait_for_writers(
@@ -59,7 +59,7 @@ def wait_for_writers(
 
     Raises
     ------
-    CommitConflictError
+    WaitedError
         After the other write has ended, because the table has changed.
     """
     for pending in timeline.pending():
@@ -75,12 +75,11 @@ def wait_for_writers(
             LOGGER.info("waiting for %s, which writes %s", instant, what)
             waited = 0.0
             while is_alive(storage, instant, clock.now_ms) and waited < WAIT_SECONDS_MAX:
-                time.sleep(_LOOK_SECONDS)
-                waited += _LOOK_SECONDS
-            raise CommitConflictError(
-                instant,
-                f"wrote {what} at the same time; retry",
-            )
+                least, greatest = _LOOK_SECONDS
+                pause = min(max(waited / 10, least), greatest, WAIT_SECONDS_MAX - waited)
+                time.sleep(pause)
+                waited += pause
+            raise WaitedError(instant, f"wrote {what} at the same time; retry", waited)
 
 
 def _begun(

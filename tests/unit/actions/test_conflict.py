@@ -11,6 +11,8 @@ import pytest
 
 from bucketlake.actions import conflict
 from bucketlake.actions.conflict import (
+    WAIT_SECONDS_MAX,
+    WaitedError,
     Commits,
     commits_since,
     require_kept,
@@ -66,6 +68,30 @@ def test_a_write_that_finds_no_file_is_tried_again_too() -> None:
     failures += [missing(f"file {n}") for n in range(4)]
     with pytest.raises(ObjectNotFoundError, match="file 3"):
         retried(write)
+
+
+def test_an_attempt_that_only_waited_is_not_counted() -> None:
+    failures: list[Exception] = [WaitedError(OWN, "a", 2.0) for _ in range(9)]
+    failures += [CommitConflictError(OWN, "b") for _ in range(3)]
+
+    def write() -> str:
+        if failures:
+            raise failures.pop()
+        return "written"
+
+    assert retried(write) == "written"
+
+
+def test_waiting_ends_after_ten_minutes() -> None:
+    waited: list[float] = []
+
+    def write() -> None:
+        waited.append(200.0)
+        raise WaitedError(OWN, "the other one goes on", 200.0)
+
+    with pytest.raises(CommitConflictError, match="goes on"):
+        retried(write)
+    assert sum(waited) == WAIT_SECONDS_MAX == 600
 
 
 def test_another_error_is_not_tried_again() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.actions import conflict, early_conflict, recovery
-from bucketlake.actions.early_conflict import WAIT_SECONDS_MAX, wait_for_writers
+from bucketlake.actions.conflict import WAIT_SECONDS_MAX
+from bucketlake.actions.early_conflict import wait_for_writers
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError
 from bucketlake.index.conflict_keys import key_of_slot
@@ -81,7 +82,7 @@ def test_a_write_waits_until_the_other_one_has_ended_and_then_begins_anew(
     ):
         other.wait()
     assert caught.value.instant == T
-    assert sum(other.waited_ms) == 2_000
+    assert 2_000 <= sum(other.waited_ms) < 2_200, "it looks again after a tenth of the time at most"
     assert [one.getMessage() for one in caplog.records] == [
         f"waiting for {T}, which writes bucket 1 of partition 'x'"
     ]
@@ -90,7 +91,7 @@ def test_a_write_waits_until_the_other_one_has_ended_and_then_begins_anew(
 def test_it_waits_ten_minutes_at_most(other: Other) -> None:
     with pytest.raises(CommitConflictError, match="bucket 1"):
         other.wait()
-    assert sum(other.waited_ms) == WAIT_SECONDS_MAX * 1000 == 600_000
+    assert sum(other.waited_ms) == pytest.approx(WAIT_SECONDS_MAX * 1000, rel=1e-3)
 
 
 @pytest.mark.parametrize(("bucket_id", "partition"), [(0, "x"), (1, "y")])
