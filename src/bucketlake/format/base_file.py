@@ -194,7 +194,8 @@ class BaseFileEncoder:
         cast = cast_table(table, self._target)
         self.row_count += cast.num_rows
         self._null_elements.update(dict.fromkeys(columns_with_null_elements(cast)))
-        self._waiting = pa.concat_tables([self._waiting, cast])
+        is_waiting = self._waiting.num_rows > 0  # An empty chunk more would cost a copy.
+        self._waiting = pa.concat_tables([self._waiting, cast]) if is_waiting else cast
         while self._waiting.num_rows >= SAMPLE_ROWS:
             if self._waiting.num_rows < self._rows_of_group():
                 return

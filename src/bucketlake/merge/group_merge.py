@@ -3,7 +3,7 @@
 Stored rows are read in chunks and keep their position. A record that wins over a stored row takes
 the position of the row; new records are appended, sorted by key. So two attempts of a task write
 the same rows in the same order (RFC-29 does not define the order). Memory holds the incoming
-records and one chunk.
+records and two chunks.
 """
 
 from __future__ import annotations
@@ -131,15 +131,18 @@ class GroupMerge:
         stored : iterator of pa.Table
             Rows of the newest base file: ``STORED_META`` and the data columns in ``schema``.
         """
-        for merged in map(self._merge_chunk, stored):  # No name keeps a chunk that is merged.
-            if merged.num_rows:
-                yield merged
-        fresh = self._fresh()
-        if len(fresh):
-            self.counts.inserted += len(fresh)
+        chunk = next(stored, None)
+        if chunk is None and len(fresh := self._fresh()):
             yield self._assemble(None, fresh)
+        while chunk is not None:
+            following = next(stored, None)
+            # New records come with the last chunk, so that its rows are copied once.
+            chunk = self._merge_chunk(chunk, is_last=following is None)
+            if chunk.num_rows:
+                yield chunk
+            chunk = following
 
-    def _merge_chunk(self, chunk: pa.Table) -> pa.Table:
+    def _merge_chunk(self, chunk: pa.Table, *, is_last: bool) -> pa.Table:
         rows, positions = self.incoming.found_in(one_array(chunk[RECORD_KEY]))
         self.is_stored[positions] = True
         fields = self.rule.ordering_fields if self.rule.compares else ()
@@ -159,7 +162,10 @@ class GroupMerge:
         self.is_gone[positions[deleted]] = True
         keep = np.ones(chunk.num_rows, np.bool_)
         keep[rows[deleted]] = False
-        return self._assemble(chunk, source[keep], mixed)
+        source = source[keep]
+        if is_last:
+            source = np.concatenate([source, stored + self._fresh()])
+        return self._assemble(chunk, source, mixed)
 
     def _mixed(
         self, chunk: pa.Table, rows: IntArray, positions: IntArray, wins: BoolArray
@@ -170,9 +176,11 @@ class GroupMerge:
         return self.combining.mixed(self.incoming, positions, chunk, rows, wins, what)
 
     def _fresh(self) -> IntArray:
+        """Return the positions of the records that no stored row has, sorted by key."""
         positions = np.flatnonzero(~self.is_stored & ~self.incoming.deleted)
         if self.combining is not None:
             self.combining.require_inserts(self.incoming, positions)
+        self.counts.inserted += len(positions)
         return positions[key_order(_taken(self.incoming.keys, positions))]
 
     def _assemble(
@@ -220,7 +228,7 @@ class GroupMerge:
     ) -> tuple[pa.Array, pa.Array]:
         rows = pa.array(first_row + np.flatnonzero(incoming)).cast(pa.string())
         prefix = f"{self.stamp.instant}_{self.stamp.group_number}_"
-        fresh = pc.binary_join_element_wise(prefix, rows, "")
+        fresh = pc.binary_replace_slice(rows, 0, 0, prefix)  # Faster than a join.
         if chunk is None:
             return _constant(self.stamp.instant, len(source)), fresh
         own, count = _constant(self.stamp.instant, 1), chunk.num_rows

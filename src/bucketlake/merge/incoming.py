@@ -30,6 +30,8 @@ BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 _HEAD_BYTES = 8
+_MASKS = np.array([2**64 - 2 ** (8 * (_HEAD_BYTES - n)) for n in range(9)], np.uint64)
+"""By number: a word that has so many bytes, the first ones."""
 _MARKER_TYPES = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -272,8 +274,13 @@ def collapse_duplicates(records: IncomingRecords, positions: IntArray | None) ->
 
 def codes_of_repeated_keys(keys: pa.Array) -> npt.NDArray[np.int32] | None:
     """Return equal numbers for equal keys; None if all keys differ."""
+    if len(keys) < 2:
+        return None
+    heads = np.sort(_eight_bytes_after_common_prefix(keys))  # Faster than a table of all keys.
+    if (heads[1:] != heads[:-1]).all():
+        return None
     codes: npt.NDArray[np.int32] = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    return None if len(codes) == 0 or codes.max() + 1 == len(codes) else codes
+    return None if codes.max() + 1 == len(codes) else codes
 
 
 def distinct_rows(records: IncomingRecords, positions: IntArray | None) -> IntArray:
@@ -293,12 +300,12 @@ def key_order(keys: pa.Array) -> IntArray:
     if len(keys) < 2:
         return np.arange(len(keys))
     heads = _eight_bytes_after_common_prefix(keys)
-    order: IntArray = np.argsort(heads, kind="stable").astype(np.int64)
+    order: IntArray = np.argsort(heads).astype(np.int64, copy=False)  # A stable sort takes longer.
     ordered = heads[order]
     is_tied = ordered[1:] == ordered[:-1]
     if is_tied.any():
         tied = np.flatnonzero(np.append(is_tied, False) | np.insert(is_tied, 0, False))
-        rows = order[tied]
+        rows = np.sort(order[tied])
         order[tied] = rows[_positions(pc.array_sort_indices(keys.take(pa.array(rows))))]
     return order
 
@@ -416,21 +423,24 @@ def _eight_bytes_after_common_prefix(keys: pa.Array) -> npt.NDArray[np.uint64]:
         data = np.append(data, np.zeros(_HEAD_BYTES, np.uint8))
     last = len(data) - _HEAD_BYTES
     words = np.ndarray((last + 1,), "<u8", data, strides=(1,))  # The eight bytes at each position.
+    sizes = np.diff(offsets)
+    shortest, longest = sizes.min(), sizes.max()
+    if shortest == longest:  # Then eight bytes that end with the key need no mask.
+        shared = min(shared, max(0, shortest - _HEAD_BYTES))
     starts = offsets[:-1] + shared
-    at = np.minimum(starts, last)
-    heads = words[at].byteswap()
-    # Drop what is before a head that begins near the end of the data, and what is after its key.
-    sizes = np.clip(offsets[1:] - starts, 0, _HEAD_BYTES)
-    heads = _shifted(heads, np.left_shift, starts - at)
-    if sizes.min() < _HEAD_BYTES:
-        unused = _HEAD_BYTES - sizes
-        heads = _shifted(_shifted(heads, np.right_shift, unused), np.left_shift, unused)
+    if starts[-1] <= last:
+        heads = words[starts].byteswap()
+    else:  # Drop what is before a head that begins near the end of the data.
+        at = np.minimum(starts, last)
+        heads = _shifted(words[at].byteswap(), starts - at)
+    if shortest < shared + _HEAD_BYTES:  # Drop what is after the key.
+        heads &= _MASKS[np.clip(sizes - shared, 0, _HEAD_BYTES)]
     return heads
 
 
 def _shifted(
-    words: npt.NDArray[np.uint64], shift: np.ufunc, byte_counts: npt.NDArray[np.int64]
+    words: npt.NDArray[np.uint64], byte_counts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
-    """Shift each word by some bytes; NumPy does not define a shift by all eight."""
-    shifted = shift(words, (np.minimum(byte_counts, 7) * 8).astype(np.uint64))
+    """Shift each word to the left by some bytes; NumPy does not define a shift by all eight."""
+    shifted = words << (np.minimum(byte_counts, 7) * 8).astype(np.uint64)
     return np.where(byte_counts < _HEAD_BYTES, shifted, np.uint64(0))

@@ -50,7 +50,7 @@ def facts_in_tasks(
         by_value.setdefault(int(values[task]), []).append(fact)
     by_value = by_value or {0: []}  # SQL has no empty list of VALUES.
     rows = ", ".join(f"({value}, '{encode_facts(texts)}')" for value, texts in by_value.items())
-    return spark.sql(f"VALUES {rows}").toDF("task", "facts")
+    return spark.sql(f"SELECT * FROM VALUES {rows} AS given(task, facts)")
 
 
 def facts_of(column: pa.StringArray) -> list[Any]:

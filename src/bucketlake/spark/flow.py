@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.flow.stage import GroupName, Groups, Rows, Stage, TaskPlan
@@ -35,7 +35,7 @@ _MESSAGES = pa.schema(
         pa.field("group", pa.string()),  # Of kept rows, if a piece has rows of one group only.
         pa.field("channel", pa.string()),
         pa.field("piece", pa.binary()),  # Packed rows.
-        pa.field("facts", pa.string()),  # Plans.
+        pa.field("facts", pa.string()),  # The plans of a task; see `facts_in_tasks`.
         pa.field("result", pa.binary()),
         REPORT_FIELD,
     ]
@@ -157,10 +157,10 @@ class KeptFlow:
         tasks: Mapping[GroupName, int] | None = None,
     ) -> SparkFlow:
         """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
-        rows = self._frame.where("piece IS NOT NULL")
         if self._is_grouped and tasks is not None and len(tasks) <= _GROUPS_MAX:
-            return _received(_sent(rows, tasks, task_count), stage, plans, task_count)
-        mixed = SparkFlow(rows.select("channel", "piece"), _unpacked)
+            return _received(_sent(self._frame, tasks, task_count), stage, plans, task_count)
+        rows = self._frame.where("piece IS NOT NULL").select("channel", "piece")
+        mixed = SparkFlow(rows, _unpacked)
         return mixed.then(stage, plans, task_count)
 
     def kept(self) -> KeptFlow:
@@ -189,34 +189,19 @@ def _received(
     sent: DataFrame, stage: Stage, plans: Sequence[TaskPlan], task_count: int
 ) -> SparkFlow:
     """Return the flow of tasks that get some messages and their plans."""
-    sent = sent.union(_plans(sent.sparkSession, plans, task_count))
-    return SparkFlow(sent.repartition(task_count, "task"), _running(stage))
+    tasks = [plan.task for plan in plans]
+    facts = facts_in_tasks(sent.sparkSession, plans, tasks, task_count)
+    messages = sent.unionByName(facts, allowMissingColumns=True)
+    return SparkFlow(messages.repartition(task_count, "task"), _running(stage))
 
 
-def _sent(rows: DataFrame, tasks: Mapping[GroupName, int], task_count: int) -> DataFrame:
-    """Return pieces of one group each as messages to the tasks of the groups."""
+def _sent(kept: DataFrame, tasks: Mapping[GroupName, int], task_count: int) -> DataFrame:
+    """Return the pieces among kept messages, of one group each, with the tasks of the groups."""
     values = [*values_for_tasks(task_count).tolist(), _DROPPED]  # ``NO_TASK`` is the last.
     sends = json.dumps({_name_of(group): values[task] for group, task in tasks.items()})
     known = F.try_element_at(F.from_json(F.lit(sends), "map<string,int>"), F.col("group"))
     task = F.coalesce(known, F.lit(values[0]))
-    sent = rows.select(*_columns(task=task, channel=F.col("channel"), piece=F.col("piece")))
-    return sent.where(F.col("task") != _DROPPED)
-
-
-def _columns(**given: Column) -> list[Column]:
-    """Return the columns of messages, null where none is given."""
-    nothing = {field.name: F.lit(None).cast(_sql_type(field)) for field in _MESSAGES}
-    return [column.alias(name) for name, column in (nothing | given).items()]
-
-
-def _plans(spark: SparkSession, plans: Sequence[TaskPlan], task_count: int) -> DataFrame:
-    """Return plans as messages that are sent to their tasks."""
-    facts = facts_in_tasks(spark, plans, [plan.task for plan in plans], task_count)
-    return facts.select(*_columns(task=F.col("task"), facts=F.col("facts")))
-
-
-def _sql_type(field: pa.Field) -> str:
-    return {"int32": "int"}.get(str(field.type), str(field.type))
+    return kept.withColumn("task", task).where(f"piece IS NOT NULL AND task <> {_DROPPED}")
 
 
 def _results(told: DataFrame) -> list[Any]:

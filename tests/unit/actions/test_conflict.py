@@ -12,8 +12,8 @@ import pytest
 from bucketlake.actions import conflict
 from bucketlake.actions.conflict import (
     WAIT_SECONDS_MAX,
-    WaitedError,
     Commits,
+    WaitedError,
     commits_since,
     require_kept,
     require_no_conflict,

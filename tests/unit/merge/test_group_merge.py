@@ -74,8 +74,7 @@ def test_rows_keep_their_place_and_their_meta_columns_unless_a_record_wins() -> 
     assert parts == [
         [old("a"), new(1, "b", 5), old("c"), old("e")],
         [old("f"), old("g")],
-        [new(6, "i", 5), old("j")],
-        [new(8, "m", 1), new(9, "n", 1)],
+        [new(6, "i", 5), old("j"), new(8, "m", 1), new(9, "n", 1)],
     ]
     assert merge.counts == MergeCounts(inserted=2, updated=2, deleted=2, ignored=2, written=10)
     assert merge.counts.changed == 6
