@@ -7,6 +7,7 @@ shapes of rows (`common/data.py`), since one shape flatters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from benchmarks.common.benchmark import SHAPE, SHAPES, Benchmark, Contender, Settings
@@ -28,16 +29,17 @@ from benchmarks.systems.bucketlake import BucketLakeFiles, contender, dynamic, s
 from benchmarks.systems.bucketlake_arrow import BucketLakeArrow
 from benchmarks.systems.delta import DeltaMerge
 from benchmarks.systems.hudi import BLOOM, RECORD_LEVEL, Hudi, HudiRecordIndex, simple_bucket
-from benchmarks.systems.polars_limit import PolarsHudiLimit, PolarsLimit
+from benchmarks.systems.polars_limit import PolarsLimit
 from benchmarks.systems.spark_limit import SparkLimit
 
 TITLES = {step: step for step in ("load", "upsert", "read")}
 DEFAULT, FILES, SIMPLE = "bucketlake-spark4", "bucketlake-files-spark4", "bucketlake-simple-spark4"
-MERGE_ON_READ = "bucketlake-mor-spark4"
+MERGE_ON_READ, SIMPLE_MERGE_ON_READ = "bucketlake-mor-spark4", "bucketlake-simple-mor-nomdt-spark4"
+NO_METADATA_TABLE = "bucketlake-simple-nomdt-spark4"
 SAME_SPARK = "bucketlake-spark35"  # The peers run there, too.
 ARROW, ARROW_SIMPLE = "bucketlake-arrow", "bucketlake-arrow-simple"
 DELTA, POLARS, RECORD_INDEX = "delta-merge", "polars-limit", "hudi-rli-cow"
-POLARS_HUDI, SPARK = "polars-hudi-limit", "spark-limit"
+POLARS_HUDI, SPARK, SPARK_HUDI = "polars-hudi-limit", "spark-limit", "spark-hudi-limit"
 HUDI, HUDI_MERGE_ON_READ = "hudi-bucket-upsert", "hudi-bucket-mor-nomdt"
 ORDERS, LINES = SHAPES
 
@@ -51,8 +53,10 @@ AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
             Aim("upsert", SIMPLE, 1 / 1.3),
         ),
         FILES: (Aim("load", DELTA, 1 / 0.7),),
-        MERGE_ON_READ: (Aim("upsert", HUDI_MERGE_ON_READ, 7),),
+        SIMPLE_MERGE_ON_READ: (Aim("upsert", HUDI_MERGE_ON_READ, 7),),
         SIMPLE: (
+            Aim("load", NO_METADATA_TABLE, 1 / 1.1),
+            Aim("upsert", NO_METADATA_TABLE, 1 / 1.1),
             Aim("load", DELTA, 1 / 0.75),
             Aim("upsert", DELTA, 7),
             Aim("upsert", HUDI, 8),
@@ -60,6 +64,7 @@ AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
             Aim("upsert", POLARS_HUDI, 1 / 2.2),
         ),
         SPARK: (Aim("upsert", DELTA, 7),),
+        SPARK_HUDI: (Aim("load", DELTA, 1 / 0.75), Aim("upsert", DELTA, 7)),
         ARROW: (Aim("load", ARROW_SIMPLE, 1 / 1.4), Aim("upsert", ARROW_SIMPLE, 1 / 1.4)),
         ARROW_SIMPLE: tuple(
             Aim(step, limit, 1 / times)
@@ -82,7 +87,7 @@ SHOWN = named(DEFAULT, FILES, MERGE_ON_READ, SIMPLE, POLARS, SPARK) | PEERS
 """The contenders of the picture, by the names of their bars."""
 
 ROWS_MAX_OVER_MEAN, WORKER_OVER_GROUP = 1.25, 3.0
-LIMITS = {POLARS, POLARS_HUDI, SPARK}
+LIMITS = {POLARS, POLARS_HUDI, SPARK, SPARK_HUDI}
 
 
 # ---- contenders ---------------------------------------------------------------------------------
@@ -105,15 +110,17 @@ CONTENDERS = (
     contender(FILES, system=BucketLakeFiles),
     contender(MERGE_ON_READ, table_type="merge_on_read"),
     contender(SIMPLE, simple),
-    contender("bucketlake-simple-nomdt-spark4", simple, metadata_table=False),
+    contender(NO_METADATA_TABLE, simple, metadata_table=False),
+    contender(SIMPLE_MERGE_ON_READ, simple, "merge_on_read", metadata_table=False),
     contender("bucketlake-simple-v8-spark4", simple, version=8),
     contender("bucketlake-simple-v6-spark4", simple, metadata_table=False, version=6),
     contender(SAME_SPARK),
     Contender(ARROW, lambda settings: BucketLakeArrow(settings, dynamic(settings))),
     Contender(ARROW_SIMPLE, lambda settings: BucketLakeArrow(settings, simple(settings))),
     Contender(POLARS, PolarsLimit),
-    Contender(POLARS_HUDI, PolarsHudiLimit),
+    Contender(POLARS_HUDI, partial(PolarsLimit, of_hudi=True)),
     Contender(SPARK, SparkLimit),
+    Contender(SPARK_HUDI, partial(SparkLimit, of_hudi=True)),
     Contender(DELTA, DeltaMerge, spark35=True),
     Contender(RECORD_INDEX, _record_index, "hudi", spark35=True),
     _hudi(HUDI, "upsert", "copy_on_write", metadata_table=True),
@@ -204,10 +211,10 @@ TIMES = Table(
     "metadata table; *v8* and *v6* are tables of these versions, *v6* without a metadata table; "
     "*rli* is Hudi's partitioned record-level index, loaded by `bulk_insert` and "
     "`CREATE INDEX`; *polars-limit* is the bare merge of the same rows in one process, with no "
-    "table format around it, *polars-hudi-limit* the same with the five meta columns that Hudi's "
-    "rows have, and *spark-limit* the bare merge in tasks to which Spark hands the rows, with "
-    "Spark's own settings and shuffle of rows. The first two are floors: no Python writer of such "
-    "files does less, and none of Hudi's files less than the second.",
+    "table format around it, and *spark-limit* the bare merge in tasks to which Spark hands the "
+    "rows, with Spark's own settings and shuffle of rows; *polars-hudi-limit* and "
+    "*spark-hudi-limit* write also the five meta columns that Hudi's rows have. The limits of "
+    "polars are floors: no Python writer of such files does less.",
 )
 PLACEMENT = Table(
     _placed,

@@ -30,9 +30,10 @@ INSTANT = "20260101000000000"  # Hudi's time of a commit; any will do here.
 
 
 class PolarsLimit(EngineFree):
-    """Merge file by file, as fast as one process can."""
+    """Merge file by file, as fast as one process can; perhaps with Hudi's five meta columns."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], *, of_hudi: bool = False) -> None:
+        self._of_hudi = of_hudi
         self._cores, self._buckets = settings["cores"], settings["buckets"]
         self._level = settings["zstd_level"]
         os.environ["POLARS_MAX_THREADS"] = str(self._cores)  # Read when polars is imported.
@@ -60,14 +61,10 @@ class PolarsLimit(EngineFree):
         def write(item: tuple[tuple[str, int], Any]) -> None:
             (partition, bucket_id), fresh = item
             path = table / partition / f"{bucket_id:08d}.parquet"
-            merge_group(path, self._as_stored(fresh.drop("bucket"), path), self._level)
+            merge_group(path, fresh.drop("bucket"), self._level, of_hudi=self._of_hudi)
 
         with ThreadPoolExecutor(self._cores) as pool:
             list(pool.map(write, groups.items()))
-
-    def _as_stored(self, fresh: Any, _path: Path) -> Any:
-        """Return fresh rows with the columns of the file."""
-        return fresh
 
     def read(self, _data: DataSet, table: Path) -> dict[str, int]:
         """Sum everything up, as `rows.CHECKSUM_SQL` does."""
@@ -104,33 +101,35 @@ class PolarsLimit(EngineFree):
         return {"versions": {"polars": pl.__version__}, "settings": self.settings}
 
 
-class PolarsHudiLimit(PolarsLimit):
-    """The same with the five meta columns that every row of a Hudi table has."""
+def merge_group(path: Path, fresh: Any, level: int, *, of_hudi: bool = False) -> None:
+    """Merge fresh rows into the file of a group, which need not exist.
 
-    def _as_stored(self, fresh: Any, path: Path) -> Any:
-        import polars as pl
-
-        number = pl.int_range(pl.len()).cast(pl.String)
-        meta = (
-            pl.lit(INSTANT),
-            pl.concat_str(pl.lit(f"{INSTANT}_{path.stem}_"), number),
-            pl.col(KEY),
-            pl.lit(path.parent.name),
-            pl.lit(path.name),
-        )
-        named = [value.alias(name) for name, value in zip(META_NAMES, meta, strict=True)]
-        return fresh.select(*named, pl.all())
-
-
-def merge_group(path: Path, fresh: Any, level: int) -> None:
-    """Merge fresh rows into the file of a group, which need not exist."""
+    With ``of_hudi`` a file has the five meta columns that every row of a Hudi table has.
+    """
     import polars as pl
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    if of_hudi:
+        fresh = _with_meta(fresh, path)
     if path.exists():
         # Not mapped: the file is replaced while its columns are still in use.
         fresh = _merge(pl.read_parquet(path, memory_map=False), fresh)
     fresh.write_parquet(path, compression="zstd", compression_level=level)
+
+
+def _with_meta(fresh: Any, path: Path) -> Any:
+    import polars as pl
+
+    number = pl.int_range(pl.len()).cast(pl.String)
+    meta = (
+        pl.lit(INSTANT),
+        pl.concat_str(pl.lit(f"{INSTANT}_{path.stem}_"), number),
+        pl.col(KEY),
+        pl.lit(path.parent.name),
+        pl.lit(path.name),
+    )
+    named = [value.alias(name) for name, value in zip(META_NAMES, meta, strict=True)]
+    return fresh.select(*named, pl.all())
 
 
 def _merge(stored: Any, fresh: Any) -> Any:

@@ -24,10 +24,11 @@ BUCKET = "bucket"
 
 
 class SparkLimit(SparkSystem):
-    """Merge file by file in tasks of Spark."""
+    """Merge file by file in tasks of Spark; perhaps with Hudi's five meta columns."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], *, of_hudi: bool = False) -> None:
         super().__init__(settings, SESSION)
+        self._of_hudi = of_hudi
         self._cores, self._buckets = settings["cores"], settings["buckets"]
         self._level = settings["zstd_level"]
         self.settings |= {"layout": f"one file for each partition and bucket, {self._buckets}"}
@@ -48,11 +49,12 @@ class SparkLimit(SparkSystem):
         bucket = functions.pmod(functions.hash(KEY), functions.lit(self._buckets)).alias(BUCKET)
         frame = self.spark.read.parquet(str(rows)).select("*", bucket)
         shuffled = frame.repartition(2 * self._cores, PARTITION, BUCKET)
-        shuffled.mapInArrow(partial(_write_groups, table, self._level), "groups long").collect()
+        write = partial(_write_groups, table, self._level, self._of_hudi)
+        shuffled.mapInArrow(write, "groups long").collect()
 
 
 def _write_groups(
-    table: Path, level: int, batches: Iterator[pa.RecordBatch]
+    table: Path, level: int, of_hudi: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     import polars as pl
 
@@ -63,5 +65,6 @@ def _write_groups(
     assert isinstance(rows, pl.DataFrame)
     groups = rows.partition_by(PARTITION, BUCKET, as_dict=True, maintain_order=False)
     for (partition, bucket), fresh in groups.items():
-        merge_group(table / str(partition) / f"{bucket:08d}.parquet", fresh.drop(BUCKET), level)
+        path = table / str(partition) / f"{bucket:08d}.parquet"
+        merge_group(path, fresh.drop(BUCKET), level, of_hudi=of_hudi)
     yield pa.RecordBatch.from_pydict({"groups": [len(groups)]})
