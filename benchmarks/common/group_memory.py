@@ -1,8 +1,8 @@
 """The memory that Arrow alone takes to read a base file, to sort its rows and to write it again.
 
 It is what to compare a worker with that merges rows into the file. Arrow allocates in its usual way
-here, while workers use jemalloc. The module runs as a program,
-since only a new process has memory that nothing else has used.
+here, while workers use jemalloc. The module runs as a program, since only a new process has memory
+that nothing else has used.
 """
 
 from __future__ import annotations

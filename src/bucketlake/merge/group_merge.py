@@ -176,7 +176,7 @@ class GroupMerge:
         return self.combining.mixed(self.incoming, positions, chunk, rows, wins, what)
 
     def _fresh(self) -> IntArray:
-        """Return the positions of the records that no stored row has, sorted by key."""
+        """Count the records that no stored row has; return their positions, sorted by key."""
         positions = np.flatnonzero(~self.is_stored & ~self.incoming.deleted)
         if self.combining is not None:
             self.combining.require_inserts(self.incoming, positions)

@@ -30,7 +30,7 @@ BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 _HEAD_BYTES = 8
-_MASKS = np.array([2**64 - 2 ** (8 * (_HEAD_BYTES - n)) for n in range(9)], np.uint64)
+_MASKS = np.array([2**64 - 2 ** (8 * (_HEAD_BYTES - n)) for n in range(_HEAD_BYTES + 1)], np.uint64)
 """By number: a word that has so many bytes, the first ones."""
 _MARKER_TYPES = (
     pa.types.is_string,
