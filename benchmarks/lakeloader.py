@@ -23,6 +23,7 @@ from benchmarks.systems.bucketlake import contender, dynamic, simple
 from benchmarks.systems.delta import DeltaMerge
 from benchmarks.systems.hudi import RECORD_LEVEL, Hudi, HudiRecordIndex, simple_bucket
 
+DEFAULT = "bucketlake-spark4"
 FACTS, DIMENSIONS, EVENTS = "facts", "dimensions", "events"
 SHAPE = shape_option(
     (FACTS, DIMENSIONS, EVENTS),
@@ -65,7 +66,7 @@ def _hudi_record_index(settings: Settings) -> HudiRecordIndex:
 
 
 CONTENDERS = (
-    contender("bucketlake-spark4", dynamic),
+    contender(DEFAULT, dynamic),
     contender("bucketlake-mor-spark4", dynamic, "merge_on_read"),
     contender("bucketlake-simple-spark4", simple),
     contender("bucketlake-simple-groups-spark4", _kind(_several_groups)),
@@ -85,7 +86,7 @@ def _files(result: Result, name: str) -> str:
 
 
 TIMES = Table(
-    ranked("change"),
+    ranked("change", DEFAULT),
     [
         *columns(TITLES, "*, s"),
         *(
@@ -121,7 +122,7 @@ BENCHMARK = Benchmark(
         "shown the row count and the column sums that the generator predicts.",
         image="Median seconds of the change",
         head="{rows:,} rows of {shape}, {partitions} partitions x {buckets} buckets, {rounds}",
-        blocks=[TIMES, ratios_table(TITLES, "change", ("bucketlake-spark4",))],
+        blocks=[TIMES, ratios_table(TITLES, "change", (DEFAULT,))],
         chart=Chart(
             "{millions} M rows of {shape}: {cores} cores, median of {round_count}",
             [

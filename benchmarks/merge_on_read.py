@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from benchmarks.common.benchmark import Benchmark, Contender, Settings
 from benchmarks.common.plot import Chart, step_bars
 from benchmarks.common.report import Aim, Aims, Block, Page, ratios_table, worker_figure
 from benchmarks.common.tables import Column, Table, columns, figure, median, ranked
-from benchmarks.common.turn import Measured, Turn
-from benchmarks.systems.bucketlake import BucketLake
+from benchmarks.common.turn import Measured, Turn, load_and_change
+from benchmarks.systems.bucketlake import contender, simple
 from benchmarks.systems.hudi import COMPACTION, Hudi, simple_bucket
 from benchmarks.systems.spark import MERGE_ON_READ
+from benchmarks.systems.spark_limit import SparkLimit
 from bucketlake.errors import BucketLakeError
 
 TITLES = {
@@ -25,14 +27,18 @@ TITLES = {
     "read_after": "read after it",
 }
 FACTORS = {"upsert": 7, "read_all": 2, "read_few": 4, "compact": 5}
-# Both of Hudi's: its default first, then the one that is like for like, as bucketlake writes no
-# metadata table.
-WANTED = [
-    Aim(step, peer, factor)
-    for step, factor in FACTORS.items()
-    for peer in ("hudi-mor", "hudi-mor-nomdt")
-]
-AIMS = dict.fromkeys(("bucketlake-mor-spark4", "bucketlake-mor-spark35"), WANTED)
+DEFAULT = "bucketlake-mor-spark4"
+SIMPLE, SIMPLE_SPARK35 = "bucketlake-simple-nomdt-spark4", "bucketlake-simple-nomdt-spark35"
+HUDI, HUDI_NO_METADATA_TABLE, LIMIT = "hudi-mor", "hudi-mor-nomdt", "spark-hudi-log-limit"
+AIMS = {
+    DEFAULT: [Aim(step, HUDI, factor) for step, factor in FACTORS.items()],
+    **{
+        ours: [Aim(step, HUDI_NO_METADATA_TABLE, factor) for step, factor in FACTORS.items()]
+        for ours in (SIMPLE, SIMPLE_SPARK35)
+    },
+    LIMIT: [Aim("upsert", HUDI_NO_METADATA_TABLE, FACTORS["upsert"])],
+}
+"""Each is compared with Hudi's tables that have a metadata table, or none, as it has."""
 
 
 def turn_of(turn: Turn) -> dict[str, Measured]:
@@ -56,14 +62,6 @@ def check_log_files(turn: Turn, step: str, table: Path) -> None:
         turn.refuse(f"has {live} live log files after {step}")
 
 
-def _ours(name: str, *, spark35: bool) -> Contender:
-    def make(settings: Settings) -> BucketLake:
-        index = bl.SimpleBucket(settings["buckets"])
-        return BucketLake(settings, index, MERGE_ON_READ, told={"compact": "compact()"})
-
-    return Contender(name, make, spark35=spark35)
-
-
 def _hudi(name: str, *, metadata_table: bool) -> Contender:
     def make(settings: Settings) -> Hudi:
         index = simple_bucket(settings["buckets"])
@@ -80,24 +78,27 @@ FILES = [
 ]
 BLOCKS: list[Block] = [
     Table(
-        ranked("upsert"),
+        ranked("upsert", DEFAULT),
         columns(TITLES, "*, s"),
-        text="Median (minimum to maximum); *nomdt* is without Hudi's metadata table.",
+        text="Median (minimum to maximum). *bucketlake* has dynamic buckets, its default, and a "
+        "metadata table; *nomdt* is without one. *spark-hudi-log-limit* has no table format: "
+        "tasks write the rows that Spark hands them, with Hudi's meta columns, as one more file "
+        "of each bucket.",
     ),
     Aims(lambda _result: AIMS, TITLES),
     ratios_table(TITLES, "upsert"),
     Table(
-        ranked("upsert"),
+        ranked("upsert", DEFAULT),
         columns(TITLES, "*", "cpu_seconds", median()),
         "Processor seconds, median of the rounds",
     ),
     Table(
-        ranked("upsert"),
+        ranked("upsert", DEFAULT),
         [Column(title, worker_figure(step)) for step, title in TITLES.items()],
         "Highest memory of a Python worker, in brackets what an idle one does not hold, MB",
     ),
     Table(
-        ranked("upsert"),
+        ranked("upsert", DEFAULT),
         FILES,
         "Files on disk after each step, MB",
         "Files of older slices count, too: no step removes them.",
@@ -108,18 +109,25 @@ BENCHMARK = Benchmark(
     name="merge_on_read",
     description="Upserts into log files, merged reads, compaction: bucketlake beside Hudi.",
     contenders=(
-        _ours("bucketlake-mor-spark4", spark35=False),
-        _ours("bucketlake-mor-spark35", spark35=True),
-        _hudi("hudi-mor", metadata_table=True),
-        _hudi("hudi-mor-nomdt", metadata_table=False),
+        contender(DEFAULT, table_type=MERGE_ON_READ),
+        contender(SIMPLE, simple, MERGE_ON_READ, metadata_table=False),
+        contender(SIMPLE_SPARK35, simple, MERGE_ON_READ, metadata_table=False),
+        Contender(
+            LIMIT,
+            partial(SparkLimit, of_hudi=True, logs=True),
+            steps=("load", "upsert"),
+            turn=load_and_change,
+        ),
+        _hudi(HUDI, metadata_table=True),
+        _hudi(HUDI_NO_METADATA_TABLE, metadata_table=False),
     ),
     steps=tuple(TITLES),
     turn=turn_of,
     page=Page(
         title="Merge-on-read benchmark",
         text="Order-like rows (string key, 9 columns, zstd Parquet) in merge-on-read tables with "
-        "the simple bucket index: a first load, then a batch of 20 % updates and 2 % inserts that "
-        "goes into log files, a merged read of all columns and one of a few (count and sum of "
+        "dynamic or simple buckets: a first load, then a batch of 20 % updates and 2 % inserts "
+        "that goes into log files, a merged read of all columns and one of a few (count and sum of "
         "`quantity`), a compaction, and a read of all columns after it. Both sides load by upsert, "
         "and compact by a call of their own. Same data, same machine, contenders interleaved, "
         "processes warm, fresh tables each round. Each read has shown the row count and the column "
@@ -130,7 +138,7 @@ BENCHMARK = Benchmark(
         chart=Chart(
             "Merge-on-read, {millions} M rows, then {updates_k} k updates and {inserts_k} k "
             "inserts: {cores} cores, median of {round_count}",
-            [step_bars(step, TITLES[step], aims=WANTED) for step in FACTORS],
+            [step_bars(step, TITLES[step], limits={LIMIT}) for step in FACTORS],
         ),
     ),
 )

@@ -29,7 +29,7 @@ def checked(result: Result) -> str:
 
 
 TIMES = Table(
-    ranked("load"),
+    ranked("load", DEFAULT),
     [
         *columns(TITLES, "*, s"),
         *columns(TITLES, "*, processor s", "cpu_seconds", median()),

@@ -56,7 +56,7 @@ def expected_sums(load: Path, changes: Path) -> dict[str, int]:
 
 
 TIMES = Table(
-    ranked("merge"),
+    ranked("merge", DEFAULT),
     [
         *columns(TITLES, "*, s"),
         *columns(TITLES, "*, processor s", "cpu_seconds", median()),

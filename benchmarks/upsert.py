@@ -34,13 +34,13 @@ from benchmarks.systems.spark_limit import SparkLimit
 
 TITLES = {step: step for step in ("load", "upsert", "read")}
 DEFAULT, FILES, SIMPLE = "bucketlake-spark4", "bucketlake-files-spark4", "bucketlake-simple-spark4"
-MERGE_ON_READ, SIMPLE_MERGE_ON_READ = "bucketlake-mor-spark4", "bucketlake-simple-mor-nomdt-spark4"
+MERGE_ON_READ = "bucketlake-mor-spark4"
 NO_METADATA_TABLE = "bucketlake-simple-nomdt-spark4"
 SAME_SPARK = "bucketlake-spark35"  # The peers run there, too.
 ARROW, ARROW_SIMPLE = "bucketlake-arrow", "bucketlake-arrow-simple"
 DELTA, POLARS, RECORD_INDEX = "delta-merge", "polars-limit", "hudi-rli-cow"
 POLARS_HUDI, SPARK, SPARK_HUDI = "polars-hudi-limit", "spark-limit", "spark-hudi-limit"
-HUDI, HUDI_MERGE_ON_READ = "hudi-bucket-upsert", "hudi-bucket-mor-nomdt"
+HUDI = "hudi-bucket-upsert"
 ORDERS, LINES = SHAPES
 
 AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
@@ -53,7 +53,6 @@ AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
             Aim("upsert", SIMPLE, 1 / 1.3),
         ),
         FILES: (Aim("load", DELTA, 1 / 0.7),),
-        SIMPLE_MERGE_ON_READ: (Aim("upsert", HUDI_MERGE_ON_READ, 7),),
         SIMPLE: (
             Aim("load", NO_METADATA_TABLE, 1 / 1.1),
             Aim("upsert", NO_METADATA_TABLE, 1 / 1.1),
@@ -93,10 +92,10 @@ LIMITS = {POLARS, POLARS_HUDI, SPARK, SPARK_HUDI}
 # ---- contenders ---------------------------------------------------------------------------------
 
 
-def _hudi(name: str, load: str, table_type: str, *, metadata_table: bool) -> Contender:
+def _hudi(name: str, load: str, *, metadata_table: bool) -> Contender:
     def make(settings: Settings) -> Hudi:
         index = simple_bucket(settings["buckets"])
-        return Hudi(settings, index, table_type, metadata_table=metadata_table, load=load)
+        return Hudi(settings, index, metadata_table=metadata_table, load=load)
 
     return Contender(name, make, "hudi", spark35=True)
 
@@ -111,7 +110,6 @@ CONTENDERS = (
     contender(MERGE_ON_READ, table_type="merge_on_read"),
     contender(SIMPLE, simple),
     contender(NO_METADATA_TABLE, simple, metadata_table=False),
-    contender(SIMPLE_MERGE_ON_READ, simple, "merge_on_read", metadata_table=False),
     contender("bucketlake-simple-v8-spark4", simple, version=8),
     contender("bucketlake-simple-v6-spark4", simple, metadata_table=False, version=6),
     contender(SAME_SPARK),
@@ -123,9 +121,8 @@ CONTENDERS = (
     Contender(SPARK_HUDI, partial(SparkLimit, of_hudi=True)),
     Contender(DELTA, DeltaMerge, spark35=True),
     Contender(RECORD_INDEX, _record_index, "hudi", spark35=True),
-    _hudi(HUDI, "upsert", "copy_on_write", metadata_table=True),
-    _hudi("hudi-bucket-bulk_insert-nomdt", "bulk_insert", "copy_on_write", metadata_table=False),
-    _hudi(HUDI_MERGE_ON_READ, "upsert", "merge_on_read", metadata_table=False),
+    _hudi(HUDI, "upsert", metadata_table=True),
+    _hudi("hudi-bucket-bulk_insert-nomdt", "bulk_insert", metadata_table=False),
     Contender("hudi-bloom", lambda settings: Hudi(settings, BLOOM), "hudi", spark35=True),
 )
 
@@ -192,13 +189,8 @@ def _placement(field: str) -> Tell:
     return lambda result, row: str(_last_upsert(result, row.contender)[field])
 
 
-def _default_first(result: Result) -> list[Row]:
-    rows = ranked("upsert")(result)
-    return sorted(rows, key=lambda row: row.contender != DEFAULT)
-
-
 TIMES = Table(
-    _default_first,
+    ranked("upsert", DEFAULT),
     [
         *columns(TITLES, "*, s"),
         Column("load, processor s", figure("load", "cpu_seconds", median())),

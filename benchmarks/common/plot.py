@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.figures import Result, is_ours
-from benchmarks.common.report import Aim
 
 INK, FAINT, AIM = "#24292f", "#8c959f", "#b42318"
 OURS, PEER, LIMIT = "#0f766e", "#c4cbd3", "#e3b341"
@@ -35,7 +34,6 @@ class Bar:
     values: Sequence[float]
     colour: str = PEER
     aim: float | None = None
-    aim_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,34 +81,23 @@ def step_bars(
     *,
     field: str = "seconds",
     unit: str = BY_CLOCK,
-    aims: Sequence[Aim] = (),
     limits: Collection[str] = (),
     titles: Mapping[str, str] | None = None,
 ) -> Bars:
     """Return the panel of a step: a bar for each contender, the quickest above.
 
     ``titles`` chooses the contenders, and says what their bars are called. Those of ``limits`` are
-    no contenders but what any system must do. The strictest aim is marked on our bars: the longest
-    time that still meets every aim of this step.
+    no contenders but what any system must do.
     """
 
     def bars(result: Result) -> list[Bar]:
         chosen = [n for n in result.ranked(step, field) if titles is None or n in titles]
-        marks = [
-            (result.median(aim.peer, step) / aim.factor, aim.text())
-            for aim in aims
-            if aim.step == step and aim.peer in chosen
-        ]
-        aim, text = min(marks, default=(None, ""))
-        label = "" if aim is None else f"aim: {time_text(aim)} ({text})"
         found = []
         for name in sorted(chosen, key=lambda each: result.median(each, step, field)):
             values = result.values(name, step, field)
             title = name if titles is None else titles[name]
-            if is_ours(name):
-                found.append(Bar(title, values, OURS, aim, label))
-            else:
-                found.append(Bar(title, values, LIMIT if name in limits else PEER))
+            peer = LIMIT if name in limits else PEER
+            found.append(Bar(title, values, OURS if is_ours(name) else peer))
         return found
 
     return Bars(title, bars, unit)
@@ -155,17 +142,11 @@ def _draw_bars(axes: Any, panel: Bars, bars: Sequence[Bar]) -> None:
         axes.annotate(panel.label(middle), (high, place), color=INK, fontsize=8.5, **style)
         if bar.aim is not None:
             edges = [place - 0.45, place + 0.45]
-            axes.plot([bar.aim, bar.aim], edges, color=AIM, linewidth=2, label=bar.aim_text)
+            axes.plot([bar.aim, bar.aim], edges, color=AIM, linewidth=2)
     axes.set_yticks(range(len(bars)), [bar.title for bar in reversed(bars)])
     _style(axes, panel.title, panel.unit)
     longest = max(max(*bar.values, bar.aim or 0) for bar in bars)
     axes.set_xlim(0, longest * 1.16)
-    marked = {bar.aim_text for bar in bars if bar.aim_text}
-    if marked:
-        handles, texts = axes.get_legend_handles_labels()
-        first = [(h, t) for h, t in zip(handles, texts, strict=True) if t in marked][:1]
-        look = {"loc": "upper right", "fontsize": 8, "frameon": False, "labelcolor": AIM}
-        axes.legend([h for h, _ in first], [t for _, t in first], **look)
 
 
 def _draw_lines(axes: Any, panel: Lines, lines: Sequence[Line]) -> None:

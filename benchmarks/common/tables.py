@@ -73,9 +73,11 @@ def rate_columns(title: str) -> list[Column]:
     return [Column(title, tell)]
 
 
-def ranked(step: str) -> Callable[[Result], list[Row]]:
-    """Return what makes a row for each contender, ours first, then by the time of a step."""
-    return lambda result: [Row(name) for name in result.ranked(step)]
+def ranked(step: str, first: str = "") -> Callable[[Result], list[Row]]:
+    """Return what makes a row for each contender: one by name, then ours, by the time of a step."""
+    return lambda result: [
+        Row(name) for name in sorted(result.ranked(step), key=lambda name: name != first)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,30 @@ def start_spark(warehouse: str, settings: dict[str, str], bundle: str) -> SparkS
         builder = builder.config(key, value)
     spark = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
+    find_records(spark.sparkContext._jvm)
     return spark
+
+
+def find_records(jvm: Any) -> None:
+    """Have Avro find Hudi's classes of delete records in this thread, which sees the bundle.
+
+    Threads of Java's common pool do not see it, and what they do not find Avro remembers as missing
+    for all threads: https://github.com/apache/hudi/issues/13410.
+    """
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    records = loader.loadClass("org.apache.hudi.avro.model.HoodieDeleteRecordList")
+    model = jvm.org.apache.avro.specific.SpecificData.getForClass(records)
+    schemas = [model.getSchema(records)]
+    while schemas:
+        schema = schemas.pop()
+        kind = schema.getType().getName()
+        if kind == "record":
+            assert model.getClass(schema) is not None, schema.getFullName()
+            schemas += [field.schema() for field in schema.getFields()]
+        elif kind == "union":
+            schemas += [*schema.getTypes()]
+        elif kind == "array":
+            schemas.append(schema.getElementType())
 
 
 def serve(spark: SparkSession, command: dict[str, Any]) -> dict[str, Any]:
