@@ -130,8 +130,8 @@ def spread(numbers: Sequence[float]) -> str:
 
 
 def factor(ratios: Sequence[float]) -> str:
-    """The median of ratios."""
-    return f"{statistics.median(ratios):.2f}x"
+    """The median of ratios; a dash if nothing was measured."""
+    return f"{statistics.median(ratios):.2f}x" if ratios else "–"
 
 
 def factors(ratios: Sequence[float]) -> str:
