@@ -26,6 +26,7 @@ from benchmarks.systems.hudi import Hudi, simple_bucket
 MERGE_ON_READ, DEFAULT, SIMPLE = "bucketlake-mor-spark4", "bucketlake-spark4", "bucketlake-simple"
 DELTA, HUDI = "delta-merge", "hudi-bucket-upsert"
 COLOURS = {MERGE_ON_READ: OURS, DEFAULT: BLUE, SIMPLE: ORANGE, DELTA: INK, HUDI: "#8c959f"}
+SECOND_COLOUR = "#5eead4"
 HUDI_ROWS_MAX = 10_000_000
 """The largest table of Hudi: a load of ten million rows takes it minutes."""
 
@@ -71,19 +72,23 @@ def _rows(result: Result) -> list[Row]:
 
 
 def _lines(field: str) -> Lines:
+    def line(result: Result, name: str, batch: str, title: str, colour: str) -> Line:
+        points = [
+            (rows / 1e6, result.median(name, step, field))
+            for rows in result.settings["sizes"]
+            if result.values(name, step := f"{batch}-{rows}", field)
+        ]
+        return Line(title, points, colour)
+
     def lines(result: Result) -> list[Line]:
-        found = []
-        for name in result.names:
-            points = [
-                (rows / 1e6, result.median(name, step, field))
-                for rows in result.settings["sizes"]
-                if result.values(name, step := f"{FIRST}-{rows}", field)
-            ]
-            found.append(Line(NAMES[name], points, COLOURS[name]))
+        found = [line(result, name, FIRST, NAMES[name], COLOURS[name]) for name in result.names]
+        if MERGE_ON_READ in result.names:
+            title = f"{NAMES[MERGE_ON_READ]}, second batch"
+            found.append(line(result, MERGE_ON_READ, SECOND, title, SECOND_COLOUR))
         return found
 
     word = {"seconds": "seconds", "cpu_seconds": "processor seconds"}[field]
-    title = f"{word} of the first batch"
+    title = f"{word} of the first batch after the load"
     return Lines(title, lines, ("million rows in the table", "seconds"), is_logarithmic=True)
 
 
