@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.common.benchmark import Benchmark, Contender, Option, Settings, count, counts
+from benchmarks.common.benchmark import Benchmark, Contender, Option, count, counts
 from benchmarks.common.data import Recipe, prepare
 from benchmarks.common.figures import Result
 from benchmarks.common.names import NAMES
@@ -21,7 +21,7 @@ from benchmarks.common.tables import Column, Row, Table, Tell
 from benchmarks.common.turn import Measured, Turn
 from benchmarks.systems.bucketlake import contender, dynamic, simple
 from benchmarks.systems.delta import DeltaMerge
-from benchmarks.systems.hudi import Hudi, simple_bucket
+from benchmarks.systems.hudi import bucket_contender
 
 MERGE_ON_READ, DEFAULT, SIMPLE = "bucketlake-mor-spark4", "bucketlake-spark4", "bucketlake-simple"
 DELTA, HUDI = "delta-merge", "hudi-bucket-upsert"
@@ -56,10 +56,6 @@ def sizes_of(turn: Turn) -> Sequence[int]:
         return [turn.data.facts["rows"]]
     sizes: Sequence[int] = turn.settings["sizes"]
     return [rows for rows in sizes if turn.contender != HUDI or rows <= HUDI_ROWS_MAX]
-
-
-def _hudi(settings: Settings) -> Hudi:
-    return Hudi(settings, simple_bucket(settings["buckets"]))
 
 
 def _rows(result: Result) -> list[Row]:
@@ -128,7 +124,7 @@ BENCHMARK = Benchmark(
         contender(MERGE_ON_READ, dynamic, "merge_on_read"),
         contender(SIMPLE, simple),
         Contender(DELTA, DeltaMerge, spark35=True),
-        Contender(HUDI, _hudi, "hudi", spark35=True),
+        bucket_contender(HUDI),
     ),
     turn=turn_of,
     options=[

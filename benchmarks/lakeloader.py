@@ -21,7 +21,7 @@ from benchmarks.common.tables import Column, Table, columns, figure, median, ran
 from benchmarks.common.turn import Measured, Turn
 from benchmarks.systems.bucketlake import contender, dynamic, simple
 from benchmarks.systems.delta import DeltaMerge
-from benchmarks.systems.hudi import RECORD_LEVEL, Hudi, HudiRecordIndex, simple_bucket
+from benchmarks.systems.hudi import RECORD_LEVEL, HudiRecordIndex, bucket_contender
 
 DEFAULT = "bucketlake-spark4"
 FACTS, DIMENSIONS, EVENTS = "facts", "dimensions", "events"
@@ -57,10 +57,6 @@ def _several_groups(count: int) -> bl.SimpleBucket:
     return bl.SimpleBucket(max(1, count // 2), max_file_size=GROUP_BYTES)
 
 
-def _hudi_bucket(settings: Settings) -> Hudi:
-    return Hudi(settings, simple_bucket(settings["buckets"]))
-
-
 def _hudi_record_index(settings: Settings) -> HudiRecordIndex:
     return HudiRecordIndex(settings, "copy_on_write", index=RECORD_LEVEL, is_built=True)
 
@@ -75,7 +71,7 @@ CONTENDERS = (
     contender("bucketlake-extendible-spark4", _kind(bl.ExtendibleBucket)),
     contender("bucketlake-record-spark4", lambda _settings: bl.RecordIndex()),
     Contender("delta-merge", DeltaMerge, spark35=True),
-    Contender("hudi-bucket-upsert", _hudi_bucket, "hudi", spark35=True),
+    bucket_contender("hudi-bucket-upsert"),
     Contender("hudi-rli-cow", _hudi_record_index, "hudi", spark35=True),
 )
 

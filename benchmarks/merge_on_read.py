@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import bucketlake as bl
-from benchmarks.common.benchmark import Benchmark, Contender, Settings
+from benchmarks.common.benchmark import Benchmark, Contender
 from benchmarks.common.plot import Chart, step_bars
 from benchmarks.common.report import Aim, Aims, Block, Page, ratios_table, worker_figure
 from benchmarks.common.tables import Column, Table, columns, figure, median, ranked
 from benchmarks.common.turn import Measured, Turn, load_and_change
 from benchmarks.systems.bucketlake import contender, simple
-from benchmarks.systems.hudi import COMPACTION, Hudi, simple_bucket
+from benchmarks.systems.hudi import COMPACTION, bucket_contender
 from benchmarks.systems.spark import MERGE_ON_READ
 from benchmarks.systems.spark_limit import SparkLimit
 from bucketlake.errors import BucketLakeError
@@ -30,12 +29,11 @@ FACTORS = {"upsert": 7, "read_all": 2, "read_few": 4, "compact": 5}
 DEFAULT = "bucketlake-mor-spark4"
 SIMPLE, SIMPLE_SPARK35 = "bucketlake-simple-nomdt-spark4", "bucketlake-simple-nomdt-spark35"
 HUDI, HUDI_NO_METADATA_TABLE, LIMIT = "hudi-mor", "hudi-mor-nomdt", "spark-hudi-log-limit"
+_LIKE_FOR_LIKE = [Aim(step, HUDI_NO_METADATA_TABLE, factor) for step, factor in FACTORS.items()]
 AIMS = {
     DEFAULT: [Aim(step, HUDI, factor) for step, factor in FACTORS.items()],
-    **{
-        ours: [Aim(step, HUDI_NO_METADATA_TABLE, factor) for step, factor in FACTORS.items()]
-        for ours in (SIMPLE, SIMPLE_SPARK35)
-    },
+    SIMPLE: _LIKE_FOR_LIKE,
+    SIMPLE_SPARK35: _LIKE_FOR_LIKE,
     LIMIT: [Aim("upsert", HUDI_NO_METADATA_TABLE, FACTORS["upsert"])],
 }
 """Each is compared with Hudi's tables that have a metadata table, or none, as it has."""
@@ -60,15 +58,6 @@ def check_log_files(turn: Turn, step: str, table: Path) -> None:
         turn.refuse(f"has an unreadable table after {step}: {error}")
     if (live > 0) != (step == "upsert"):
         turn.refuse(f"has {live} live log files after {step}")
-
-
-def _hudi(name: str, *, metadata_table: bool) -> Contender:
-    def make(settings: Settings) -> Hudi:
-        index = simple_bucket(settings["buckets"])
-        own: dict[str, Any] = {"metadata_table": metadata_table, "procedure": COMPACTION}
-        return Hudi(settings, index, MERGE_ON_READ, **own)
-
-    return Contender(name, make, "hudi", spark35=True)
 
 
 FILES = [
@@ -118,8 +107,10 @@ BENCHMARK = Benchmark(
             steps=("load", "upsert"),
             turn=load_and_change,
         ),
-        _hudi(HUDI, metadata_table=True),
-        _hudi(HUDI_NO_METADATA_TABLE, metadata_table=False),
+        *(
+            bucket_contender(name, MERGE_ON_READ, metadata_table=name == HUDI, procedure=COMPACTION)
+            for name in (HUDI, HUDI_NO_METADATA_TABLE)
+        ),
     ),
     steps=tuple(TITLES),
     turn=turn_of,

@@ -9,7 +9,7 @@ from benchmarks.common.report import Aim, Aims, Page, ratios_table
 from benchmarks.common.tables import Table, columns, median, ranked
 from benchmarks.systems.bucketlake import BucketLakeFiles, contender, simple
 from benchmarks.systems.delta import DeltaMerge
-from benchmarks.systems.hudi import Hudi, simple_bucket
+from benchmarks.systems.hudi import bucket_contender
 from benchmarks.systems.parquet import PlainParquet
 
 TITLES = {"load": "first load", "upsert": "first upsert"}
@@ -52,11 +52,7 @@ BENCHMARK = Benchmark(
         contender("bucketlake-simple-spark35", simple),
         Contender("plain-parquet", PlainParquet, spark35=True),
         Contender("delta-merge", DeltaMerge, spark35=True),
-        Contender(
-            "hudi-bucket-upsert",
-            lambda settings: Hudi(settings, simple_bucket(settings["buckets"])),
-            spark35=True,
-        ),
+        bucket_contender("hudi-bucket-upsert"),
     ),
     steps=tuple(TITLES),
     alone=True,

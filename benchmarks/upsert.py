@@ -28,7 +28,7 @@ from benchmarks.common.tables import (
 from benchmarks.systems.bucketlake import BucketLakeFiles, contender, dynamic, simple
 from benchmarks.systems.bucketlake_arrow import BucketLakeArrow
 from benchmarks.systems.delta import DeltaMerge
-from benchmarks.systems.hudi import BLOOM, RECORD_LEVEL, Hudi, HudiRecordIndex, simple_bucket
+from benchmarks.systems.hudi import BLOOM, RECORD_LEVEL, Hudi, HudiRecordIndex, bucket_contender
 from benchmarks.systems.polars_limit import PolarsLimit
 from benchmarks.systems.spark_limit import SparkLimit
 
@@ -92,14 +92,6 @@ LIMITS = {POLARS, POLARS_HUDI, SPARK, SPARK_HUDI}
 # ---- contenders ---------------------------------------------------------------------------------
 
 
-def _hudi(name: str, load: str, *, metadata_table: bool) -> Contender:
-    def make(settings: Settings) -> Hudi:
-        index = simple_bucket(settings["buckets"])
-        return Hudi(settings, index, metadata_table=metadata_table, load=load)
-
-    return Contender(name, make, "hudi", spark35=True)
-
-
 def _record_index(settings: Settings) -> HudiRecordIndex:
     return HudiRecordIndex(settings, "copy_on_write", index=RECORD_LEVEL, is_built=True)
 
@@ -121,8 +113,8 @@ CONTENDERS = (
     Contender(SPARK_HUDI, partial(SparkLimit, of_hudi=True)),
     Contender(DELTA, DeltaMerge, spark35=True),
     Contender(RECORD_INDEX, _record_index, "hudi", spark35=True),
-    _hudi(HUDI, "upsert", metadata_table=True),
-    _hudi("hudi-bucket-bulk_insert-nomdt", "bulk_insert", metadata_table=False),
+    bucket_contender(HUDI),
+    bucket_contender("hudi-bucket-bulk_insert-nomdt", metadata_table=False, load="bulk_insert"),
     Contender("hudi-bloom", lambda settings: Hudi(settings, BLOOM), "hudi", spark35=True),
 )
 

@@ -96,8 +96,8 @@ def step_bars(
         for name in sorted(chosen, key=lambda each: result.median(each, step, field)):
             values = result.values(name, step, field)
             title = name if titles is None else titles[name]
-            peer = LIMIT if name in limits else PEER
-            found.append(Bar(title, values, OURS if is_ours(name) else peer))
+            colour = OURS if is_ours(name) else LIMIT if name in limits else PEER
+            found.append(Bar(title, values, colour))
         return found
 
     return Bars(title, bars, unit)

@@ -33,6 +33,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
+from benchmarks.common.benchmark import Contender, Settings
 from benchmarks.common.rows import CHOSEN_PATTERN, KEY, ORDERING, PARTITION, DataSet
 from benchmarks.systems.order_tables import index_files
 from benchmarks.systems.spark import MERGE_ON_READ, SparkSystem, one_row
@@ -304,3 +305,15 @@ class HudiRecordIndex(Hudi):
         """Return also the size of the index."""
         seen = super().observe(step, table)
         return seen | index_files(table) if step == "build" else seen
+
+
+def bucket_contender(
+    name: str, table_type: str = "copy_on_write", *, metadata_table: bool = True, **own: Any
+) -> Contender:
+    """Return a contender with simple buckets; ``own`` are further arguments of `Hudi`."""
+
+    def make(settings: Settings) -> Hudi:
+        index = simple_bucket(settings["buckets"])
+        return Hudi(settings, index, table_type, metadata_table=metadata_table, **own)
+
+    return Contender(name, make, "hudi", spark35=True)
