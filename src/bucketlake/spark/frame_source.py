@@ -19,7 +19,6 @@ from bucketlake.spark.reports import Batches
 from bucketlake.spark.session_settings import row_settings
 from bucketlake.spark.spark_schema import arrow_from_spark, nested_columns, schema_of
 from bucketlake.spark.spool import Spool
-from bucketlake.spark.warm_up import start_workers
 from bucketlake.write.pack import PackedRecords, pack_records
 from bucketlake.write.tag import Tagger
 
@@ -40,7 +39,6 @@ class SparkSource:
         self._spool = spool
         self._stable: DataFrame | None = None
         self._kept: Flow | None = None
-        start_workers(df.sparkSession)
 
     @property
     def names(self) -> list[str]:
