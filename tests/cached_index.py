@@ -11,7 +11,6 @@ from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder
-from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -80,12 +79,12 @@ def look(
     held: FileSlice,
     names: list[str],
     checkpoint: Checkpoint | None = None,
-) -> CacheUse:
-    """Look keys up, require the answers of the metadata table, and return the use of the cache."""
+) -> CachedLookup:
+    """Look keys up, and require the answers of the metadata table."""
     keys = texts(names)
     found = cache.find(reader, held, keys, checkpoint)
     assert groups_of(found) == directly(reader, held, keys)
-    return found.use
+    return found
 
 
 def folder_of(cache: LocationCache, reader: RecordIndexReader, held: FileSlice) -> Path:

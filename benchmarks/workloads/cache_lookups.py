@@ -22,6 +22,7 @@ import pyarrow as pa
 from benchmarks.common.data import random_digits
 from benchmarks.common.rows import DataSet
 from benchmarks.systems.engine_free import EngineFree, cpu_seconds, rates
+from benchmarks.workloads.cache_fills import cache_bytes
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.hfile.writer import HFileWriter
@@ -29,6 +30,7 @@ from bucketlake.format.metadata_record.record_index import IndexedLocation, enco
 from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
+from bucketlake.metadata.location_cache.refreshing import Served
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
@@ -86,9 +88,9 @@ class CacheLookups(EngineFree):
     def first(self, _data: DataSet, _table: Path) -> None:
         """Look keys up in an empty cache: the shard is read whole, hashed, written to disk."""
         self._rates(self._find_first, self._count)
-        use = self._find(self._asked["half"]).use
-        self.seen["cached_bytes_per_key"] = round(use.cached_bytes / self._count, 2)
-        self.seen["resident_bytes_per_key"] = round(use.resident_bytes / self._count, 2)
+        cached_bytes, resident_bytes = cache_bytes(self._folder / "cache")
+        self.seen["cached_bytes_per_key"] = round(cached_bytes / self._count, 2)
+        self.seen["resident_bytes_per_key"] = round(resident_bytes / self._count, 2)
 
     def lookup(self, _data: DataSet, _table: Path, name: str) -> None:
         """Look keys up in the warm cache."""
@@ -107,11 +109,12 @@ class CacheLookups(EngineFree):
         """Commit new keys twenty times; look a few keys up after each, and many at the end."""
         seconds = [self._seconds_after_commit(COMMIT_KEYS) for _ in range(20)]
         self._rates(partial(self._find, self._asked["half"], self._pinned()), self._batch)
-        use, keys = self._find(self._asked["few"]).use, self._count + 20 * COMMIT_KEYS
+        _, resident_bytes = cache_bytes(self._folder / "cache")
+        keys = self._count + 20 * COMMIT_KEYS
         numbers = (statistics.median(seconds), min(seconds), max(seconds))
         names = ("median_ms", "least_ms", "most_ms")
         self.seen |= {n: round(1000 * each, 1) for n, each in zip(names, numbers, strict=True)}
-        self.seen["resident_bytes_per_key"] = round(use.resident_bytes / keys, 2)
+        self.seen["resident_bytes_per_key"] = round(resident_bytes / keys, 2)
 
     def merge(self, _data: DataSet, _table: Path) -> None:
         """Commit many keys until a lookup merges all parts into one."""
@@ -134,7 +137,7 @@ class CacheLookups(EngineFree):
     def _find_first(self) -> None:
         shutil.rmtree(self._folder / "cache", ignore_errors=True)
         found = self._find(self._asked["half"])
-        assert found.use.built == 1, found.use
+        assert found.served is Served.BUILT, found.served
 
     def _rates(self, work: Callable[[], object], count: int, repeats: int = 0) -> None:
         self.seen = rates(work, count, repeats or self._repeats)

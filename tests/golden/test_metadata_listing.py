@@ -16,7 +16,14 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import decode_locations
 from bucketlake.metadata import file_listing
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table, skipped_commits
-from bucketlake.metadata.slices.entry_reader import SliceEntries, read_all, read_keys
+from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.metadata.slices.entry_reader import (
+    SliceEntries,
+    Wanted,
+    read_all,
+    read_keys,
+    read_slices,
+)
 from bucketlake.model.file_name import log_instant
 from bucketlake.read import file_system_view
 from bucketlake.read.snapshot import load_snapshot
@@ -107,7 +114,10 @@ def test_every_partition_has_its_entries_by_key(storage: MemoryStorage) -> None:
             assert len(every) == len(slices)
             keys = pa.concat_arrays([entries.newest().keys for entries in every])
             texts = keys.cast(pa.string())
-            found = read_keys(table, partition, texts, data_partition)
+            if data_partition is None:
+                found = read_keys(table, partition, texts)
+            else:
+                found = read_slices(table, ((held, Wanted.of_keys(texts)) for held in slices))
             assert _pairs(found) == _pairs(every)
 
 
@@ -135,12 +145,9 @@ def test_index_knows_the_file_group_of_every_row(name: str) -> None:
     for partition in partitions:
         own = rows.filter(pc.field("_hoodie_partition_path") == partition)
         keys = own["_hoodie_record_key"].combine_chunks()
-        found: dict[str, str] = {}
-        for entries in read_keys(table, "record_index", keys, partition):
-            newest = entries.newest()
-            located = decode_locations(newest.values, entries.where)
-            ids = [located.locations[i].file_id for i in located.indices.to_pylist()]
-            found |= dict(zip(newest.keys.cast(pa.string()).to_pylist(), ids, strict=True))
+        (located,) = RecordIndexReader(table).find_everywhere(keys, [partition])
+        rows_found = located.found.to_table().to_pylist()
+        found = {row["record_key"]: row["file_id"] for row in rows_found}
         expected = {row["_hoodie_record_key"]: row["_hoodie_file_name"] for row in own.to_pylist()}
         assert found.keys() == expected.keys()
         assert all(expected[key].startswith(file_id) for key, file_id in found.items())

@@ -75,7 +75,7 @@ def test_index_of_hudi_has_every_row_and_no_other_key(snapshot: Snapshot) -> Non
     assert len(expected) > 8
     for path in partitions:
         keys = pa.array([key for held, key, _ in sorted(expected) if held == path] + ["absent"])
-        one = reader.find(keys, path)
+        (one,) = reader.find_everywhere(keys, [path])
         assert one.codes[-1] == -1
         assert located(one.found.to_table()) == {row for row in expected if row[0] == path}
 

@@ -104,7 +104,7 @@ def test_base_files_of_all_three_writers_hold_the_same_rows() -> None:
 def test_file_of_hudi_written_again_holds_the_same_rows(tmp_path: Path) -> None:
     schema = arrow_from_avro((HERE / "base_file_schema.json").read_text("utf-8"))
     with BaseFileReader(LocalStorage(str(HERE)), "hudi_upsert.parquet") as reader:
-        content = encode_base_file([reader.read()], schema, table_name="types").data
+        content = encode_base_file([reader.read()], schema).data
     (tmp_path / "ours.parquet").write_bytes(content)
     ours = read(LocalStorage(str(tmp_path)), "ours.parquet", schema)
     theirs = read(LocalStorage(str(HERE)), "hudi_upsert.parquet", schema)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from bucketlake.merge.group_merge import GroupMerge, MergeRule, Stamp
 from bucketlake.merge.incoming import (
     IncomingRecords,
-    collapse_duplicates,
     commit_time_deletes,
     comparable,
     delete_flags,
+    distinct_rows,
     key_order,
 )
 from bucketlake.model.file_name import InstantTime
@@ -122,7 +122,8 @@ def test_merge_of_any_batch_equals_the_row_by_row_model(
     model = model_after({}, before, event_time, schema)
     mode = MergeMode.EVENT_TIME if event_time else MergeMode.COMMIT_TIME
     ordering = ("ts",) if event_time else ()
-    records = collapse_duplicates(incoming(batch, ordering, schema), np.arange(len(batch)))
+    given_records = incoming(batch, ordering, schema)
+    records = given_records.take(distinct_rows(given_records, np.arange(len(batch))))
     merge = GroupMerge(records, MergeRule(mode, ordering), STAMP, schema)
     parts = list(merge.run(iter(stored_chunks(model, chunk_rows, schema))))
     rows = [row for part in parts for row in part.to_pylist()]
@@ -142,7 +143,8 @@ def test_merge_of_an_unordered_batch_does_not_depend_on_arrival(batch, seed):
     shuffled = [batch[i] for i in np.random.default_rng(seed).permutation(len(batch))]
     outputs = []
     for rows in (batch, shuffled):
-        records = collapse_duplicates(incoming(rows, ("ts",)), None)
+        all_records = incoming(rows, ("ts",))
+        records = all_records.take(distinct_rows(all_records, None))
         merge = GroupMerge(records, MergeRule(MergeMode.EVENT_TIME, ("ts",)), STAMP, SCHEMA)
         outputs.append([r for part in merge.run(iter(())) for r in part.to_pylist()])
     assert outputs[0] == outputs[1]

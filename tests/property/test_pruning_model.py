@@ -21,7 +21,8 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment, partition_paths
-from bucketlake.read.pruning.prune import partitions_that_may_match, prune
+from bucketlake.read.pruning.by_partition import partitions_that_may_match
+from bucketlake.read.pruning.prune import prune
 from bucketlake.where.arrow_filter import to_arrow_expression
 from bucketlake.where.parser import parse_where
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from bucketlake.flow.threads import Threads
 from bucketlake.format.log_block import read_log_blocks
 from bucketlake.index.extendible import ExtendibleBucket
+from bucketlake.index.hashing_config import INITIAL_INSTANT
 from bucketlake.index.ring_kind import RingKind
-from bucketlake.index.rings import FIRST_VERSION, stored_versions
+from bucketlake.index.rings import stored_versions
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.file_system_view import list_partitions
@@ -93,5 +94,5 @@ def require_settled_rings(
 ) -> None:
     """Check that the versions of all rings are of completed commits, or of pending resizes."""
     for version in stored_versions(storage):
-        is_known = version.instant in completed | {FIRST_VERSION}
+        is_known = version.instant in completed | {INITIAL_INSTANT}
         assert is_known, story(f"{version.stored.path} is left over")

@@ -24,7 +24,7 @@ from pyarrow import acero
 
 from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
-from bucketlake.read.pruning.prune import matching_hash_keys
+from bucketlake.read.pruning.key_candidates import find_hash_keys
 from bucketlake.where.arrow_filter import to_arrow_expression
 from bucketlake.where.parser import parse_where
 from bucketlake.where.predicate import Opaque, Predicate, leaves
@@ -271,7 +271,7 @@ def test_buckets_hold_every_row_that_spark_keeps(spark: SparkSession, rows: Data
     pruned: dict[str, tuple[str, frozenset[int]]] = {}
     for text in texts:
         column = text.lstrip("+")[0]
-        keys = matching_hash_keys(parsed(text), specs[column], (), SCHEMA)
+        keys = find_hash_keys(parsed(text), specs[column], (), SCHEMA).keys
         if keys is not None:
             pruned[text] = (column, frozenset(assign_buckets(list(keys), BUCKETS).tolist()))
     homes = {name: buckets_of_rows(name, spec) for name, spec in specs.items()}

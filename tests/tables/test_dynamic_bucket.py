@@ -20,7 +20,7 @@ from bucketlake.index import groups_for_new_keys
 from bucketlake.index.groups_for_new_keys import OwnBuckets, bucket_of_group, owner_of_group
 from bucketlake.index.setting import index_from_options
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
-from bucketlake.metadata.location_cache.use import CacheUse
+from bucketlake.metadata.location_cache.refreshing import Served
 from bucketlake.model.file_name import FileId
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.locate import LocateStage
@@ -220,12 +220,12 @@ def test_writes_through_the_cache_are_those_without_it(
 ) -> None:
     folder = tmp_path / "cache"
     monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(folder))
-    uses: list[CacheUse] = []
+    served: list[Served] = []
     find = LocationCache.find
 
     def noting(*arguments: Any) -> CachedLookup:
         found = find(*arguments)
-        uses.append(found.use)
+        served.append(found.served)
         return found
 
     monkeypatch.setattr(LocationCache, "find", noting)
@@ -244,8 +244,8 @@ def test_writes_through_the_cache_are_those_without_it(
         tables.append(table)
     cached, plain = ({k: bucket_of_group(g) for k, g in places(t).items()} for t in tables)
     assert cached == plain
-    assert sum(use.extended for use in uses), "commits were added to the cache"
-    assert sum(use.built for use in uses) >= ASSIGNERS, "it was built after its loss"
+    assert Served.EXTENDED in served, "commits were added to the cache"
+    assert served.count(Served.BUILT) >= ASSIGNERS, "it was built after its loss"
 
 
 @TYPES

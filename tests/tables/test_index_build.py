@@ -317,12 +317,15 @@ def test_empty_table_gets_the_shards_of_a_global_index(new_path: Callable[[], st
     assert len(built.files("0-0-0")) == 2
 
 
-def test_number_of_shards_follows_the_keys_of_each_partition(new_path: Callable[[], str]) -> None:
+def test_number_of_shards_follows_the_keys_of_each_partition(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = make(path := new_path())
     table.upsert(rows(NAMES, ["a"]))
     table.upsert(rows(NAMES[:100], ["b"]))
     built = open_built(path)
-    limits = ShardLimits(1, 10, shard_bytes_max=48 * 100)
+    monkeypatch.setattr("bucketlake.metadata.record_index.shards._SHARD_BYTES_MAX", 48 * 100)
+    limits = ShardLimits(1, 10)
     plan = plan_index(built.snapshot, built.table, FIRST, is_partitioned=True, limits=limits)
     assert plan.shards == IndexShards(None, {"a": 6, "b": 2})
     assert plan.key_counts == (50,) * 8

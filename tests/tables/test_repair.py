@@ -12,7 +12,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.paths_of_table import PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
-from bucketlake.format.partition_metadata import parse_partition_metadata
+from bucketlake.format.properties import parse_properties
 from bucketlake.index.stored_setting import SETTING_FILE
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.check.findings import FindingKind
@@ -100,7 +100,7 @@ def test_a_partition_is_marked_again(table: bl.Table) -> None:
     before, marker = data_of(table), "a/.hoodie_partition_metadata"
     storage_of(table).delete(marker)
     repaired(table)
-    assert parse_partition_metadata(storage_of(table).read(marker)).depth == 1
+    assert parse_properties(storage_of(table).read(marker))["partitionDepth"] == "1"
     assert data_of(table) == before
 
 

@@ -16,9 +16,10 @@ from bucketlake.actions.resize_withdrawal import withdraw_resize
 from bucketlake.actions.rollback import delete_files
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.flow.threads import HERE
+from bucketlake.index.hashing_config import INITIAL_INSTANT
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import RingSource
-from bucketlake.index.rings import FIRST_VERSION, save_rings, stored_versions
+from bucketlake.index.rings import save_rings, stored_versions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import planning
@@ -233,7 +234,7 @@ def test_a_ring_that_is_saved_after_the_rollback_of_its_commit_is_deleted(table:
         claim_rollback(storage, instant)
         metadata = replace(layout.state("a").metadata, instant=instant)
         save_rings(storage, instant, {"a": metadata})
-    assert [version.instant for version in stored_versions(storage)] == [FIRST_VERSION]
+    assert [version.instant for version in stored_versions(storage)] == [INITIAL_INSTANT]
 
 
 class SlowStorage(MemoryStorage):

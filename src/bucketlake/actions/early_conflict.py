@@ -20,15 +20,14 @@ from bucketlake.index.conflict_keys import (
     key_of_group,
     key_of_shard,
 )
+from bucketlake.metadata.slices.compaction_state import IN_TURN
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import is_alive, is_of_this_thread
-from bucketlake.timeline.instant import WRITES, Action
 from bucketlake.timeline.markers import read_markers
 
-_HOLDING = WRITES | {Action.CLUSTERING}  # A resize has such markers in its last rounds.
 _LOOK_SECONDS = (0.05, 0.5)
 """Least and greatest pause: a tenth of the wait, so that a short write is seen to end in time."""
 
@@ -64,7 +63,7 @@ def wait_for_writers(
     """
     for pending in timeline.pending():
         instant = pending.requested_at
-        if pending.action not in _HOLDING or is_of_this_thread(instant):
+        if pending.action not in IN_TURN or is_of_this_thread(instant):
             continue
         begun = _begun(storage, instant, group_key)
         if metadata is not None:

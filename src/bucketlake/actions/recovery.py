@@ -32,7 +32,6 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import EXPIRES_AFTER_MS, delete_heartbeat, is_alive
 from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State
 from bucketlake.timeline.locks import Check
@@ -66,11 +65,15 @@ def settle_failed_writes(table: OpenTable, timeline: Timeline) -> Timeline:
     Timeline
         The given timeline if nothing was pending, else the timeline afterwards.
     """
-    restores = _restores(table.storage, timeline, table.clock)
+    restores = _restores(table, timeline)
     if not restores:  # A restore may undo pending actions of another program.
         _require_harmless(timeline, table.storage)
-    left = (_rollbacks, _failed, _withdrawn, _ended_resizes)
-    is_left = restores or any(find(table.storage, timeline, table.clock) for find in left)
+    is_left = (
+        restores
+        or _dead(table, timeline, {Action.ROLLBACK, *WRITES})
+        or _withdrawn(table, timeline)
+        or _ended_resizes(table, timeline)
+    )
     # A rollback would delete the files of a commit whose completed file lies elsewhere.
     if is_left or not table.config.layout.has_timeline_folder:
         require_one_timeline(table, timeline)
@@ -91,7 +94,7 @@ def end_undoing(table: OpenTable, timeline: Timeline) -> bool:
 
 
 def _settle_all(table: OpenTable, require_held: Check) -> Timeline:
-    for restore in _restores(table.storage, load_timeline(table), table.clock):
+    for restore in _restores(table, load_timeline(table)):
         has_begun = restore.state is State.INFLIGHT or not withdraw_plan(
             table, restore.requested_at, restore.action
         )
@@ -100,48 +103,40 @@ def _settle_all(table: OpenTable, require_held: Check) -> Timeline:
             carry_out_restore(table, restore.requested_at)
     timeline = load_timeline(table)
     _require_harmless(timeline, table.storage)
-    for rollback in _rollbacks(table.storage, timeline, table.clock):
+    for rollback in _dead(table, timeline, {Action.ROLLBACK}):
         require_held()
         carry_on_rollback(table, rollback)
     timeline = load_timeline(table)  # Instants that they undid looked pending before.
-    for instant in _failed(table.storage, timeline, table.clock):
+    for instant in _dead(table, timeline, WRITES):
         require_held()
         settle(table, instant.requested_at, instant.action)
-    for instant in _withdrawn(table.storage, timeline, table.clock):
+    for instant in _withdrawn(table, timeline):
         require_held()
         take_back(table, instant.requested_at, instant.action)
-    for resize in _ended_resizes(table.storage, timeline, table.clock):
+    for resize in _ended_resizes(table, timeline):
         require_held()
         _end_resize(table, resize)
     return load_timeline(table)
 
 
-def _restores(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+def _restores(table: OpenTable, timeline: Timeline) -> list[Instant]:
     """Return the restores that have begun, by any process, and those of dead writers."""
-    left = _dead(storage, timeline, clock, {Action.RESTORE})
+    left = _dead(table, timeline, {Action.RESTORE})
     restores = (restore for restore in timeline.pending() if restore.action is Action.RESTORE)
     return [restore for restore in restores if restore.state is State.INFLIGHT or restore in left]
 
 
-def _rollbacks(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
-    return _dead(storage, timeline, clock, {Action.ROLLBACK})
-
-
-def _failed(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
-    return _dead(storage, timeline, clock, WRITES)
-
-
-def _withdrawn(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+def _withdrawn(table: OpenTable, timeline: Timeline) -> list[Instant]:
     """Return the begun compactions that were withdrawn meanwhile."""
     return [
         compaction
-        for compaction in _dead(storage, timeline, clock, {Action.COMPACTION})
+        for compaction in _dead(table, timeline, {Action.COMPACTION})
         if compaction.state is State.INFLIGHT
-        and is_rolled_back(storage, compaction.requested_at, compaction.action)
+        and is_rolled_back(table.storage, compaction.requested_at, compaction.action)
     ]
 
 
-def _ended_resizes(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+def _ended_resizes(table: OpenTable, timeline: Timeline) -> list[Instant]:
     """Return the resizes whose end is decided, and those that must not be pending together.
 
     Two processes that plan at once withdraw their plans, but both may die before. Writers cannot
@@ -150,15 +145,15 @@ def _ended_resizes(storage: Storage, timeline: Timeline, clock: InstantClock) ->
     pending = [i for i in timeline.pending_clusterings() if i.action is Action.CLUSTERING]
     if not pending:
         return []
-    dead = {resize.requested_at for resize in _dead(storage, timeline, clock, {Action.CLUSTERING})}
+    dead = {resize.requested_at for resize in _dead(table, timeline, {Action.CLUSTERING})}
     taken: set[tuple[str, FileId]] = set()
     ended = []
     for resize in sorted(pending, key=lambda i: (i.requested_at in dead, i.requested_at)):
         groups: set[tuple[str, FileId]] = set()
         with suppress(ObjectNotFoundError):  # A withdrawal deletes the plan before it ends.
-            plan = timeline.read_clustering_plan(storage, resize)
+            plan = timeline.read_clustering_plan(table.storage, resize)
             groups = {(planned.partition_path, planned.file_id) for planned in plan.slices}
-        is_decided = read_outcome(storage, resize.requested_at) is not None
+        is_decided = read_outcome(table.storage, resize.requested_at) is not None
         if resize.requested_at in dead and (is_decided or taken & groups):
             ended.append(resize)
         if not is_decided:
@@ -176,13 +171,12 @@ def _end_resize(table: OpenTable, resize: Instant) -> None:
         complete_instant(table, inflight, outcome.publication)
 
 
-def _dead(
-    storage: Storage, timeline: Timeline, clock: InstantClock, actions: Collection[Action]
-) -> list[Instant]:
+def _dead(table: OpenTable, timeline: Timeline, actions: Collection[Action]) -> list[Instant]:
+    now_ms = table.clock.now_ms
     return [
         instant
         for instant in timeline.pending()
-        if instant.action in actions and not is_alive(storage, instant.requested_at, clock.now_ms)
+        if instant.action in actions and not is_alive(table.storage, instant.requested_at, now_ms)
     ]
 
 

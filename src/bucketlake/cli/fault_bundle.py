@@ -45,8 +45,8 @@ _TOLD_KEYS = (
 _TOLD_KINDS = (str, int, float, bool, type(None))
 
 
-def write_bundle(table: bl.Table, found: Findings, target: Path) -> list[str]:
-    """Write the file; return the names of its parts.
+def write_bundle(table: bl.Table, found: Findings, target: Path) -> None:
+    """Write the file.
 
     Parameters
     ----------
@@ -74,7 +74,6 @@ def write_bundle(table: bl.Table, found: Findings, target: Path) -> list[str]:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as bundle:
         for name, told in parts.items():
             bundle.writestr(name, json.dumps(_or_error(told), indent=2, default=str) + "\n")
-    return [*parts]
 
 
 def _or_error(told: Callable[[], object]) -> object:

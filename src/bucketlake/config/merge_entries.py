@@ -195,7 +195,7 @@ def merge_settings_of_job(entries: Entries) -> MergeSettings:
         If a payload class or merge strategy is not supported.
     """
     payload = entries.text(WRITE_PAYLOAD)
-    implied = MergeSettings() if payload is None else _settings_of(payload, WRITE_PAYLOAD)
+    implied = MergeSettings() if payload is None else _settings_of(payload)
     fields = entries.fields(keys.ORDERING_FIELDS)
     own_fields = implied.ordering_fields
     if own_fields and fields and fields != own_fields:
@@ -213,14 +213,14 @@ def merge_settings_of_job(entries: Entries) -> MergeSettings:
     return settings
 
 
-def _settings_of(payload: str, key: str) -> MergeSettings:
+def _settings_of(payload: str) -> MergeSettings:
     """Return what a payload class stands for; it may be given by its last name."""
     for name, settings in _PAYLOADS.items():
         if payload in (name, name.rpartition(".")[2]):
             return replace(settings, payload_class=name)
     known = ", ".join(name.rpartition(".")[2] for name in _PAYLOADS)
     step = f"give one of {known}, or write this table with Hudi"
-    raise UnsupportedFeatureError(f"payload class {payload}", key, step)
+    raise UnsupportedFeatureError(f"payload class {payload}", WRITE_PAYLOAD, step)
 
 
 def _mode_of_job(entries: Entries, implied: MergeMode | None) -> MergeMode | None:
@@ -228,7 +228,7 @@ def _mode_of_job(entries: Entries, implied: MergeMode | None) -> MergeMode | Non
     strategy = entries.text(WRITE_STRATEGY)
     stated = {
         WRITE_MERGE_MODE: None if mode is None else _named(mode, WRITE_MERGE_MODE),
-        WRITE_STRATEGY: None if strategy is None else _mode_of_strategy(strategy, WRITE_STRATEGY),
+        WRITE_STRATEGY: None if strategy is None else _mode_of_strategy(strategy),
     }
     for key, found in stated.items():
         if found is None:
@@ -243,10 +243,10 @@ def _mode_of_job(entries: Entries, implied: MergeMode | None) -> MergeMode | Non
     return implied
 
 
-def _mode_of_strategy(strategy: str, key: str) -> MergeMode:
+def _mode_of_strategy(strategy: str) -> MergeMode:
     if strategy not in _BY_STRATEGY:
         step = f"choose the winner with {WRITE_MERGE_MODE}, or write this table with Hudi"
-        raise UnsupportedFeatureError(f"merge strategy {strategy}", key, step)
+        raise UnsupportedFeatureError(f"merge strategy {strategy}", WRITE_STRATEGY, step)
     return _BY_STRATEGY[strategy]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bucketlake.config.entries import Entries
+from bucketlake.config.record_options import MAX_FILE_SIZE
 from bucketlake.errors import ConfigError
 
 ENGINE_OPTION = "hoodie.index.bucket.engine"
@@ -30,7 +31,6 @@ SWITCHES = (INLINE, SCHEDULE, SERVICE)
 _INLINE_AFTER = "hoodie.clustering.inline.max.commits"
 _SCHEDULE_AFTER = "hoodie.clustering.async.max.commits"  # As in Hudi, also for SCHEDULE.
 _AFTER_DEFAULT = 4
-MAX_FILE_SIZE = "hoodie.parquet.max.file.size"
 _SPLIT_THRESHOLD = "hoodie.bucket.index.split.threshold"
 _MERGE_THRESHOLD = "hoodie.bucket.index.merge.threshold"
 _MAX_GROUPS = "hoodie.clustering.plan.strategy.max.num.groups"

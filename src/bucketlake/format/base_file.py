@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bucketlake.errors import FormatError, StorageError
-from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.key_range import key_range
 from bucketlake.format.object_file import open_object
 from bucketlake.format.parquet_checksums import (
@@ -55,7 +54,6 @@ from bucketlake.model.schema import (
 )
 from bucketlake.storage.base import Buffer, Storage
 
-AVRO_SCHEMA_KEY = "parquet.avro.schema"
 KEY_MIN = "hoodie_min_record_key"
 KEY_MAX = "hoodie_max_record_key"
 KEY_FILTER = "bucketlake.key_filter"
@@ -81,8 +79,6 @@ def encode_base_file(
     schema: pa.Schema,
     *,
     footer: Callable[[], Mapping[str, str]] = dict,
-    table_name: str | None = None,
-    compression: str = "zstd",
     key_filter: bool = False,
 ) -> EncodedBaseFile:
     """Encode rows as a base file.
@@ -96,10 +92,6 @@ def encode_base_file(
         The table's columns, without meta columns.
     footer : callable
         Returns further key-values for the footer; called after all tables were read.
-    table_name : str, optional
-        The table's name; then the footer contains the Avro schema, as in Hudi's files.
-    compression : str
-        Parquet's codec.
     key_filter : bool
         Whether the footer gets a bloom filter of the record keys, of a byte a key
         (``hashing/key_filter.py``).
@@ -125,13 +117,10 @@ def encode_base_file(
     each footer. It is left out, because it takes 431 kB per file and only Hudi's BLOOM index uses
     it, not the bucket index.
     """
-    encoder = BaseFileEncoder(schema, compression=compression, key_filter=key_filter)
+    encoder = BaseFileEncoder(schema, key_filter=key_filter)
     for table in tables:
         encoder.write(table)
-    told: dict[str, str] = {}
-    if table_name is not None:
-        told[AVRO_SCHEMA_KEY] = avro_from_arrow(with_meta(schema), table_name)
-    return encoder.finish(lambda: {**told, **footer()})
+    return encoder.finish(footer)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,14 +154,11 @@ class BaseFileEncoder:
         Rows so far.
     """
 
-    def __init__(
-        self, schema: pa.Schema, *, compression: str = "zstd", key_filter: bool = False
-    ) -> None:
+    def __init__(self, schema: pa.Schema, *, key_filter: bool = False) -> None:
         self.row_count = 0
         self._schema = schema
         self._target = _file_schema(schema)
         self._footers: list[pq.FileMetaData] = []  # The writer adds the footer.
-        self._compression = compression
         self._sink = pa.BufferOutputStream()
         self._parquet: pq.ParquetWriter | None = None
         self._waiting = self._target.empty_table()
@@ -225,11 +211,7 @@ class BaseFileEncoder:
         """
         assert self._parquet is not None
         self._parquet.close()
-        again = BaseFileEncoder(
-            self._schema,
-            compression=self._compression,
-            key_filter=self._hashes is not None,
-        )
+        again = BaseFileEncoder(self._schema, key_filter=self._hashes is not None)
         again._unbounded_paths = frozenset(self._nan_paths)
         with pq.ParquetFile(pa.BufferReader(self._sink.getvalue())) as written:
             for group in range(written.num_row_groups):
@@ -266,8 +248,8 @@ class BaseFileEncoder:
             self._sink,
             self._target,
             version="2.6",
-            compression=self._compression,
-            compression_level=_ZSTD_LEVEL if self._compression == "zstd" else None,
+            compression="zstd",
+            compression_level=_ZSTD_LEVEL,
             use_dictionary=list(layout.dictionary),
             dictionary_pagesize_limit=_DICTIONARY_BYTES_MAX,
             column_encoding=layout.encodings,

@@ -40,13 +40,8 @@ def is_service(operation: str) -> bool:
     return operation in _SERVICE_OPERATIONS
 
 
-def may_change_schema(metadata: CommitMetadata) -> bool:
-    """Return whether the commit may change the table's schema; table services only copy it."""
-    return not is_service(metadata.operation)
-
-
 def changes_rows(metadata: CommitMetadata) -> bool:
-    """Return whether the commit may change rows; table services only move them."""
+    """Return whether the commit may change rows, or the schema; table services do neither."""
     return not is_service(metadata.operation)
 
 

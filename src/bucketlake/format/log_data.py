@@ -85,7 +85,6 @@ def encode_avro_block(
     schema_json: str,
     *,
     instant: InstantTime,
-    is_partial: bool = False,
     kind: BlockKind = BlockKind.AVRO_DATA,
 ) -> bytes:
     """Encode records as an Avro block, or as a block of change data.
@@ -98,8 +97,6 @@ def encode_avro_block(
         Avro JSON schema of the records, which is stored in the block.
     instant : InstantTime
         The instant that writes the block.
-    is_partial : bool
-        Whether records only hold updated columns and meta columns.
     kind : BlockKind
         ``AVRO_DATA`` or ``CDC_DATA``.
 
@@ -113,7 +110,7 @@ def encode_avro_block(
     content: list[bytes | pa.Buffer] = [_TWO_INTS.pack(AVRO_CONTENT_VERSION, table.num_rows)]
     for batch in records.to_batches(max_chunksize=_rows_at_once(records)):
         content.append(_encode_records(tree, batch))
-    return encode_checked_block(kind, _headers(schema_json, instant, is_partial), *content)
+    return encode_checked_block(kind, _headers(schema_json, instant), *content)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +122,7 @@ class EncodedParquetBlock:
 
 
 def encode_parquet_block(
-    table: pa.Table, schema_json: str, *, instant: InstantTime, is_partial: bool = False
+    table: pa.Table, schema_json: str, *, instant: InstantTime
 ) -> EncodedParquetBlock:
     """Encode records as a Parquet block; see :func:`encode_avro_block`.
 
@@ -136,7 +133,7 @@ def encode_parquet_block(
     """
     schema, _ = _tree_to_write(schema_json)
     content = encode_base_file([table], without_meta(schema))
-    headers = _headers(schema_json, instant, is_partial)
+    headers = _headers(schema_json, instant)
     return EncodedParquetBlock(encode_block(BlockKind.PARQUET_DATA, headers, content.data), content)
 
 
@@ -167,7 +164,7 @@ def encode_hfile_block(
         That instant, in milliseconds since 1970-01-01 UTC.
     """
     content = encode_hfile(keys, values, schema_json, created_at_ms=created_at_ms)
-    return encode_block(BlockKind.HFILE_DATA, _headers(schema_json, instant, False), content)
+    return encode_block(BlockKind.HFILE_DATA, _headers(schema_json, instant), content)
 
 
 def open_hfile_block(block: LogBlock) -> HFileReader:
@@ -176,9 +173,8 @@ def open_hfile_block(block: LogBlock) -> HFileReader:
     return HFileReader.of_bytes(block.content, block.path, offset_bytes=block.content_offset_bytes)
 
 
-def _headers(schema_json: str, instant: InstantTime, is_partial: bool) -> dict[HeaderKey, str]:
-    headers = {HeaderKey.INSTANT_TIME: str(instant), HeaderKey.SCHEMA: schema_json}
-    return headers | ({HeaderKey.IS_PARTIAL: "true"} if is_partial else {})
+def _headers(schema_json: str, instant: InstantTime) -> dict[HeaderKey, str]:
+    return {HeaderKey.INSTANT_TIME: str(instant), HeaderKey.SCHEMA: schema_json}
 
 
 def _rows_at_once(table: pa.Table) -> int:

@@ -6,8 +6,6 @@ no rows and no error. The content is two Java properties; some writers leave it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bucketlake.format.properties import parse_properties, render_properties
 from bucketlake.model.file_name import InstantTime, file_path
 
@@ -18,14 +16,6 @@ _COMMIT_TIME = "commitTime"
 _DEPTH = "partitionDepth"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
-    """Content of a partition marker; a field is None if the file does not have it."""
-
-    commit_time: InstantTime | None  # Instant that first wrote into the partition.
-    depth: int | None  # Segments of the partition path; 0 for a table without partitions.
-
-
 def partition_marker_path(partition_path: str) -> str:
     """Return the path of the marker of a partition, relative to the table."""
     return file_path(partition_path, PARTITION_METADATA_FILE)
@@ -33,6 +23,9 @@ def partition_marker_path(partition_path: str) -> str:
 
 def render_partition_metadata(commit_time: InstantTime, partition_path: str) -> bytes:
     r"""Encode a partition marker. It has no date, so equal arguments give equal bytes.
+
+    The marker tells the instant that first wrote into the partition, and the number of segments of
+    the partition path; that is 0 for a table without partitions.
 
     Examples
     --------
@@ -44,10 +37,7 @@ def render_partition_metadata(commit_time: InstantTime, partition_path: str) -> 
     return render_properties(entries, "partition metadata")
 
 
-def parse_partition_metadata(data: bytes) -> PartitionMetadata:
-    """Decode a partition marker; an empty or broken marker is still a marker, without fields."""
-    entries = parse_properties(data)
-    commit_time, depth = entries.get(_COMMIT_TIME), entries.get(_DEPTH, "")
-    return PartitionMetadata(
-        InstantTime(commit_time) if commit_time else None, int(depth) if depth.isdecimal() else None
-    )
+def parse_commit_time(data: bytes) -> InstantTime | None:
+    """Decode the commit time of a partition marker; None if the marker is empty or broken."""
+    commit_time = parse_properties(data).get(_COMMIT_TIME)
+    return InstantTime(commit_time) if commit_time else None

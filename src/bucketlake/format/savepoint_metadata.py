@@ -9,9 +9,7 @@ from bucketlake.format.avro.timeline_records import decode_record, encode_record
 _METADATA = "HoodieSavepointMetadata"
 
 
-def encode_savepoint(
-    files: Mapping[str, Sequence[str]], *, at_ms: int, comment: str, by: str = ""
-) -> bytes:
+def encode_savepoint(files: Mapping[str, Sequence[str]], *, at_ms: int, comment: str) -> bytes:
     """Encode the metadata of a savepoint.
 
     Parameters
@@ -20,8 +18,8 @@ def encode_savepoint(
         Names of the files that the savepoint holds, by partition path.
     at_ms : int
         When it was made, in milliseconds since 1970 UTC.
-    comment, by : str
-        Its purpose, and its author.
+    comment : str
+        Its purpose.
     """
     partitions = {
         partition: {"partitionPath": partition, "savepointDataFile": list(names)}
@@ -30,7 +28,7 @@ def encode_savepoint(
     return encode_record(
         _METADATA,
         {
-            "savepointedBy": by,
+            "savepointedBy": "",
             "savepointedAt": at_ms,
             "comments": comment,
             "partitionMetadata": partitions,

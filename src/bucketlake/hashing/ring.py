@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bucketlake.errors import ConfigError, IndexStateError, InputError
-from bucketlake.hashing.xx_hash import RING_HASH_MAX
+from bucketlake.hashing.xx_hash import RING_HASH_MAX, RING_SIZE
 
 RingHashes: TypeAlias = npt.NDArray[np.int32]
 
@@ -29,7 +29,6 @@ INITIAL_COUNT_MAX = 46_340
 """With more nodes, steps of one width may reach the end of the ring before the last node."""
 
 _RING_BITS = 31
-_RING_SIZE = 1 << _RING_BITS
 _CELLS_PER_NODE_BITS = 4  # From 16 cells per node on, few cells have several nodes.
 _ROWS_AT_ONCE = 1 << 15  # The positions of so many rows fit into the processor's cache.
 
@@ -75,16 +74,16 @@ class HashRange:
     @property
     def width(self) -> int:
         """Number of hash values in the range."""
-        return (self.end - self.start - 1) % _RING_SIZE + 1
+        return (self.end - self.start - 1) % RING_SIZE + 1
 
     @property
     def share(self) -> float:
         """Width as a share of the whole ring."""
-        return self.width / _RING_SIZE
+        return self.width / RING_SIZE
 
     def point(self, distance: int) -> int:
         """Return the value that lies ``distance`` behind the start."""
-        return (self.start + distance) % _RING_SIZE
+        return (self.start + distance) % RING_SIZE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,8 +194,8 @@ class Ring:
         """
         hash_range = self.range_of(value)
         # A wrapping range ends in the next turn of the ring, so its end is one ring size larger.
-        end = value if hash_range.start < value else value + _RING_SIZE
-        middle = (hash_range.start + end) // 2 % _RING_SIZE
+        end = value if hash_range.start < value else value + RING_SIZE
+        middle = (hash_range.start + end) // 2 % RING_SIZE
         return None if middle in (hash_range.start, hash_range.end) else middle
 
     def even_points(self, value: int, part_count: int) -> list[int] | None:
@@ -228,8 +227,8 @@ class Ring:
         Without points there is nothing to split at.
         """
         hash_range = self.range_of(value)
-        distances = [(point - hash_range.start) % _RING_SIZE for point in points]
-        inside = all(0 <= point < _RING_SIZE for point in points)
+        distances = [(point - hash_range.start) % RING_SIZE for point in points]
+        inside = all(0 <= point < RING_SIZE for point in points)
         steps = zip([0, *distances], [*distances, hash_range.width], strict=True)
         return bool(points) and inside and all(before < after for before, after in steps)
 

@@ -19,6 +19,7 @@ from bucketlake.hashing.index_key import join_index_keys
 from bucketlake.hashing.java_hash import Bytes, Hashes, Positions
 
 RING_HASH_MAX = 0x7FFFFFFF  # Hash rings have no sign bit.
+RING_SIZE = RING_HASH_MAX + 1
 
 _PRIME_1 = np.uint32(2654435761)
 _PRIME_2 = np.uint32(2246822519)

@@ -202,16 +202,7 @@ class BucketLayout(Layout):
         if bucket_id is None:
             return None
         buckets = assign_buckets(keys, self.counts.count_of(partition_path), self.hash_fields)
-        wrong = np.flatnonzero(buckets != bucket_id)
-        if not len(wrong):
-            return None
-        first = int(wrong[0])
-        return StrayedKeys(
-            len(wrong),
-            str(keys[first].as_py()),
-            self.slot_text(bucket_id),
-            self.slot_text(int(buckets[first])),
-        )
+        return self._strayed(keys, buckets, bucket_id)
 
     def choose(
         self,

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from bucketlake.config.record_options import INDEX_TYPE
 from bucketlake.config.resize_options import ENGINE, ENGINE_OPTION, MAX_COUNT, MIN_COUNT
 from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import ConfigError
 from bucketlake.hashing.ring import initial_ring
 from bucketlake.index.hash_fields import (
     COUNT_OPTION,
-    TYPE_OPTION,
     checked_fields,
     count_option,
     hash_field_options,
@@ -112,7 +112,7 @@ class ConsistentBucket(RingKind):
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options that tell Hudi of this index."""
         return {
-            TYPE_OPTION: "BUCKET",
+            INDEX_TYPE: "BUCKET",
             ENGINE_OPTION: ENGINE,
             COUNT_OPTION: str(self.initial),
             MIN_COUNT: str(self.min),

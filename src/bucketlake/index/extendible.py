@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from bucketlake.config.record_options import INDEX_TYPE
 from bucketlake.config.resize_options import (
     ENGINE_OPTION,
     EXTENDIBLE_ENGINE,
@@ -20,7 +21,6 @@ from bucketlake.errors import ConfigError
 from bucketlake.hashing.directory import DEPTH_MAX
 from bucketlake.index.hash_fields import (
     COUNT_OPTION,
-    TYPE_OPTION,
     checked_fields,
     count_option,
     hash_field_options,
@@ -111,7 +111,7 @@ class ExtendibleBucket(RingKind):
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options of this index; Hudi refuses its engine."""
         return {
-            TYPE_OPTION: "BUCKET",
+            INDEX_TYPE: "BUCKET",
             ENGINE_OPTION: EXTENDIBLE_ENGINE,
             COUNT_OPTION: str(self.initial),
             MAX_DEPTH: str(self.max_depth),

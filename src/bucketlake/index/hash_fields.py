@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bucketlake.config.entries import is_number
+from bucketlake.config.record_options import INDEX_TYPE
 from bucketlake.config.resize_options import ENGINE_OPTION
 from bucketlake.errors import ConfigError
 from bucketlake.model.arguments import names_of
 from bucketlake.model.names import Names, did_you_mean
 
-TYPE_OPTION = "hoodie.index.type"
 COUNT_OPTION = "hoodie.bucket.index.num.buckets"
 _HASH_FIELD_OPTION = "hoodie.bucket.index.hash.field"
 
@@ -51,7 +51,7 @@ def hash_fields_from_options(options: Mapping[str, str]) -> tuple[str, ...] | No
 
 def require_engine(options: Mapping[str, str], engine: str, kind: str) -> None:
     """Raise ConfigError if options name another index type or engine."""
-    _require(options, TYPE_OPTION, "BUCKET", "", kind)
+    _require(options, INDEX_TYPE, "BUCKET", "", kind)
     _require(options, ENGINE_OPTION, engine, "SIMPLE", kind)
 
 

@@ -204,8 +204,11 @@ class _Translation:
             self._take(char)
             self._choose()
         elif char == "{":
-            found = self._as_it_is(_REPEAT, "'{' without a number of repetitions")
-            if closed or "," in found:
+            found = _REPEAT.match(self.pattern, self.at)
+            if found is None:
+                raise self._refused("'{' without a number of repetitions")
+            self._take(found[0])
+            if closed or "," in found[0]:
                 self._repeat(closed=closed)
         elif char == ".":
             self._take(char, _ANY, ".")
@@ -290,13 +293,6 @@ class _Translation:
         if found[0] == "(" and self.pattern.startswith("(?", self.at):
             raise self._refused(self.pattern[self.at : self.at + 4])
         self._take(found[0], f"(?P<{found['name']}>" if found["name"] else None)
-
-    def _as_it_is(self, form: re.Pattern[str], what: str) -> str:
-        found = form.match(self.pattern, self.at)
-        if found is None:
-            raise self._refused(what)
-        self._take(found[0])
-        return found[0]
 
     def _take(self, text: str, python: str | None = None, linear: str | None = None) -> None:
         """Take a part of the pattern; the others are its translations, if they differ."""

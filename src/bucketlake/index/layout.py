@@ -363,6 +363,21 @@ class Layout(ABC):
         """Find keys of a file group that belong to another slot; None if there are none."""
         return None
 
+    def _strayed(
+        self, keys: pa.Array | pa.ChunkedArray, slots: npt.NDArray[np.integer], held_in: int
+    ) -> StrayedKeys | None:
+        """Return the keys in a slot to which they do not belong; ``slots`` has the slot of each."""
+        wrong = np.flatnonzero(slots != held_in)
+        if not len(wrong):
+            return None
+        first = int(wrong[0])
+        return StrayedKeys(
+            len(wrong),
+            str(keys[first].as_py()),
+            self.slot_text(held_in),
+            self.slot_text(int(slots[first])),
+        )
+
     @abstractmethod
     def choose(
         self,

@@ -275,17 +275,7 @@ class RingLayout(Layout):
         position = state.positions.get(file_id)
         if position is None:
             return None
-        positions = state.ring.locate(self._hashes(keys))
-        wrong = np.flatnonzero(positions != position)
-        if not len(wrong):
-            return None
-        first = int(wrong[0])
-        return StrayedKeys(
-            len(wrong),
-            str(keys[first].as_py()),
-            self.slot_text(position),
-            self.slot_text(int(positions[first])),
-        )
+        return self._strayed(keys, state.ring.locate(self._hashes(keys)), position)
 
     def choose(
         self,

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 from bucketlake.errors import ObjectNotFoundError
 from bucketlake.format.clustering_plan import ClusteringPlan
@@ -20,6 +19,7 @@ from bucketlake.hashing.ring import ChildNode, Ring
 from bucketlake.index.ring_engine import CONSISTENT, RingEngine, engine_of_plan
 from bucketlake.index.rings import find_version, first_version, read_ring
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.kept import fields_alone
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -120,9 +120,8 @@ class RingState:
         found = self.ring.range_of(int(self.ring.values[position]))
         return found.start, found.end
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Without the positions, which are made again where they are asked for.
-        return {member.name: getattr(self, member.name) for member in fields(self)}
+    # Without the positions, which are made again where they are asked for.
+    __getstate__ = fields_alone
 
 
 @dataclass(frozen=True)
@@ -197,9 +196,8 @@ class RingSource:
     def _states(self) -> dict[str, RingState]:
         return {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        # What was loaded stays behind: a task loads the partitions of its own rows.
-        return {"storage": self.storage, "timeline": self.timeline, "engine": self.engine}
+    # Without what was loaded: a task loads the partitions of its own rows.
+    __getstate__ = fields_alone
 
 
 def file_id_of_node(prefix: str) -> FileId:

@@ -29,6 +29,7 @@ from bucketlake.errors import (
 from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.format.hashing_metadata import HashingMetadata
 from bucketlake.hashing.ring import ChildNode
+from bucketlake.index.hashing_config import INITIAL_INSTANT
 from bucketlake.index.ring_engine import CONSISTENT, ENGINES, RingEngine, engine_of_ring
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.at_once import at_once
@@ -38,7 +39,6 @@ from bucketlake.timeline.archive_reader import find_archived
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import is_rolled_back
 
-FIRST_VERSION = InstantTime("00000000000000")
 _MARKER = ".commit"
 _NOTES_FOLDER = f"{EXTENSION_FOLDER}/rings"
 _VERSIONS_KEPT = 2
@@ -74,7 +74,7 @@ def first_version(
 ) -> HashingMetadata:
     """Return the ring that a partition begins with."""
     ring = engine.first_ring(partition_path, initial_count)
-    return HashingMetadata(partition_path, FIRST_VERSION, initial_count, 0, ring)
+    return HashingMetadata(partition_path, INITIAL_INSTANT, initial_count, 0, ring)
 
 
 def engines_of(storage: Storage) -> list[RingEngine]:
@@ -108,7 +108,7 @@ def find_version(
     versions, markers = _listed(storage, partition_path, engine)
     for instant in sorted(versions, reverse=True):
         if _counts(storage, timeline, instant, instant in markers):
-            return instant, instant == FIRST_VERSION or instant in markers
+            return instant, instant == INITIAL_INSTANT or instant in markers
     return None
 
 
@@ -228,8 +228,8 @@ def undo_rings(storage: Storage, instant: InstantTime, partitions: Iterable[str]
 
 def forget_old_rings(
     storage: Storage, timeline: Timeline, partitions: Iterable[str], earliest: InstantTime
-) -> int:
-    """Delete versions that no reader of a retained commit needs; return how many (RFC-42).
+) -> None:
+    """Delete versions that no reader of a retained commit needs (RFC-42).
 
     The newest version before the earliest retained commit stays, which a rollback of that commit
     needs, and so do later versions. Two versions stay in any case; so do versions that do not
@@ -245,7 +245,7 @@ def forget_old_rings(
         The earliest retained commit.
     """
 
-    def forget(path: str, engine: RingEngine) -> int:
+    def forget(path: str, engine: RingEngine) -> None:
         versions, markers = _listed(storage, path, engine)
         counting = sorted(
             instant
@@ -258,13 +258,10 @@ def forget_old_rings(
             # The marker first: Hudi fails on a marker without a version.
             storage.delete(_marker_path(path, instant, engine))
             storage.delete(metadata_path(path, instant, engine))
-        return len(old)
 
     paths = sorted(set(partitions))
-    return sum(
-        sum(at_once(storage, partial(forget, engine=engine), paths))
-        for engine in engines_of(storage)
-    )
+    for engine in engines_of(storage):
+        at_once(storage, partial(forget, engine=engine), paths)
 
 
 def metadata_path(
@@ -365,7 +362,7 @@ def _listed(
 
 def _counts(storage: Storage, timeline: Timeline, instant: InstantTime, is_marked: bool) -> bool:
     """Return whether the commit that brought a version is completed; the first has none."""
-    if instant == FIRST_VERSION:
+    if instant == INITIAL_INSTANT:
         return True
     if not timeline.is_completed(instant):
         return False

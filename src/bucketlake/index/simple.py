@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from bucketlake.config.entries import is_number
+from bucketlake.config.record_options import INDEX_TYPE
 from bucketlake.config.resize_options import ENGINE_OPTION
 from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.config.table_version import OLDEST_VERSION
@@ -19,7 +20,6 @@ from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 from bucketlake.index.bucket_layout import BucketCounts, BucketLayout
 from bucketlake.index.hash_fields import (
     COUNT_OPTION,
-    TYPE_OPTION,
     check_hash_fields,
     checked_fields,
     count_option,
@@ -107,7 +107,7 @@ class SimpleBucket:
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options of this index, for a Hudi job."""
         options = {
-            TYPE_OPTION: "BUCKET",
+            INDEX_TYPE: "BUCKET",
             ENGINE_OPTION: "SIMPLE",
             COUNT_OPTION: str(self.count),
             **hash_field_options(self.hash_fields),

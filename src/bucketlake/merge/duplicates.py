@@ -33,7 +33,7 @@ def combine_duplicates(
     records : IncomingRecords
         Any records of one partition.
     positions : ndarray of int64 or None
-        Their positions in an ordered input, as for ``collapse_duplicates``.
+        Their positions in an ordered input, as for ``distinct_rows``.
     combining : Combining
         How columns are combined.
 

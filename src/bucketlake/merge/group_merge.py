@@ -89,7 +89,7 @@ class GroupMerge:
     Parameters
     ----------
     incoming : IncomingRecords
-        Records with distinct keys, see ``collapse_duplicates``.
+        Records with distinct keys, see ``distinct_rows``.
     rule : MergeRule
         Which record wins.
     stamp : Stamp

@@ -22,8 +22,8 @@ from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.arrays import one_array
 from bucketlake.model.field_path import column_of, field_at
 from bucketlake.model.number_order import is_everything
+from bucketlake.model.schema import IS_DELETED
 
-DELETED_FIELD = "_hoodie_is_deleted"
 ORDERING = "ordering"  # The role of ordering fields, for errors.
 
 BoolArray = npt.NDArray[np.bool_]
@@ -155,8 +155,8 @@ class IncomingRecords:
 def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> BoolArray:
     """Return which rows delete their key, by ``_hoodie_is_deleted`` or a (field, value) marker."""
     flags = np.zeros(columns.num_rows, np.bool_)
-    if DELETED_FIELD in columns.column_names:
-        flags |= _true_values(columns[DELETED_FIELD].cast(pa.bool_()))  # May have no type.
+    if IS_DELETED in columns.column_names:
+        flags |= _true_values(columns[IS_DELETED].cast(pa.bool_()))  # May have no type.
     if marker is not None and marker_field(columns.schema, marker[0]) is not None:
         marks = column_of(columns, marker[0], "delete marker").cast(pa.string())
         flags |= _true_values(pc.equal(marks, marker[1]))
@@ -251,27 +251,6 @@ def at_least(left: tuple[pa.Array, ...], right: tuple[pa.Array, ...]) -> BoolArr
     return result
 
 
-def collapse_duplicates(records: IncomingRecords, positions: IntArray | None) -> IncomingRecords:
-    """Keep one record per key: the one with the greatest ordering value.
-
-    Parameters
-    ----------
-    records : IncomingRecords
-        Any records of one partition.
-    positions : ndarray of int64 or None
-        Positions of the records in an input with an order: if ordering values are equal, the later
-        record stays. None for an input without an order, such as a DataFrame: then the contents
-        decide, so that two evaluations of a plan keep the same record.
-
-    Returns
-    -------
-    IncomingRecords
-        Records with distinct keys, in undefined order.
-    """
-    codes = codes_of_repeated_keys(records.keys)
-    return records if codes is None else records.take(_distinct(records, codes, positions))
-
-
 def codes_of_repeated_keys(keys: pa.Array) -> npt.NDArray[np.int32] | None:
     """Return equal numbers for equal keys; None if all keys differ."""
     if len(keys) < 2:
@@ -284,7 +263,22 @@ def codes_of_repeated_keys(keys: pa.Array) -> npt.NDArray[np.int32] | None:
 
 
 def distinct_rows(records: IncomingRecords, positions: IntArray | None) -> IntArray:
-    """Return the rows that :func:`collapse_duplicates` keeps, ascending."""
+    """Choose one record per key: the one with the greatest ordering value.
+
+    Parameters
+    ----------
+    records : IncomingRecords
+        Any records of one partition.
+    positions : ndarray of int64 or None
+        Positions of the records in an input with an order: if ordering values are equal, the later
+        record stays. None for an input without an order, such as a DataFrame: then the contents
+        decide, so that two evaluations of a plan keep the same record.
+
+    Returns
+    -------
+    ndarray of int64
+        The rows of these records, ascending.
+    """
     codes = codes_of_repeated_keys(records.keys)
     if codes is None:
         return np.arange(len(records))
@@ -349,7 +343,7 @@ def order_of_repeated(
     codes : ndarray of int32
         Equal numbers for equal keys.
     positions : ndarray of int64 or None
-        As for :func:`collapse_duplicates`, of all records of the batch.
+        As for :func:`distinct_rows`, of all records of the batch.
     places : ndarray of int64
         The places of these records among them.
     """

@@ -12,9 +12,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
@@ -28,11 +27,11 @@ from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.kept import fields_alone
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import archived_completion_times
 from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.open_table import OpenTable, opened_table
@@ -242,11 +241,10 @@ class MetadataTable:
 
     @cached_property
     def _completions(self) -> LogCompletions:
-        return LogCompletions(self.timeline, self._archived)
+        return LogCompletions(self.table, self.timeline)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Slices and other cached values are left out: a task lists what it needs.
-        return {member.name: getattr(self, member.name) for member in fields(self)}
+    # Without slices and other cached values: a task lists what it needs.
+    __getstate__ = fields_alone
 
     def _counts(self, instant: InstantTime) -> bool:
         data = self.data_timeline
@@ -267,11 +265,6 @@ class MetadataTable:
         assert found is not None, "a completed instant"
         operation = self.timeline.read_commit(self.storage, found).operation
         return operation in (_LOG_COMPACTION, BUILD_OPERATION)
-
-    def _archived(
-        self, since: InstantTime, until: InstantTime
-    ) -> Mapping[InstantTime, InstantTime]:
-        return archived_completion_times(self.table, since=since, until=until)
 
     def _slices(self, partition: str, prefixes: Collection[str] | None = None) -> list[FileSlice]:
         slices = self._found_slices(partition, prefixes)

@@ -10,13 +10,16 @@ import hashlib
 import re
 import uuid
 from dataclasses import dataclass
-from typing import NewType, Self
+from typing import NewType, Self, TypeAlias
 
 InstantTime = NewType("InstantTime", str)
 """Time of an instant: 17 digits (14 in old tables), compared as text."""
 
 FileId = NewType("FileId", str)
 """Long-lived name of a file group, unique within its partition."""
+
+Group: TypeAlias = tuple[str, FileId]
+"""A file group: the path of its partition, and its file id."""
 
 BASE_FILE_EXTENSION = "parquet"
 

@@ -1,9 +1,13 @@
-"""A property that is computed once per object, without a lock."""
+"""Properties that are computed once per object, and pickles that leave them out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Self, TypeVar, overload
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _Value = TypeVar("_Value")
 
@@ -36,3 +40,8 @@ class kept_property(Generic[_Value]):  # noqa: N801 -- named like ``cached_prope
         value = self._compute(instance)
         instance.__dict__[self._name] = value
         return value
+
+
+def fields_alone(value: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a value, as ``__getstate__``: what it keeps or caches is left out."""
+    return {member.name: getattr(value, member.name) for member in fields(value)}

@@ -1,9 +1,9 @@
 """The schema of a table: its columns without Hudi's meta columns, and how it may grow.
 
 A table schema is a :class:`pyarrow.Schema` of stored types (:mod:`bucketlake.model.column_type`).
-The schema of a batch is normalised first. Then :func:`evolve` returns the table's next schema, or
-raises an error that names the column. :func:`cast_batch` casts batches to it, and
-:func:`cast_table` older files.
+The schema of a batch is normalised first. Then :func:`bucketlake.model.evolution.evolve` returns
+the table's next schema, or raises an error that names the column. :func:`cast_batch` casts batches
+to it, and :func:`bucketlake.model.cast.cast_table` older files.
 :mod:`bucketlake.format.avro.table_schema` has the Avro form in commit metadata.
 
 All columns of new tables are nullable, also record keys. A null key is rejected before anything is
@@ -20,28 +20,6 @@ import pyarrow as pa
 from bucketlake.errors import InputError
 from bucketlake.model.cast import Columns, cast_table
 from bucketlake.model.column_type import stored_fields, untyped_path
-from bucketlake.model.evolution import evolve
-
-__all__ = [
-    "COMMIT_SEQNO",
-    "COMMIT_TIME",
-    "FILE_NAME",
-    "IS_DELETED",
-    "META_FIELDS",
-    "META_NAMES",
-    "OPERATION",
-    "PARTITION_PATH",
-    "RECORD_KEY",
-    "cast_batch",
-    "cast_table",
-    "evolve",
-    "normalise_schema",
-    "require_types",
-    "with_flag_of",
-    "with_meta",
-    "without_flag",
-    "without_meta",
-]
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

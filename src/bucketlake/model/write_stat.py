@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 
 NO_PREVIOUS_COMMIT = "null"  # Hudi writes this word instead of an absent value.
 
@@ -59,6 +59,11 @@ class WriteStat:
     def file_sizes(self) -> dict[str, int]:
         """The sizes of all written files, by path; none if nothing was written."""
         return {self.path: self.file_size_bytes, **dict(self.change_files)} if self.path else {}
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the file is a log file."""
+        return LogFileName.from_file_name(self.path.rpartition("/")[2]) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.base_file import BaseFileReader
+from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.schema import cast_table
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader

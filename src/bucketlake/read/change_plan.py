@@ -18,7 +18,7 @@ from functools import cached_property
 
 from bucketlake.errors import MissingFileError, TimelineError
 from bucketlake.format.commit_metadata import changes_rows
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName, log_instant
+from bucketlake.model.file_name import Group, InstantTime, LogFileName, log_instant
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.clean_guard import cleaned_files
 from bucketlake.read.file_system_view import group_files, newest_slice
@@ -36,8 +36,6 @@ BYTES_PER_SHARE = 128 * 2**20
 
 _BEFORE_RANGE = -1
 
-Group = tuple[str, FileId]
-
 
 @dataclass(frozen=True, slots=True)
 class ComparedStates:
@@ -45,8 +43,6 @@ class ComparedStates:
 
     Attributes
     ----------
-    partition_path : str
-        The partition.
     states : tuple of tuple of FileSlice
         The slices of each state.
     commits : tuple of int
@@ -55,7 +51,6 @@ class ComparedStates:
         The keys to compare.
     """
 
-    partition_path: str
     states: tuple[tuple[FileSlice, ...], ...]
     commits: tuple[int, ...]
     share: KeyShare = ALL_KEYS
@@ -167,14 +162,14 @@ def _chains_of_groups(
             # that was pending. It may be cleaned, and the same rows after a compaction not.
             if not commits or not states[-1] or versions.lost(states[-1]):
                 if commits:
-                    yield ComparedStates(group[0], tuple(states), tuple(commits))
+                    yield ComparedStates(tuple(states), tuple(commits))
                 states, commits = [versions.at([group], place)], []
             after = versions.at([group], place + 1)
             if after or states[-1]:
                 states.append(after)
                 commits.append(place)
         if commits:
-            yield ComparedStates(group[0], tuple(states), tuple(commits))
+            yield ComparedStates(tuple(states), tuple(commits))
 
 
 def _chains_of_replaced(
@@ -190,7 +185,7 @@ def _chains_of_replaced(
             ids = written.union(metadata.replaced_file_ids.get(partition, ()))
             groups = [(partition, file_id) for file_id in sorted(ids)]
             states = versions.at(groups, place), versions.at(groups, place + 1)
-            yield ComparedStates(partition, states, (place,))
+            yield ComparedStates(states, (place,))
 
 
 class _Versions:

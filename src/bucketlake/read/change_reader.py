@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from bucketlake.merge.incoming import BoolArray, IntArray
 from bucketlake.merge.row_changes import RowChanges, images, row_changes
+from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.schema import META_NAMES, RECORD_KEY, cast_table, with_meta
+from bucketlake.model.schema import META_NAMES, RECORD_KEY, with_meta
 from bucketlake.read.change_plan import ChangeRange, ComparedStates, compared_states
 from bucketlake.read.key_share import KeyShare
 from bucketlake.read.read_plan import parsed_condition, readable_columns

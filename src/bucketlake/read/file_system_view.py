@@ -25,7 +25,7 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.log_completions import CompletionTimes, LogCompletions
+from bucketlake.timeline.log_completions import LogCompletions
 
 _BEFORE_BASES = InstantTime("")
 
@@ -104,8 +104,8 @@ def list_marked_files(storage: Storage, partition_paths: Iterable[str]) -> list[
 def latest_slices(
     files: Iterable[DataFile],
     timeline: Timeline,
-    replaced: Iterable[tuple[str, FileId]] = (),
-    archived: CompletionTimes | None = None,
+    completed: LogCompletions,
+    replaced: Iterable[tuple[str, FileId]],
 ) -> list[FileSlice]:
     """Return the live slice of each file group among ``files``, in order of file id.
 
@@ -115,14 +115,12 @@ def latest_slices(
         Listed files of one or several partitions.
     timeline : Timeline
         The timeline; restrict it with ``Timeline.as_of`` for time travel.
+    completed : LogCompletions
+        Asked if a log file may have been completed after a base file was requested.
     replaced : iterable of (partition path, file id)
         File groups that completed replace commits removed.
-    archived : callable, optional
-        Returns the completion times of instants older than the timeline, between two instants. It
-        is called if a log file may have been completed after a base file was requested.
     """
     gone = set(replaced)
-    completed = LogCompletions(timeline, archived)
     slices = [
         newest_slice(group, held, completed)
         for group, held in sorted(group_files(files, timeline).items())
@@ -161,13 +159,12 @@ def newest_slice(
 
 
 def file_versions(
-    files: Iterable[DataFile], timeline: Timeline, archived: CompletionTimes | None = None
+    files: Iterable[DataFile], timeline: Timeline, completed: LogCompletions
 ) -> dict[tuple[str, FileId], list[FileVersion]]:
     """Return all versions of each file group, newest first, by partition path and file id.
 
     The parameters are those of :func:`latest_slices`; replaced groups are included.
     """
-    completed = LogCompletions(timeline, archived)
     groups = sorted(group_files(files, timeline).items())
     return {group: _versions(held, completed) for group, held in groups}
 

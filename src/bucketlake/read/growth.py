@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 from bucketlake.errors import BucketLakeError
 from bucketlake.format.commit_metadata import changes_rows
-from bucketlake.model.file_name import InstantTime, LogFileName
+from bucketlake.model.file_name import Group, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.shown import Shown
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
-from bucketlake.read.pruning.by_record_index import Group, group_of
+from bucketlake.read.pruning.by_record_index import group_of
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.at_once import at_once
 from bucketlake.timeline.instant import Instant
@@ -176,7 +176,7 @@ def _older_groups(
                 continue
             if stat.opens_group and group not in older:
                 opened.add(group)
-            elif stat.path and not _is_log(stat):
+            elif stat.path and not stat.is_log:
                 rows = stat.record_count - stat.insert_count + stat.delete_count
                 older[group] = _GroupState(max(rows, 0), stat.file_size_bytes)
             else:
@@ -206,7 +206,7 @@ class _Replay:
                 continue  # Nothing was written.
             group = stat.partition_path, stat.file_id
             held = self.groups.get(group)
-            if _is_log(stat):
+            if stat.is_log:
                 # Without a base file, a log file may tell nothing about its rows.
                 before = held or _GroupState(0 if stat.insert_count else None, 0)
                 log = completed_at, stat.file_size_bytes, stat.insert_count
@@ -251,7 +251,3 @@ def _listed_size(
         sum(held.log_bytes for held in slices),
         len(slices),
     )
-
-
-def _is_log(stat: WriteStat) -> bool:
-    return LogFileName.from_file_name(stat.path.rpartition("/")[2]) is not None

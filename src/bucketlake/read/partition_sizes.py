@@ -16,11 +16,11 @@ from bucketlake.format.metadata_record.bounds import has_bounds
 from bucketlake.index.kinds import IndexKind
 from bucketlake.index.layout import Layout
 from bucketlake.model.field_path import fields_at
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.shown import Shown
 from bucketlake.read.growth import Growth
-from bucketlake.read.pruning.by_record_index import Group, group_of
+from bucketlake.read.pruning.by_record_index import group_of
 from bucketlake.read.pruning.by_statistics import ColumnBounds, bounds_of_slices
 from bucketlake.read.snapshot import Snapshot
 

@@ -30,9 +30,10 @@ from bucketlake.merge.incoming import (
 )
 from bucketlake.merge.log_records import LogEntries, LogMerge
 from bucketlake.merge.slice_merge import SliceMerge
+from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import column_of, field_at, fields_at, roots_of
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
+from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, with_meta
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.dropped_columns import DroppedColumns

@@ -7,10 +7,9 @@ point. It takes the names of files from the metadata table where there is one, e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
@@ -27,9 +26,9 @@ from bucketlake.format.avro.table_schema import arrow_from_avro
 from bucketlake.metadata import file_listing
 from bucketlake.metadata.file_listing import lists_files
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.kept import kept_property
+from bucketlake.model.kept import fields_alone, kept_property
 from bucketlake.model.schema import with_meta, without_meta
 from bucketlake.read.clean_guard import require_uncleaned
 from bucketlake.read.dropped_columns import DroppedColumns
@@ -49,7 +48,7 @@ from bucketlake.read.missing_files import (
 from bucketlake.storage.base import Storage
 from bucketlake.storage.paths import check_folder
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
+from bucketlake.timeline.archive_reader import has_archive
 from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.other_layout import require_one_timeline
@@ -226,12 +225,14 @@ class Snapshot:
 
     def versions(self, files: Iterable[DataFile]) -> dict[tuple[str, FileId], list[FileVersion]]:
         """Return all versions of the file groups of some files; see ``file_versions``."""
-        return file_versions(self.known_files(files), self.timeline, self._archived)
+        return file_versions(self.known_files(files), self.timeline, self.log_completions())
 
     def live_slices(self, files: Iterable[DataFile]) -> list[FileSlice]:
         """Return the live slices among listed files, without a check for cleans."""
         replaced = self.timeline.replaced_file_groups(self.storage)
-        return latest_slices(self.known_files(files), self.timeline, replaced, self._archived)
+        return latest_slices(
+            self.known_files(files), self.timeline, self.log_completions(), replaced
+        )
 
     def _listed(
         self,
@@ -282,7 +283,7 @@ class Snapshot:
 
     def log_completions(self) -> LogCompletions:
         """Return what decides which slice a log file belongs to."""
-        return LogCompletions(self.timeline, self._archived)
+        return LogCompletions(self.table, self.timeline)
 
     def known_files(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Return the files without those of two kinds of writes that are not completed.
@@ -319,14 +320,8 @@ class Snapshot:
             pending.difference_update(*written.values())
         return [file for file in files if file.path not in pending]
 
-    def __getstate__(self) -> dict[str, Any]:
-        # The parsed schema is not pickled; it is parsed again when it is needed.
-        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
-
-    def _archived(
-        self, since: InstantTime, until: InstantTime
-    ) -> Mapping[InstantTime, InstantTime]:
-        return archived_completion_times(self.table, since=since, until=until)
+    # Without the parsed schema, which is parsed again when it is needed.
+    __getstate__ = fields_alone
 
 
 def load_snapshot(

@@ -45,7 +45,7 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.commit_order import Head, last_turn
 from bucketlake.timeline.heartbeat import beating
-from bucketlake.timeline.instant import WRITES, Action, Instant
+from bucketlake.timeline.instant import WRITES, Action
 from bucketlake.timeline.locks import Check
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.other_layout import (
@@ -206,7 +206,7 @@ def _settled_head(
     """Return the table as it is when nothing is pending, and nothing is to be compacted."""
     for _ in range(_ATTEMPTS):
         now = head(table)
-        pending = _pending(now.timeline)
+        pending = now.timeline.pending_changes()
         if not pending and not _to_compact(load_snapshot(table, now.timeline)):
             _require_same_order(table, now.timeline, target, drop)
             return now
@@ -220,11 +220,6 @@ def _settled_head(
     raise CommitConflictError(
         instant, f"{problem}: other processes write to the table; change its version without them"
     )
-
-
-def _pending(timeline: Timeline) -> list[Instant]:
-    """Return what is pending. A savepoint that is not completed does not count."""
-    return [found for found in timeline.pending() if found.action is not Action.SAVEPOINT]
 
 
 def _to_compact(snapshot: Snapshot) -> list[FileSlice]:

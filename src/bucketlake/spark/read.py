@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import roots_of
-from bucketlake.model.schema import cast_table
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.address import spark_address

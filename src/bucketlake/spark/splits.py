@@ -18,8 +18,8 @@ from pyspark.sql.datasource import InputPartition
 
 from bucketlake.errors import naming_table
 from bucketlake.flow.spread import spread
+from bucketlake.model.cast import cast_table
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.schema import cast_table
 from bucketlake.read.arrow_reader import PlannedRows
 from bucketlake.read.change_plan import ComparedStates
 from bucketlake.read.change_reader import ChangesToRead

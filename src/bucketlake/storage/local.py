@@ -142,7 +142,7 @@ class LocalStorage:
 
     def duplicate(self, source: str, target: str) -> bool:
         """Give the file of an object a second name; where the disk cannot, write a second file."""
-        file = self._file_of(source, "duplicate")
+        file = self._file_of(source)
         linked = True
         with self._naming(target, "duplicate"):
             name = self._writable(target, "duplicate")
@@ -153,7 +153,7 @@ class LocalStorage:
             except FileExistsError:
                 require_same_size(self, source, target)
             except FileNotFoundError:
-                self._file_of(source, "duplicate")  # The source may have been deleted meanwhile.
+                self._file_of(source)  # The source may have been deleted meanwhile.
                 raise
             if linked:  # Perhaps by an attempt that died before it flushed the name.
                 self._flush_folder_of(name)
@@ -231,14 +231,14 @@ class LocalStorage:
         except OSError as error:
             raise system_calls.storage_error(error, full_path, operation) from error
 
-    def _file_of(self, path: str, operation: str) -> str:
+    def _file_of(self, path: str) -> str:
         """Return the real path of an object, because a link to a symbolic link is no duplicate."""
-        check_path(path, operation)
+        check_path(path, "duplicate")
         full_path = self._full(path)
         real = system_calls.real_path(full_path)
-        self._require_real_inside(real, full_path, operation)
+        self._require_real_inside(real, full_path, "duplicate")
         if not os.path.isfile(real):
-            raise ObjectNotFoundError(full_path, operation, "there is no object")
+            raise ObjectNotFoundError(full_path, "duplicate", "there is no object")
         return real
 
     def _walk(

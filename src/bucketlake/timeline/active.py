@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bucketlake.config.paths_of_table import KEPT_FOLDER_FILE
 from bucketlake.config.table_version import TimelineLayout
@@ -24,10 +24,11 @@ from bucketlake.format.clustering_plan import (
     decode_clustering_plan,
     has_clustering_plan,
 )
-from bucketlake.format.commit_metadata import decode_commit_metadata, may_change_schema
+from bucketlake.format.commit_metadata import changes_rows, decode_commit_metadata
 from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.kept import fields_alone
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
@@ -90,6 +91,10 @@ class Timeline:
     def pending(self) -> tuple[Instant, ...]:
         """Return the requested and inflight instants of every action, in order."""
         return tuple(instant for instant in self.instants if instant.state is not State.COMPLETED)
+
+    def pending_changes(self) -> tuple[Instant, ...]:
+        """Return what is pending. A savepoint does not count: it changes no file."""
+        return tuple(found for found in self.pending() if found.action is not Action.SAVEPOINT)
 
     def completed_commits(self) -> tuple[Instant, ...]:
         """Return the completed instants that write data, also of table services, in order."""
@@ -306,9 +311,8 @@ class Timeline:
     def _read(self) -> dict[Instant, CommitMetadata]:
         return {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Cached and derived values are left out, so that tasks only receive the instants.
-        return {member.name: getattr(self, member.name) for member in fields(self)}
+    # Without cached and derived values, so that tasks only receive the instants.
+    __getstate__ = fields_alone
 
     def _pending_of(self, *actions: Action) -> tuple[Instant, ...]:
         return tuple(instant for instant in self.pending() if instant.action in actions)
@@ -455,7 +459,7 @@ def _own_time(table: OpenTable, written_ms: int) -> int | None:
 
 
 def _tells_schema(metadata: CommitMetadata) -> bool:
-    return may_change_schema(metadata) and metadata.schema_json is not None
+    return changes_rows(metadata) and metadata.schema_json is not None
 
 
 def _tells_archived_schema(entry: ArchivedInstant) -> bool:

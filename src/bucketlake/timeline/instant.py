@@ -43,7 +43,7 @@ class Action(Enum):
     @property
     def writes_data(self) -> bool:
         """Whether names of data files may contain the instant's time."""
-        return self.completes_as in _COMMITS
+        return self.completes_as in WRITES
 
 
 _COMPLETES_AS = {
@@ -51,9 +51,8 @@ _COMPLETES_AS = {
     Action.LOG_COMPACTION: Action.DELTA_COMMIT,
     Action.CLUSTERING: Action.REPLACE_COMMIT,
 }
-_COMMITS = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
 WRITES = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
-"""Actions of pending instants that are writes, not table services."""
+"""Actions as which writes and table services of data complete; pending ones are writes."""
 
 UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 """Actions after which an old version of a file group is the newest again."""

@@ -7,13 +7,12 @@ archived instants are read from the archive, and only if they matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import Timeline
-
-CompletionTimes: TypeAlias = Callable[[InstantTime, InstantTime], Mapping[InstantTime, InstantTime]]
+from bucketlake.timeline.archive_reader import archived_completion_times
+from bucketlake.timeline.open_table import OpenTable
 
 
 class LogCompletions:
@@ -21,14 +20,14 @@ class LogCompletions:
 
     Parameters
     ----------
+    table : OpenTable
+        The table, whose archive may be read.
     timeline : Timeline
-        The timeline of the table.
-    archived : callable, optional
-        Returns the completion times of archived instants between two instants.
+        Its timeline, perhaps restricted to an earlier time.
     """
 
-    def __init__(self, timeline: Timeline, archived: CompletionTimes | None) -> None:
-        self._timeline, self._archived = timeline, archived
+    def __init__(self, table: OpenTable, timeline: Timeline) -> None:
+        self._table, self._timeline = table, timeline
         # What was read, and from which instant on: one value, because threads share the object.
         self._known: tuple[InstantTime, Mapping[InstantTime, InstantTime]] | None = None
 
@@ -47,9 +46,10 @@ class LogCompletions:
 
     def _archived_time(self, instant: InstantTime) -> InstantTime | None:
         start = self._timeline.start
-        if self._archived is None or start is None or instant >= start:
+        if start is None or instant >= start:
             return None
         known = self._known
         if known is None or instant < known[0]:
-            known = self._known = instant, self._archived(instant, start)
+            times = archived_completion_times(self._table, since=instant, until=start)
+            known = self._known = instant, times
         return known[1].get(instant)

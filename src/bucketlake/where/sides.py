@@ -123,16 +123,16 @@ def conjuncts_of(text: str) -> list[str]:
     return [found for part in parts for found in conjuncts_of(_slice(text, part))]
 
 
-def equation_of(text: str, sides: Sides, role: str) -> Equation | None:
+def equation_of(text: str, sides: Sides) -> Equation | None:
     """Return the sides of ``=``, in the order of ``sides``; None for other conditions."""
-    if not isinstance(_parsed(text, role), exp.EQ):
+    if not isinstance(_parsed(text, "on"), exp.EQ):
         return None
     tokens = tokenize(text)
     signs = [t for t in outer(tokens) if t.token_type is TokenType.EQ]
     if not signs:
         return None
     at = signs[-1]
-    halves = [sided(each, sides, role) for each in (text[: at.start], text[at.end + 1 :])]
+    halves = [sided(each, sides, "on") for each in (text[: at.start], text[at.end + 1 :])]
     for left, right in (halves, halves[::-1]):
         if [left.sides, right.sides] == [frozenset([alias]) for alias in sides]:
             return Equation(left, right)

@@ -113,7 +113,7 @@ class ArrowMerge:
     def _values(self, bound: BoundMerge) -> Values:
         found = {}
         for field, text in bound.pruning_fields().items():
-            held = _evaluated(text, {bound.source_alias: self._rows}, "on").unique()
+            held = _evaluated(text, {bound.source_alias: self._rows}).unique()
             found[field] = held.to_pylist() if len(held) <= VALUES_MAX else None
         return found
 
@@ -199,7 +199,7 @@ class _Join:
     def _comparable(self, equation: Equation) -> tuple[pa.Array, pa.Array] | None:
         """Return the two sides of an equation, if Arrow's join compares them as SQL does."""
         stored, given = (
-            _evaluated(text.text, {alias: self._sides[alias]}, "on")
+            _evaluated(text.text, {alias: self._sides[alias]})
             for text in (equation.left, equation.right)
             for alias in text.sides
         )
@@ -333,9 +333,9 @@ def _side_by_side(sides: Mapping[str, pa.Table]) -> pa.Table:
     return pa.table(columns)
 
 
-def _evaluated(text: str, sides: Mapping[str, pa.Table], role: str) -> pa.ChunkedArray:
+def _evaluated(text: str, sides: Mapping[str, pa.Table]) -> pa.ChunkedArray:
     rows = _side_by_side({alias: _named(side, text) for alias, side in sides.items()})
-    return Expression(text, rows.schema, role).values(rows)
+    return Expression(text, rows.schema, "on").values(rows)
 
 
 def _where(flags: npt.NDArray[np.bool_], pairs: Pairs) -> Pairs:

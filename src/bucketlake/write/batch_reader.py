@@ -11,7 +11,6 @@ from bucketlake.merge.combining import Combining
 from bucketlake.merge.duplicates import combine_duplicates
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.merge.incoming import (
-    DELETED_FIELD,
     ORDERING,
     BoolArray,
     IncomingRecords,
@@ -24,7 +23,7 @@ from bucketlake.merge.incoming import (
 from bucketlake.model.alike_keys import require_distinct_texts, require_no_repeat
 from bucketlake.model.cast import require_valid
 from bucketlake.model.field_path import column_of, columns_at, fields_at
-from bucketlake.model.schema import cast_batch
+from bucketlake.model.schema import IS_DELETED, cast_batch
 
 WHOLE = "_bucketlake_whole"
 """Hidden column: whether a record takes nothing of the stored row, see ``IncomingRecords``."""
@@ -115,7 +114,7 @@ class BatchReader:
         """Return records as rows; :meth:`read` makes the same records of them."""
         deleted = pa.array(records.deleted)
         whole = np.zeros(len(records), np.bool_) if records.is_whole is None else records.is_whole
-        rows, flag = records.columns, DELETED_FIELD
+        rows, flag = records.columns, IS_DELETED
         if flag in rows.column_names:
             rows = rows.set_column(rows.column_names.index(flag), flag, deleted)
         else:

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from bucketlake.format.log_block import BlockKind
 from bucketlake.format.log_data import encode_avro_block
 from bucketlake.merge.row_changes import images, row_changes
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import COMMIT_TIME, RECORD_KEY
 from bucketlake.model.table_type import ChangeLogMode
 
-SUFFIX = ".cdc"
+CHANGE_SUFFIX = ".cdc"
 
 _KEY_ONLY = json.dumps(
     {
@@ -37,17 +37,6 @@ _COLUMNS = {
     ChangeLogMode.DATA_BEFORE: ("op", "record_key", "before"),
     ChangeLogMode.DATA_BEFORE_AFTER: ("op", "ts_ms", "before", "after"),
 }
-
-
-def change_file_name(file_id: FileId, instant: InstantTime, write_token: str) -> str:
-    """Return the name of the file with the changes of a base file.
-
-    Examples
-    --------
-    >>> change_file_name(FileId("a-0"), InstantTime("20240101120000000"), "1-0-1")
-    '.a-0_20240101120000000.log.1_1-0-1.cdc'
-    """
-    return LogFileName(file_id, instant, 1, write_token, SUFFIX).to_file_name()
 
 
 def change_schema(mode: ChangeLogMode, schema_text: str) -> str:

@@ -45,9 +45,10 @@ from bucketlake.metadata.statistics.of_file import (
     packed_statistics,
     packed_statistics_of_written,
 )
+from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import DataFile
-from bucketlake.model.schema import RECORD_KEY, cast_table
+from bucketlake.model.schema import RECORD_KEY
 from bucketlake.model.table_type import ChangeLogMode, LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
@@ -57,7 +58,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
-from bucketlake.write.change_log import ChangeLog, change_file_name
+from bucketlake.write.change_log import CHANGE_SUFFIX, ChangeLog
 from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.new_keys import NewKeys
 from bucketlake.write.record_index.key_changes import (
@@ -397,7 +398,8 @@ class GroupWriter:
         return [name for name in names if name not in read]
 
     def _change_path(self, partition: str, file_id: FileId) -> str:
-        return file_path(partition, change_file_name(file_id, self.instant, WRITE_TOKEN))
+        name = LogFileName(file_id, self.instant, 1, WRITE_TOKEN, CHANGE_SUFFIX)
+        return file_path(partition, name.to_file_name())
 
     def _change_files(
         self, partition: str, choice: GroupChoice, base: DataFile | None

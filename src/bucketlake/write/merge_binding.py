@@ -251,7 +251,6 @@ class _Binder:
         spec = config.key_spec
         partitions = () if is_global else spec.partition_fields
         self._identity = tuple(dict.fromkeys((*spec.record_key_fields, *partitions)))
-        self._roots = roots_of(self._identity, schema.names)
         self._moving = spec.partition_fields if is_global else ()
         self._sides: Sides = {statement.alias: schema, statement.source_alias: source_schema}
         rule = MergeRule(config.merge_mode, config.ordering_fields)
@@ -261,7 +260,7 @@ class _Binder:
         statement = self._statement
         _require_order(statement.clauses)
         texts = [sided(text, self._sides, f"on {statement.on!r}") for text in self._conjuncts()]
-        conjuncts = tuple((each, equation_of(each.text, self._sides, "on")) for each in texts)
+        conjuncts = tuple((each, equation_of(each.text, self._sides)) for each in texts)
         self._equated = self._equated_by([equation for _, equation in conjuncts])
         clauses = tuple(self._clause(clause) for clause in statement.clauses)
         covers = set(self._equated) == set(self._identity)

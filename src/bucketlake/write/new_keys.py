@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.config.write_options import DUPLICATE_POLICY
 from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.index.record import RecordIndex
 from bucketlake.merge.incoming import IncomingRecords
@@ -19,8 +20,6 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import DuplicatePolicy, Operation
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.target import Target
-
-_OPTION = "hoodie.datasource.insert.dup.policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class NewKeys:
             return None
         if isinstance(target.index, RecordIndex) and not target.index.partitioned:
             raise UnsupportedFeatureError(
-                f"{_OPTION}={policy.value} under a record-level index of the whole table",
+                f"{DUPLICATE_POLICY}={policy.value} under a record-level index of the whole table",
                 target.storage.root,
                 "leave the option out, or use RecordIndex(partitioned=True)",
             )
@@ -75,6 +74,6 @@ class NewKeys:
                 f"insert into {self.reader.storage.root}",
                 f"the key {first!r} is stored already (and {int(found.sum()) - 1} more keys of "
                 f"file group {held.file_id})",
-                f"remove these records, use operation upsert, or set {_OPTION} to drop",
+                f"remove these records, use operation upsert, or set {DUPLICATE_POLICY} to drop",
             )
         return incoming.take(np.flatnonzero(~found))

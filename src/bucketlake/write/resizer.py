@@ -20,7 +20,7 @@ from bucketlake.flow.stage import JobStage, Rows
 from bucketlake.format.base_file import BaseFileEncoder, BaseFileReader
 from bucketlake.format.hashing_metadata import QUANTILE_COUNT, NodeStats
 from bucketlake.hashing.ring import Ring
-from bucketlake.hashing.xx_hash import RING_HASH_MAX
+from bucketlake.hashing.xx_hash import RING_SIZE
 from bucketlake.index.ring_engine import CONSISTENT, RingEngine
 from bucketlake.index.ring_state import file_id_of_node
 from bucketlake.metadata.statistics.of_file import packed_base_file_statistics
@@ -36,8 +36,6 @@ from bucketlake.write.record_index.key_changes import Change, ChangedKeys
 
 if TYPE_CHECKING:  # Most resizes do not maintain a record-level index.
     from bucketlake.write.record_index.index_writer import IndexTask
-
-_RING_SIZE = RING_HASH_MAX + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +215,9 @@ def distribution_of(hashes: npt.NDArray[np.int32], start: int) -> NodeStats:
     start : int
         Hash value after which the range begins; it may wrap around the end of the ring.
     """
-    distances = np.sort((hashes.astype(np.int64) - start - 1) % _RING_SIZE)
+    distances = np.sort((hashes.astype(np.int64) - start - 1) % RING_SIZE)
     places = len(hashes) * np.arange(1, QUANTILE_COUNT + 1) // (QUANTILE_COUNT + 1)
-    points = (distances[places] + start + 1) % _RING_SIZE
+    points = (distances[places] + start + 1) % RING_SIZE
     return NodeStats(len(hashes), tuple(points.tolist()))
 
 

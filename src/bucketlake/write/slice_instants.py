@@ -17,14 +17,12 @@ from dataclasses import replace
 from bucketlake.actions.commit import CommitView
 from bucketlake.errors import CommitConflictError, ObjectNotFoundError
 from bucketlake.index.conflict_keys import describe_key, key_of_group
-from bucketlake.model.file_name import FileId, InstantTime, log_instant
+from bucketlake.model.file_name import Group, InstantTime, log_instant
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action, Instant
-
-_Group = tuple[str, FileId]
 
 
 def with_compactions(
@@ -73,7 +71,7 @@ def require_newest_slices(stats: Sequence[WriteStat], view: CommitView) -> None:
         )
 
 
-def _named_slices(stats: Iterable[WriteStat]) -> Iterator[tuple[_Group, InstantTime]]:
+def _named_slices(stats: Iterable[WriteStat]) -> Iterator[tuple[Group, InstantTime]]:
     """Yield the file group of each log file, and the slice in its name; of its copies, too."""
     for stat in stats:
         named = log_instant(stat.path)
@@ -83,9 +81,9 @@ def _named_slices(stats: Iterable[WriteStat]) -> Iterator[tuple[_Group, InstantT
             yield (stat.partition_path, stat.log_copy.file_id), stat.log_copy.resize
 
 
-def _planned(storage: Storage, timeline: Timeline) -> dict[_Group, InstantTime]:
+def _planned(storage: Storage, timeline: Timeline) -> dict[Group, InstantTime]:
     """Return the newest pending compaction of each file group that has one."""
-    planned: dict[_Group, InstantTime] = {}
+    planned: dict[Group, InstantTime] = {}
     for pending in _compactions(timeline):
         with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
             for held in timeline.read_compaction_plan(storage, pending):

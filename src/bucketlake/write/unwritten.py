@@ -55,7 +55,7 @@ _OF_LATE_TASKS = re.compile(rf"{re.escape(MARKER_FOLDER)}/.*|{re.escape(OUTCOME_
 
 
 @contextmanager
-def claimed(storage: Storage, now_ms: Callable[[], int] = system_now_ms) -> Iterator[None]:
+def claimed(storage: Storage) -> Iterator[None]:
     """Hold the claim to make or remove the table; raise LockError if it is not free in time."""
     with ExitStack() as stack:
         while True:
@@ -63,7 +63,7 @@ def claimed(storage: Storage, now_ms: Callable[[], int] = system_now_ms) -> Iter
                 stack.enter_context(beating(storage, _CLAIM))
                 break
             except AlreadyExistsError:
-                wait_for_claims(storage, now_ms)
+                wait_for_claims(storage)
                 delete_heartbeat(storage, _CLAIM)  # Its process died.
         yield
 

@@ -40,6 +40,13 @@ def block_of(
     return only_block(encode_block(kind, headers, content))
 
 
+def partial(content: bytes) -> bytes:
+    """Return the block of a log file as one of a partial update; we write none."""
+    block = only_block(content)
+    headers = block.headers | {HeaderKey.IS_PARTIAL: "true"}
+    return encode_block(block.kind, headers, block.content)
+
+
 def avro_content(schema_json: str, rows: Iterable[dict[str, Any]], version: int = 3) -> bytes:
     """Write rows as the content of an Avro block."""
     schema = fastavro.parse_schema(json.loads(schema_json))

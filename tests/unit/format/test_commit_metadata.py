@@ -10,9 +10,9 @@ from bucketlake.config.table_version import LAYOUT_1, LAYOUT_2
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.timeline_records import decode_record
 from bucketlake.format.commit_metadata import (
+    changes_rows,
     decode_commit_metadata,
     encode_commit_metadata,
-    may_change_schema,
     recode_commit,
 )
 from bucketlake.model.file_name import FileId
@@ -156,8 +156,8 @@ def test_garbage_is_refused_by_the_name_of_its_file(data: bytes) -> None:
     ("operation", "may"),
     [("UPSERT", True), ("DELETE", True), ("COMPACT", False), ("CLUSTER", False)],
 )
-def test_only_writes_of_data_may_change_the_schema(operation: str, may: bool) -> None:
-    assert may_change_schema(CommitMetadata(operation, {})) is may
+def test_only_writes_of_data_change_rows(operation: str, may: bool) -> None:
+    assert changes_rows(CommitMetadata(operation, {})) is may
 
 
 @pytest.mark.parametrize("name", ["cow_v6", "cow_of_0_15_0", "cow_v8", "cow_insert_overwrite"])

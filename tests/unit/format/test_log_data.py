@@ -27,7 +27,15 @@ from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_of, map_of
 from bucketlake.model.schema import META_FIELDS, META_NAMES
 from tests.unit.format.hfiles import encode_hfile
-from tests.unit.format.log_rows import INSTANT, PATH, avro_content, block_of, only_block, rows_of
+from tests.unit.format.log_rows import (
+    INSTANT,
+    PATH,
+    avro_content,
+    block_of,
+    only_block,
+    partial,
+    rows_of,
+)
 
 POINT = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.float64())])
 EVERY_TYPE = pa.schema(
@@ -147,7 +155,7 @@ def test_wanted_columns_come_in_the_order_asked_and_missing_ones_as_nulls() -> N
 def test_parquet_block_is_a_parquet_file_that_any_reader_opens() -> None:
     data = TABLE.select([*META_NAMES, "id", "price", "at", "point"])
     schema = avro_from_arrow(data.schema, "every")
-    block = only_block(encode_parquet_block(data, schema, instant=INSTANT, is_partial=True).block)
+    block = only_block(partial(encode_parquet_block(data, schema, instant=INSTANT).block))
     assert (block.kind, block.is_partial) == (BlockKind.PARQUET_DATA, True)
     assert block.headers[HeaderKey.SCHEMA] == schema
     file = pq.ParquetFile(pa.BufferReader(block.content))
@@ -159,7 +167,7 @@ def test_parquet_block_is_a_parquet_file_that_any_reader_opens() -> None:
 def test_partial_block_tells_so_and_has_its_own_columns() -> None:
     data = TABLE.select([*META_NAMES, "big"])
     schema = avro_from_arrow(data.schema, "every")
-    block = only_block(encode_avro_block(data, schema, instant=INSTANT, is_partial=True))
+    block = only_block(partial(encode_avro_block(data, schema, instant=INSTANT)))
     assert block.is_partial
     assert decode_data_block(block).schema.equals(data.schema)
 

@@ -14,9 +14,9 @@ import pytest
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.merge.incoming import (
     IncomingRecords,
+    IntArray,
     at_least,
     codes_of_repeated_keys,
-    collapse_duplicates,
     commit_time_deletes,
     comparable,
     delete_flags,
@@ -202,15 +202,15 @@ def test_sides_with_different_numbers_of_fields_are_no_comparison() -> None:
         at_least((one,), (one, one))
 
 
-def kept(found: IncomingRecords, column: str = "v") -> dict[str, Any]:
-    return dict(zip(found.keys.to_pylist(), found.columns[column].to_pylist(), strict=True))
+def kept(given: IncomingRecords, positions: IntArray | None) -> dict[str, Any]:
+    found = given.take(distinct_rows(given, positions))
+    return dict(zip(found.keys.to_pylist(), found.columns["v"].to_pylist(), strict=True))
 
 
 def test_records_without_repeated_keys_are_kept_as_they_are() -> None:
     for keys in ([], ["b"], ["b", "a"]):
         given = records(keys)
         assert codes_of_repeated_keys(given.keys) is None
-        assert collapse_duplicates(given, None) is given
         assert distinct_rows(given, None).tolist() == list(range(len(keys)))
 
 
@@ -224,12 +224,12 @@ def test_the_greatest_ordering_value_stays_and_the_later_of_equal_ones() -> None
     given = records(
         ["a", "b", "a", "c", "b", "a"], {"v": [0, 1, 2, 3, 4, 5]}, ordering=[3, 7, 3, 0, 6, 2]
     )
-    assert kept(collapse_duplicates(given, np.arange(6))) == {"a": 2, "b": 1, "c": 3}
+    assert kept(given, np.arange(6)) == {"a": 2, "b": 1, "c": 3}
     assert distinct_rows(given, np.arange(6)).tolist() == [1, 2, 3]
     assert distinct_rows(given, np.arange(6)[::-1]).tolist() == [0, 1, 3]
-    assert kept(collapse_duplicates(given, np.arange(6)[::-1])) == {"a": 0, "b": 1, "c": 3}
+    assert kept(given, np.arange(6)[::-1]) == {"a": 0, "b": 1, "c": 3}
     by_commit = records(["a", "b", "a"], {"v": [0, 1, 2]})
-    assert kept(collapse_duplicates(by_commit, np.arange(3))) == {"a": 2, "b": 1}
+    assert kept(by_commit, np.arange(3)) == {"a": 2, "b": 1}
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -249,7 +249,7 @@ def test_contents_decide_between_records_of_an_input_without_an_order(
     """So a second evaluation of the input keeps the same record."""
     order = pa.array([1, 0] if turned else [0, 1])
     given = records(["a", "a"], {"v": column.take(order)}, ordering=[1, 1])
-    assert kept(collapse_duplicates(given, None)) == {"a": stays}
+    assert kept(given, None) == {"a": stays}
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -257,7 +257,7 @@ def test_a_delete_stays_beside_a_row_of_an_input_without_an_order(turned: bool) 
     flags = [True, False] if turned else [False, True]
     values = [0, 9] if turned else [9, 0]
     given = records(["a", "a"], {"v": values}, ordering=[1, 1], deleted=flags)
-    assert collapse_duplicates(given, None).deleted.tolist() == [True]
+    assert given.take(distinct_rows(given, None)).deleted.tolist() == [True]
 
 
 def test_rows_are_sorted_by_several_keys_a_null_first() -> None:

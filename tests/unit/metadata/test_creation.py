@@ -11,7 +11,6 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import CommitConflictError
 from bucketlake.format.commit_metadata import decode_commit_metadata
-from bucketlake.format.partition_metadata import parse_partition_metadata
 from bucketlake.format.properties import parse_properties
 from bucketlake.metadata.changes import MetadataChange
 from bucketlake.metadata.creation import (
@@ -125,8 +124,8 @@ def test_commit_of_an_initialisation_describes_its_base_files() -> None:
     base = f"files/files-0000-0_0-0-1_{initial_instant(0)}.hfile"
     assert (stat.path, stat.partition_path, stat.record_count) == (base, "files", 1)
     assert stat.file_size_bytes == len(table.inner.storage.read(base))
-    marker = parse_partition_metadata(table.inner.storage.read("files/.hoodie_partition_metadata"))
-    assert (marker.commit_time, marker.depth) == (initial_instant(0), 1)
+    marker = parse_properties(table.inner.storage.read("files/.hoodie_partition_metadata"))
+    assert marker == {"commitTime": initial_instant(0), "partitionDepth": "1"}
 
 
 def test_metadata_table_of_an_existing_table_lists_its_files() -> None:

@@ -23,6 +23,7 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.open_table import opened_table
 from tests.golden.objects import objects_of_table
 from tests.storages import memory_of
+from tests.unit.format.log_rows import partial
 
 SCHEMA = pa.schema(
     [("geo", pa.struct([("cell", pa.int64())])), ("id", pa.int64()), ("v", pa.int32())]
@@ -128,7 +129,7 @@ def test_a_partial_update_without_its_key_is_refused() -> None:
     schema = avro_from_arrow(with_meta(pa.schema([("qty", pa.int32())])), "part")
     meta = {column: pa.nulls(1, pa.string()) for column in META_NAMES}
     rows = pa.table({**meta, "qty": pa.array([1], pa.int32())})
-    block = encode_avro_block(rows, schema, instant=name.instant, is_partial=True)
+    block = partial(encode_avro_block(rows, schema, instant=name.instant))
     storage = memory_of(objects | {path: block})
     with pytest.raises(UnsupportedFeatureError, match=r"partial update .* without meta columns"):
         bl.open_table(storage.root).to_arrow()

@@ -24,14 +24,13 @@ from bucketlake.metadata.location_cache.cached_shard import find_codes
 from bucketlake.metadata.location_cache.eviction import Checkpoint, EvictionPolicy, evict
 from bucketlake.metadata.location_cache.key_codes import Group, GroupNumbers
 from bucketlake.metadata.location_cache.noted_log import note_log
-from bucketlake.metadata.location_cache.refreshing import BypassError, refresh_shard
+from bucketlake.metadata.location_cache.refreshing import BypassError, Served, refresh_shard
 from bucketlake.metadata.location_cache.root_folder import (
     UnsafeFolderError,
     default_folder,
     make_root,
 )
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, shard_folders
-from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_slice import FileSlice
@@ -53,13 +52,13 @@ class CachedLookup:
         For each key, the position of its file group in ``groups``; ``NOT_FOUND`` without an entry.
     groups : tuple of (str, FileId)
         Data partitions and ids of file groups; perhaps also of file groups that no key has.
-    use : CacheUse
+    served : Served
         How the lookup was answered.
     """
 
     codes: npt.NDArray[np.int32]
     groups: tuple[Group, ...]
-    use: CacheUse
+    served: Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +119,20 @@ class LocationCache:
             root = make_root(self.root)
             folder = ShardFolder.of(root, index.table.storage.outer.root, held.file_id)
             shard = refresh_shard(folder, index.table, held, len(keys))
-        except BypassError as bypass:
-            return _without_cache(index, held, keys, bypass.use)
-        except (BucketLakeError, UnsafeFolderError, OSError, pa.ArrowInvalid):
+        except (BypassError, BucketLakeError, UnsafeFolderError, OSError, pa.ArrowInvalid):
             # The metadata table either answers, or raises the error that says what is wrong.
-            return _without_cache(index, held, keys, CacheUse())
+            return _without_cache(index, held, keys)
         codes = find_codes(shard.parts, keys)
-        use = shard.use + _counts(codes)
-        has_new_keys = use.found_count < use.key_count
+        has_new_keys = (codes == NOT_FOUND).any()
         if checkpoint is not None and has_new_keys:
             folder.note_use(checkpoint.query, checkpoint.current)
         else:
             folder.note_use()
         if checkpoint is not None and self.policy is EvictionPolicy.CHECKPOINT:
-            use += CacheUse(freed_bytes=self._end_checkpoint(folder, checkpoint))
+            self._end_checkpoint(folder, checkpoint)
         if shard.written_bytes:
-            freed_bytes = self._keep_budget(root, folder, shard.written_bytes, checkpoint)
-            use += CacheUse(freed_bytes=freed_bytes)
-        return CachedLookup(codes, shard.groups, use)
+            self._keep_budget(root, folder, shard.written_bytes, checkpoint)
+        return CachedLookup(codes, shard.groups, shard.served)
 
     def note(
         self,
@@ -164,22 +159,13 @@ class LocationCache:
             written_bytes = note_log(folder, name, log.file_size_bytes, entries, groups)
             self._keep_budget(root, folder, written_bytes)
 
-    def evict(
-        self,
-        checkpoint: Checkpoint | None = None,
-        policy: EvictionPolicy = EvictionPolicy.LRU,
-    ) -> int:
-        """Drop shards as ``plan_eviction`` says; return how many bytes that freed."""
-        return evict(shard_folders(self.root), self.bytes_max, policy, checkpoint)
-
-    def _end_checkpoint(self, in_use: ShardFolder, checkpoint: Checkpoint) -> int:
-        """Apply the rule of the discussion once for the checkpoint before; return freed bytes."""
+    def _end_checkpoint(self, in_use: ShardFolder, checkpoint: Checkpoint) -> None:
+        """Apply the rule of the discussion once for the checkpoint before."""
         table = in_use.path.parent
-        if _begun.get(table) == checkpoint:
-            return 0
-        _begun[table] = checkpoint
-        rule = EvictionPolicy.CHECKPOINT
-        return evict(in_use.of_table(), self.bytes_max, rule, checkpoint.before, in_use)
+        if _begun.get(table) != checkpoint:
+            _begun[table] = checkpoint
+            rule = EvictionPolicy.CHECKPOINT
+            evict(in_use.of_table(), self.bytes_max, rule, checkpoint.before, in_use)
 
     def _keep_budget(
         self,
@@ -187,28 +173,20 @@ class LocationCache:
         in_use: ShardFolder,
         written_bytes: int,
         checkpoint: Checkpoint | None = None,
-    ) -> int:
-        """Sometimes look for shards to drop: once in a share of the budget; return freed bytes.
+    ) -> None:
+        """Sometimes look for shards to drop: once in a share of the budget.
 
         Chance decides, because the processes of a host do not know what the others wrote.
         """
-        if random.random() * self.bytes_max > written_bytes * _SCAN_SHARE:
-            return 0
-        return evict(shard_folders(root), self.bytes_max, EvictionPolicy.LRU, checkpoint, in_use)
+        if random.random() * self.bytes_max <= written_bytes * _SCAN_SHARE:
+            evict(shard_folders(root), self.bytes_max, EvictionPolicy.LRU, checkpoint, in_use)
 
 
 _begun: dict[Path, Checkpoint] = {}  # The newest batch that this process looked keys up for.
 
 
-def _without_cache(
-    index: RecordIndexReader, held: FileSlice, keys: pa.Array, use: CacheUse
-) -> CachedLookup:
+def _without_cache(index: RecordIndexReader, held: FileSlice, keys: pa.Array) -> CachedLookup:
     found = index.find_in(held, keys)
     numbers = GroupNumbers()
     codes = np.append(numbers.of_locations(found.locations), np.int32(NOT_FOUND))[found.codes]
-    use = use + _counts(codes) + CacheUse(bypassed=1)
-    return CachedLookup(codes, numbers.groups, use)
-
-
-def _counts(codes: npt.NDArray[np.int32]) -> CacheUse:
-    return CacheUse(key_count=len(codes), found_count=int(np.count_nonzero(codes != NOT_FOUND)))
+    return CachedLookup(codes, numbers.groups, Served.BYPASSED)

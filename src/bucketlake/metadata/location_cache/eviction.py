@@ -101,15 +101,13 @@ def evict(
     policy: EvictionPolicy = EvictionPolicy.LRU,
     checkpoint: Checkpoint | None = None,
     in_use: ShardFolder | None = None,
-) -> int:
-    """Drop some of the cached shards; return how many bytes that freed."""
+) -> None:
+    """Drop some of the cached shards."""
     cached = [CachedSize(folder, *folder.size_and_use()) for folder in folders if folder != in_use]
     if in_use is not None:
         bytes_max -= in_use.size_bytes()
-    dropped = plan_eviction(cached, bytes_max, policy, checkpoint)
-    for each in dropped:
+    for each in plan_eviction(cached, bytes_max, policy, checkpoint):
         each.folder.remove()
-    return sum(each.size_bytes for each in dropped)
 
 
 def _is_eligible(last_use: LastUse, checkpoint: Checkpoint | None) -> bool:

@@ -35,8 +35,8 @@ class DamagedFileError(Exception):
     """A file of the cache is damaged, cut, or of another version; it has to be made again."""
 
 
-def write_part(part: Part, path: Path) -> int:
-    """Write a part to a file, which appears completely or not at all; return its size.
+def write_part(part: Part, path: Path) -> None:
+    """Write a part to a file, which appears completely or not at all.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def write_part(part: Part, path: Path) -> int:
     cells = len(part.first) - 1
     header = _HEADER.pack(_MAGIC, len(part), cells, *sizes, part.key_length, checksum)
     header += _CHECKSUM.pack(zlib.crc32(header))
-    return write_whole(path, [header, *(_bytes(array) for array in arrays)])
+    write_whole(path, [header, *(_bytes(array) for array in arrays)])
 
 
 def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> int:

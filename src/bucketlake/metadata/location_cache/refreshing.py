@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from bucketlake.errors import (
     CommitConflictError,
@@ -23,7 +24,6 @@ from bucketlake.metadata.location_cache.coverage import Coverage
 from bucketlake.metadata.location_cache.key_codes import (
     Group,
     GroupNumbers,
-    ShardChanges,
     read_base,
     read_changes,
 )
@@ -31,7 +31,6 @@ from bucketlake.metadata.location_cache.noted_log import forget_logs, noted_chan
 from bucketlake.metadata.location_cache.part import Part
 from bucketlake.metadata.location_cache.part_file import DamagedFileError
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, ShardState
-from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.model.file_slice import DataFile, FileSlice
 
@@ -40,12 +39,29 @@ _LOOKUPS = 8  # A shard is read whole if so many lookups like this one read as m
 _NOT_LEADING = (ObjectNotFoundError, CommitConflictError, FormatError, UnsupportedFeatureError)
 
 
-class BypassError(Exception):
-    """The metadata table shall answer this lookup; ``use`` says what was found before."""
+class Served(Enum):
+    """How a lookup in a shard was answered."""
 
-    def __init__(self, use: CacheUse) -> None:
-        super().__init__(use)
-        self.use = use
+    AS_IT_WAS = auto()
+    """By the cached shard, without a read of entries."""
+
+    EXTENDED = auto()
+    """By the cached shard, after the entries of new log files were added."""
+
+    BUILT = auto()
+    """By the cached shard, after it was read whole from the metadata table."""
+
+    BYPASSED = auto()
+    """By the metadata table, without the cache."""
+
+    @property
+    def is_from_cache(self) -> bool:
+        """Whether the cache answered, perhaps after it read new log files."""
+        return self in (Served.AS_IT_WAS, Served.EXTENDED)
+
+
+class BypassError(Exception):
+    """The metadata table shall answer this lookup."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,15 +74,15 @@ class RefreshedShard:
         Oldest first.
     groups : tuple of Group
         The file group of each code.
-    use : CacheUse
-        What was done.
+    served : Served
+        What was done; never ``BYPASSED``.
     written_bytes : int
         Size of the parts that were written.
     """
 
     parts: Sequence[Part]
     groups: tuple[Group, ...]
-    use: CacheUse
+    served: Served
     written_bytes: int = 0
 
 
@@ -94,25 +110,23 @@ def refresh_shard(
         If the metadata table cannot be read.
     """
     if table.config.layout.logs_name_slices:  # Names of log files do not tell instants there.
-        raise BypassError(CacheUse())
-    before = CacheUse()
+        raise BypassError
+    refresh = _Refresh(folder, table, held)
     try:
         loaded = folder.load()
     except (DamagedFileError, OSError):
         folder.remove()
-        loaded, before = None, CacheUse(damaged=1)
+        loaded = None
     if loaded is not None:
         state, parts = loaded
-        refreshed = _Refresh(folder, table, held).extended(state, parts)
+        refreshed = refresh.extended(state, parts)
         if refreshed is not None:
             return refreshed
         if state.coverage.is_newer_than(table):
-            raise BypassError(before)
-        before = CacheUse(outdated=1)
+            raise BypassError
     if not is_worth_reading(held, key_count):
-        raise BypassError(before)
-    refreshed = _Refresh(folder, table, held).built()
-    return replace(refreshed, use=refreshed.use + before)
+        raise BypassError
+    return refresh.built()
 
 
 def is_worth_reading(held: FileSlice, key_count: int) -> bool:
@@ -146,20 +160,20 @@ class _Refresh:
     ) -> RefreshedShard | None:
         coverage = Coverage.of(self.table, self.held)
         is_same = (state.coverage.base, state.coverage.logs) == (coverage.base, coverage.logs)
-        if is_same:
-            return RefreshedShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
-        if not lacking:  # A compaction put what is cached into a base file.
-            with suppress(OSError):
-                self.folder.publish(replace(state, coverage=coverage))
-            return RefreshedShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
+        if not lacking:
+            if not is_same:  # A compaction put what is cached into a base file.
+                with suppress(OSError):
+                    self.folder.publish(replace(state, coverage=coverage))
+            return RefreshedShard(parts, state.groups, Served.AS_IT_WAS)
         numbers = GroupNumbers({group: code for code, group in enumerate(state.groups)})
-        changes, read_count = self._changes(lacking, numbers)
+        changes = noted_changes(self.folder, lacking, numbers)
+        if changes is None:
+            changes = read_changes(self.table, self.held, lacking, numbers)
         if changes.reaches_back:
             return None
-        use = CacheUse(extended=1, read_count=read_count)
         changed = changed_parts(parts, changes)
         kept = ShardState(coverage, numbers.groups, state.parts[: changed.kept])
-        refreshed = self._saved(kept, parts[: changed.kept], changed.added, use)
+        refreshed = self._saved(kept, parts[: changed.kept], changed.added, Served.EXTENDED)
         self.folder.delete_parts(state.parts[changed.kept :])
         forget_logs(self.folder, lacking)
         return refreshed
@@ -177,25 +191,19 @@ class _Refresh:
                 add_entries(builder, batch)
             parts.append(builder.finish(DENSE))
         if self.held.log_files:
-            changes, log_count = self._changes(self.held.log_files, numbers)
-            read_count += log_count
+            changes = noted_changes(self.folder, self.held.log_files, numbers)
+            if changes is None:
+                changes = read_changes(self.table, self.held, self.held.log_files, numbers)
+                read_count += changes.count
             changed = changed_parts(parts, changes)
             parts = [*parts[: changed.kept], *changed.added]
-        use = CacheUse(built=1, read_count=read_count) if read_count else CacheUse(extended=1)
-        refreshed = self._saved(ShardState(coverage, numbers.groups, ()), [], parts, use)
+        served = Served.BUILT if read_count else Served.EXTENDED  # With the note of a log file.
+        refreshed = self._saved(ShardState(coverage, numbers.groups, ()), [], parts, served)
         forget_logs(self.folder, self.held.log_files)
         return refreshed
 
-    def _changes(self, logs: Sequence[DataFile], numbers: GroupNumbers) -> tuple[ShardChanges, int]:
-        """Return what log files change, and how many entries were read for it."""
-        noted = noted_changes(self.folder, logs, numbers)
-        if noted is not None:
-            return noted, 0
-        changes = read_changes(self.table, self.held, logs, numbers)
-        return changes, changes.count
-
     def _saved(
-        self, kept: ShardState, kept_parts: Sequence[Part], added: Sequence[Part], use: CacheUse
+        self, kept: ShardState, kept_parts: Sequence[Part], added: Sequence[Part], served: Served
     ) -> RefreshedShard:
         """Write new parts after those of a state, and publish the state with them."""
         mapped: list[Part] = []
@@ -205,15 +213,6 @@ class _Refresh:
             mapped = [self.folder.open(name) for name in names]
             self.folder.publish(replace(kept, parts=(*kept.parts, *names)))
         except (OSError, DamagedFileError):  # The disk is full, or somebody deleted the files.
-            mapped, use = list(added), replace(use, unwritten=1)
-        parts = [*kept_parts, *mapped]
+            mapped = list(added)
         written_bytes = sum(part.size_bytes for part in added)
-        return RefreshedShard(parts, kept.groups, _with_sizes(parts, use), written_bytes)
-
-
-def _with_sizes(parts: Sequence[Part], use: CacheUse) -> CacheUse:
-    return replace(
-        use,
-        cached_bytes=sum(part.size_bytes for part in parts),
-        resident_bytes=sum(part.resident_bytes for part in parts),
-    )
+        return RefreshedShard([*kept_parts, *mapped], kept.groups, served, written_bytes)

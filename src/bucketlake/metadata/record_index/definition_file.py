@@ -37,22 +37,16 @@ def read_index_definitions(table: OpenTable) -> dict[str, IndexDefinition]:
         return {}
 
 
-def update_index_definitions(
-    table: OpenTable,
-    add: Iterable[IndexDefinition] = (),
-    remove: Iterable[str] = (),
-) -> None:
-    """Add or replace definitions, and remove others by name; definitions of others are kept.
+def update_index_definitions(table: OpenTable, add: Iterable[IndexDefinition]) -> None:
+    """Add or replace definitions; definitions of others are kept.
 
     Raises
     ------
     FormatError
         As :func:`read_index_definitions`.
     """
-    gone = frozenset(remove)
     current = read_index_definitions(table)
-    kept = {name: found for name, found in current.items() if name not in gone}
-    changed = kept | {definition.name: definition for definition in add}
+    changed = current | {definition.name: definition for definition in add}
     if changed != current:
         table.storage.put(index_definitions_path(table.config), encode_index_definitions(changed))
 

@@ -141,29 +141,6 @@ class RecordIndexReader:
                 name,
             )
 
-    def find(self, keys: pa.Array, data_partition: str) -> KeyLocations:
-        """Look up keys of a data partition.
-
-        Parameters
-        ----------
-        keys : pa.StringArray
-            Keys, in any order.
-        data_partition : str
-            Path of the data partition. In a global index, entries of other data partitions are not
-            found.
-
-        Returns
-        -------
-        KeyLocations
-            A row for each key, in the order of the keys.
-
-        Raises
-        ------
-        MetadataTableError
-            If a file of the index is damaged; the error names file and byte.
-        """
-        return self._located(keys, self._asked(keys, data_partition), data_partition)
-
     def find_everywhere(
         self, keys: pa.Array, data_partitions: Iterable[str] | None = None
     ) -> list[KeyLocations]:
@@ -199,7 +176,7 @@ class RecordIndexReader:
         return [each for each in located if (each.codes != NOT_FOUND).any()]
 
     def find_in(self, held: FileSlice, keys: pa.Array) -> KeyLocations:
-        """Look up keys in a slice of one shard, without listing the index; see :meth:`find`."""
+        """Look up keys in a slice of one shard, without listing the index."""
         return self._located(keys, [(held, Wanted.of_keys(keys))])
 
     def read_slice(self, held: FileSlice) -> KeyLocations:
@@ -243,16 +220,8 @@ class RecordIndexReader:
             for number, rows in rows_by_number(numbers)
         ]
 
-    def _located(
-        self,
-        keys: pa.Array,
-        asked: Sequence[tuple[FileSlice, Wanted]],
-        data_partition: str | None = None,
-    ) -> KeyLocations:
-        found = KeyLocations.concat(self._read(asked))
-        if data_partition is not None and not self.shards.is_partitioned:
-            found = found.of_partition(data_partition)
-        return _aligned(keys, found)
+    def _located(self, keys: pa.Array, asked: Sequence[tuple[FileSlice, Wanted]]) -> KeyLocations:
+        return _aligned(keys, KeyLocations.concat(self._read(asked)))
 
     def _read(self, asked: Iterable[tuple[FileSlice, Wanted]]) -> list[KeyLocations]:
         try:

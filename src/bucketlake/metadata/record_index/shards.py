@@ -7,7 +7,6 @@ shards of a set never changes, and no file stores it: it is the number of file g
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self
@@ -26,6 +25,8 @@ REBUILD = "rebuild the record-level index"
 """The next step after an error."""
 
 _RECORD_BYTES = 48  # Hudi's fixed estimate of an entry.
+_SHARD_BYTES_MAX = 2**30  # Size of a full shard.
+_GROWTH_FACTOR = 2  # There shall be room for this multiple of the keys.
 _SHARDS_MAX = 10_000  # Names number them with four digits.
 
 ROWS_OF_LARGE: Final = 100_000
@@ -48,24 +49,15 @@ class ShardLimits:
     ----------
     least, most : int
         Smallest and largest number of shards (``min.filegroup.count``, ``max.filegroup.count``).
-    growth_factor : float
-        Multiple of the keys for which there shall be room.
-    shard_bytes_max : int
-        Size of a full shard.
     """
 
     least: int
     most: int
-    growth_factor: float = 2.0
-    shard_bytes_max: int = 2**30
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most <= _SHARDS_MAX:
             allowed = f"give 1 <= least <= most <= {_SHARDS_MAX}"
             raise ConfigError("shards of the record-level index", (self.least, self.most), allowed)
-        if self.growth_factor < 1 or self.shard_bytes_max < _RECORD_BYTES:
-            given = (self.growth_factor, self.shard_bytes_max)
-            raise ConfigError("growth of the record-level index", given, "give larger values")
 
     def shard_count(self, key_count: int) -> int:
         """Return the number of shards for a number of keys.
@@ -79,8 +71,7 @@ class ShardLimits:
         """
         if self.least == self.most:
             return self.least
-        expected = math.ceil(key_count * self.growth_factor)
-        count = expected // (self.shard_bytes_max // _RECORD_BYTES)
+        count = key_count * _GROWTH_FACTOR // (_SHARD_BYTES_MAX // _RECORD_BYTES)
         return min(max(count, self.least), self.most)
 
 

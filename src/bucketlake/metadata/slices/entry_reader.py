@@ -188,27 +188,23 @@ def read_all(table: MetadataTable, partition: str) -> list[SliceEntries]:
     return read_slices(table, ((held, EVERYTHING) for held in table.slices(partition)))
 
 
-def read_keys(
-    table: MetadataTable, partition: str, keys: pa.Array, data_partition: str | None = None
-) -> list[SliceEntries]:
+def read_keys(table: MetadataTable, partition: str, keys: pa.Array) -> list[SliceEntries]:
     """Look up keys.
 
     Parameters
     ----------
     table : MetadataTable
     partition : str
-        The partition of the metadata table.
+        The partition of the metadata table; not a partitioned record-level index.
     keys : pyarrow.Array of string
         Keys, in any order.
-    data_partition : str, optional
-        The data partition, in a partitioned record-level index.
 
     Returns
     -------
     list of SliceEntries
-        For each shard that has some of the keys. Empty if the data partition has no shards.
+        For each shard that has some of the keys.
     """
-    slices = table.shards(partition).get(data_partition, [])
+    slices = table.shards(partition).get(None, [])
     if not slices or len(keys) == 0:
         return []
     if len(slices) == 1:

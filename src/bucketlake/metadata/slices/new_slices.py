@@ -54,7 +54,7 @@ from bucketlake.metadata.slices.rewriter import SliceRewriter, rewrite_slices
 from bucketlake.model.file_name import InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.commit_order import last_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms, is_initial
@@ -148,7 +148,7 @@ def _planned(table: OpenTable, delta_commits: int) -> _Plan | None:
     if _take_back_dead(table, metadata):
         metadata = load_metadata_table(table, data)
     known = metadata.timeline
-    pending = min((i.requested_at for i in _pending(data)), default=None)
+    pending = min((i.requested_at for i in data.pending_changes()), default=None)
     updates = [
         update.requested_at
         for update in updates_since_compaction(known)
@@ -168,11 +168,6 @@ def _planned(table: OpenTable, delta_commits: int) -> _Plan | None:
     until = replace(data, instants=instants, until=instant, newest_written_ms=None)
     merged = replace(metadata, data_timeline=until)
     return _Plan(instant, last, frozenset(updates), merged)
-
-
-def _pending(data: Timeline) -> list[Instant]:
-    """Return the pending instants that may change the metadata table."""
-    return [found for found in data.pending() if found.action is not Action.SAVEPOINT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +289,7 @@ def _undecided(metadata: MetadataTable) -> bool:
     """
     data, known = metadata.data_timeline, metadata.timeline
     in_turn = {found.requested_at for found in data.pending() if found.action in IN_TURN}
-    decided = {i.requested_at for i in _pending(data) if known.is_completed(i.requested_at)}
+    decided = {i.requested_at for i in data.pending_changes() if known.is_completed(i.requested_at)}
     return bool({*_updating(metadata)} - in_turn or decided)
 
 

@@ -140,5 +140,5 @@ def _named_by_commit(inner: OpenTable, instant: InstantTime) -> Iterator[str]:
     commit = timeline.find_completed(instant)
     if commit is not None:
         for stat in timeline.read_commit(inner.storage, commit).stats:
-            if LogFileName.from_file_name(stat.path.rpartition("/")[2]) is not None:
+            if stat.is_log:
                 yield stat.path

@@ -37,13 +37,6 @@ _SPELLINGS = (
 )
 
 
-def partition_may_match(
-    predicate: Predicate, partition_path: str, key_spec: KeySpec, schema: pa.Schema
-) -> bool:
-    """Return whether a partition can hold a matching row; True if that is uncertain."""
-    return bool(partitions_that_may_match(predicate, [partition_path], key_spec, schema)[0])
-
-
 def partitions_that_may_match(
     predicate: Predicate, partition_paths: Sequence[str], key_spec: KeySpec, schema: pa.Schema
 ) -> Mask:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -21,12 +21,11 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.kinds import IndexKind
 from bucketlake.metadata.file_listing import list_partitions
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.table_properties import read_table_config
 
-Group: TypeAlias = tuple[str, FileId]
 """Partition path and file id of a file group."""
 
 PARTITIONS_MAX = 256

@@ -64,7 +64,7 @@ class HashKeys:
     are_whole: bool = False
 
 
-def matching_hash_keys(
+def find_hash_keys(
     predicate: Predicate,
     key_spec: KeySpec,
     hash_fields: Sequence[str],
@@ -72,8 +72,9 @@ def matching_hash_keys(
     *,
     plain_fields: Collection[str] = (),
     bare_keys: bool = True,
-) -> tuple[str, ...] | None:
-    """Return record keys whose buckets hold every row that a predicate keeps.
+    foreign_key_generator: str | None = None,
+) -> HashKeys:
+    """Find record keys whose buckets hold every row that a predicate keeps.
 
     Parameters
     ----------
@@ -92,38 +93,15 @@ def matching_hash_keys(
     bare_keys : bool
         Whether a COMPLEX key of one field may be stored as ``v`` instead of ``f:v``, as by some
         Hudi releases (0.14.1 to 1.0.2) before table version 9.
+    foreign_key_generator : str, optional
+        A key generator that only Hudi can run, if the table has one: then ``key_spec`` is a guess,
+        and only conditions on the record key itself prune.
 
     Returns
     -------
-    tuple of str or None
-        Keys for ``assign_buckets`` with the same hash fields, empty if no row can match; None if
-        too many keys can match.
-    """
-    found = find_hash_keys(
-        predicate,
-        key_spec,
-        hash_fields,
-        schema,
-        plain_fields=plain_fields,
-        bare_keys=bare_keys,
-    )
-    return found.keys
-
-
-def find_hash_keys(
-    predicate: Predicate,
-    key_spec: KeySpec,
-    hash_fields: Sequence[str],
-    schema: pa.Schema,
-    *,
-    plain_fields: Collection[str] = (),
-    bare_keys: bool = True,
-    foreign_key_generator: str | None = None,
-) -> HashKeys:
-    """Do the same as :func:`matching_hash_keys`, with the reason if any key may match.
-
-    If a ``foreign_key_generator`` makes the keys, ``key_spec`` is a guess. Then only conditions on
-    the record key itself prune.
+    HashKeys
+        Keys for ``assign_buckets`` with the same hash fields, none if no row can match; or why any
+        key may match.
     """
     possible = possible_values(predicate, schema)
     if possible is None:

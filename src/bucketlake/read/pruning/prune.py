@@ -1,9 +1,9 @@
 """Pruning: the file slices to read for a ``where``, and a report of what was skipped and why.
 
-``pruning/partitions.py`` prunes partitions; ``pruning/buckets.py`` and the index prune buckets;
-``pruning/records.py`` prunes file groups by the record-level index, and ``pruning/statistics.py``
-by statistics of columns, if the table has them. Pruning never skips a matching row: a slice that
-may hold one is read.
+``by_partition.py`` prunes partitions; ``key_candidates.py`` and the index prune buckets;
+``by_record_index.py`` prunes file groups by the record-level index, and ``by_statistics.py`` by
+statistics of columns, if the table has them. Pruning never skips a matching row: a slice that may
+hold one is read.
 """
 
 from __future__ import annotations
@@ -21,26 +21,16 @@ from bucketlake.model.shown import Shown
 from bucketlake.read.incremental import Changes
 from bucketlake.read.pruning.by_keys import slices_of_keys
 from bucketlake.read.pruning.by_partition import (
-    partition_may_match,
     partitions_that_may_match,
     pinned_partitions,
     readable_fields,
 )
 from bucketlake.read.pruning.by_record_index import PARTITIONS_MAX, groups_of_records
 from bucketlake.read.pruning.by_statistics import slices_by_statistics
-from bucketlake.read.pruning.key_candidates import HashKeys, find_hash_keys, matching_hash_keys
+from bucketlake.read.pruning.key_candidates import HashKeys, find_hash_keys
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves
-
-__all__ = [
-    "PruningReport",
-    "matching_hash_keys",
-    "partition_may_match",
-    "partitions_that_may_match",
-    "prune",
-    "prune_slices",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +167,7 @@ def prune(
 ) -> tuple[list[FileSlice], PruningReport]:
     """Do the same as :func:`prune_slices` with a predicate, for given slices.
 
-    ``bare_keys`` is the parameter of :func:`matching_hash_keys`. ``paths_follow_keys`` and
+    ``bare_keys`` is the parameter of :func:`find_hash_keys`. ``paths_follow_keys`` and
     ``foreign_key_generator`` come from ``TableConfig`` and tell which parts of ``key_spec`` are a
     guess. Without ``stored``, no file group of a slot is pruned.
     """

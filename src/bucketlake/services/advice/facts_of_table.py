@@ -15,7 +15,7 @@ from bucketlake.config.recorded_entries import RECORDED
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.commit_metadata import changes_rows
 from bucketlake.index.setting import INDEXED_KINDS, TableIndex
-from bucketlake.model.file_name import FileId, LogFileName
+from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator
 from bucketlake.model.table_type import TableType
@@ -38,7 +38,6 @@ GROWTH_MIN = 0.1
 LATE_SHARE = 0.01
 """A commit that rewrites a partition for less than this share of its rows came late for it."""
 
-_Group: TypeAlias = tuple[str, FileId]
 _Commits: TypeAlias = list[tuple[Action, CommitMetadata]]
 
 
@@ -148,12 +147,12 @@ def _writes(commits: _Commits) -> list[_Write]:
     many rows log files have added, and counts for the write before it.
     """
     found: list[_Write] = []
-    rows: dict[_Group, int] = {}
+    rows: dict[Group, int] = {}
     for action, commit in commits:
         added: dict[str, int] = defaultdict(int)
         is_write = changes_rows(commit)
         for stat in commit.stats:
-            if _is_log(stat) or not stat.path:
+            if stat.is_log or not stat.path:
                 if is_write and stat.opens_group:
                     added[stat.partition_path] += stat.insert_count
                 continue
@@ -200,7 +199,7 @@ def _rewriting(facts: Workload, writes: Sequence[_Write], file_groups: int) -> W
     written = changed = rewritten_bytes = rewritten_groups = rewriting = 0
     late: set[str] = set()
     for write in writes:
-        bases = [stat for stat in write.commit.stats if stat.path and not _is_log(stat)]
+        bases = [stat for stat in write.commit.stats if stat.path and not stat.is_log]
         old = [stat for stat in bases if not stat.opens_group]
         if not old:
             continue
@@ -277,7 +276,3 @@ def _bytes_per_row(commits: _Commits, slices: Sequence[FileSlice]) -> float | No
 
 def _changed(stat: WriteStat) -> int:
     return stat.insert_count + stat.update_count + stat.delete_count
-
-
-def _is_log(stat: WriteStat) -> bool:
-    return LogFileName.from_file_name(stat.path.rpartition("/")[2]) is not None

@@ -19,7 +19,7 @@ from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import FormatError, MetadataTableError, ObjectNotFoundError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.partition_metadata import (
-    parse_partition_metadata,
+    parse_commit_time,
     partition_marker_path,
 )
 from bucketlake.hashing.shard import shards_of_keys
@@ -180,10 +180,7 @@ def _not_built(table: Examination) -> Iterator[Finding]:
     if isinstance(kind, INDEXED_KINDS):
         missing = why_index_is_missing(table.opened, table.timeline, kind)
     died = {*table.config.metadata_partitions_inflight} & _MAINTAINED
-    if (
-        not (missing or died)
-        or builder_at_work(table.storage, table.opened.clock.now_ms) is not None
-    ):
+    if not (missing or died) or builder_at_work(table.opened) is not None:
         return
     if missing is not None:
         yield Finding(
@@ -261,10 +258,10 @@ def _named_instant(path: str) -> str:
 def _built_at(found: MetadataTable, name: str) -> str:
     """Return when the last build of a partition began; it deleted all files of the partition."""
     try:
-        marker = parse_partition_metadata(found.storage.read(partition_marker_path(name)))
+        began = parse_commit_time(found.storage.read(partition_marker_path(name)))
     except ObjectNotFoundError:
         return ""
-    return (marker.commit_time and found.completion_time(marker.commit_time)) or ""
+    return (began and found.completion_time(began)) or ""
 
 
 def check_metadata_files(table: Examination) -> Iterator[Finding]:

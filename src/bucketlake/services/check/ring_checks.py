@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bucketlake.errors import FormatError
+from bucketlake.index.hashing_config import INITIAL_INSTANT
 from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.rings import (
-    FIRST_VERSION,
     StoredVersion,
     counts,
     metadata_path,
@@ -83,7 +83,7 @@ def _missing(table: Examination) -> Iterator[Finding]:
                 FindingKind.RING_MISSING,
                 _missing_text(layout, partition),
                 partition,
-                (metadata_path(partition, FIRST_VERSION, layout.engine),),
+                (metadata_path(partition, INITIAL_INSTANT, layout.engine),),
             )
 
 

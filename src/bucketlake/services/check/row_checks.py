@@ -17,9 +17,10 @@ from bucketlake.errors import FormatError, InputError, ObjectNotFoundError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.layout import Layout
 from bucketlake.index.record import RecordIndex
+from bucketlake.model.cast import cast_table
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_columns, keys_or_null
-from bucketlake.model.schema import RECORD_KEY, cast_table
+from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.services.check.examination import Examination
 from bucketlake.services.check.findings import Finding, FindingKind

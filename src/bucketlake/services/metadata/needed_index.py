@@ -35,7 +35,6 @@ from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.services.metadata.rebuild import build_metadata_table, builder_at_work
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import table_at
@@ -58,7 +57,6 @@ def with_needed_index(
     *,
     engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> _Result:
     """Run a write, also again after a conflict; first build the index that it needs, if missing.
 
@@ -72,8 +70,6 @@ def with_needed_index(
         Builds shards of a record-level index on an engine.
     lock : TableLock
         The lock that Hudi's writers share.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -95,26 +91,21 @@ def with_needed_index(
                 MetadataTableWarning,
                 stacklevel=2,
             )
-            build_needed_index(storage, engine=engine, lock=lock, now_ms=now_ms)
+            build_needed_index(table_at(storage, lock), engine)
     return retried(write)
 
 
-def build_needed_index(
-    storage: Storage,
-    *,
-    engine: Engine = HERE,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
-) -> None:
+def build_needed_index(table: OpenTable, engine: Engine) -> None:
     """Build the record-level index that the kind of a table needs, unless the table has it.
 
     See :func:`with_needed_index` for the parameters and the errors.
     """
+    storage = table.storage
     ends_at = time.monotonic() + _WAIT_SECONDS
     converts_until = time.monotonic() + _CONVERSION_SECONDS
     while (found := _needed_index(storage)) is not None:
         kind, why = found
-        builder = builder_at_work(storage, now_ms)
+        builder = builder_at_work(table)
         may_convert = why == IS_OF_OTHER_KIND and time.monotonic() < converts_until
         if builder is None and not may_convert:
             build_metadata_table(
@@ -122,8 +113,8 @@ def build_needed_index(
                 [_RECORD_INDEX],
                 is_partitioned=kind.partitioned,
                 engine=engine,
-                lock=lock,
-                now_ms=now_ms,
+                lock=table.lock,
+                now_ms=table.clock.now_ms,
             )
             return
         if builder is not None and time.monotonic() >= ends_at:
@@ -136,23 +127,17 @@ def build_needed_index(
         time.sleep(_LOOK_SECONDS)
 
 
-def keep_needed_index(
-    storage: Storage,
-    *,
-    engine: Engine,
-    lock: TableLock,
-    now_ms: Callable[[], int],
-) -> None:
+def keep_needed_index(table: OpenTable, engine: Engine) -> None:
     """Build the index as :func:`build_needed_index`, after commits were undone.
 
     They stay undone if that fails; then a warning says why, and the next write tries again.
     """
     try:
-        build_needed_index(storage, engine=engine, lock=lock, now_ms=now_ms)
+        build_needed_index(table, engine)
     except BucketLakeError as error:
         warnings.warn(
-            f"the commits were undone, but the record-level index of {storage.root} could not be "
-            f"built: {error}; the next write tries again",
+            "the commits were undone, but the record-level index of "
+            f"{table.storage.root} could not be built: {error}; the next write tries again",
             MetadataTableWarning,
             stacklevel=2,
         )

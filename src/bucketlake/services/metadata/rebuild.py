@@ -220,16 +220,16 @@ def drop_metadata_table(
         _Work(table).turn_off(tuple(MetadataPartition), at_work)
 
 
-def builder_at_work(storage: Storage, now_ms: Callable[[], int]) -> InstantTime | None:
+def builder_at_work(table: OpenTable) -> InstantTime | None:
     """Return the instant of a living process that builds or removes partitions; None if none does.
 
     An indexing of Hudi that is pending counts as living: it has no heartbeat.
     """
-    turn = last_turn(storage)
+    turn = last_turn(table.storage)
     own = None if turn is None else turn.metadata_instant
-    if own is not None and is_alive(storage, own, now_ms):
+    if own is not None and is_alive(table.storage, own, table.clock.now_ms):
         return own
-    pending = load_timeline(table_at(storage)).pending()
+    pending = load_timeline(table).pending()
     return next((i.requested_at for i in pending if i.action is Action.INDEXING), None)
 
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
+from bucketlake.hashing.xx_hash import RING_SIZE, hash_ring_keys
 from bucketlake.index.ring_state import RingState
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.services.resize.candidates import SplitPoints
 
-_RING_SIZE = RING_HASH_MAX + 1
 _EIGHTHS = 8
 
 
@@ -49,7 +48,7 @@ def split_points(
             points = [stats.quantiles[step * part - 1] - 1 for part in range(1, parts)]
         else:
             points = _points_of_keys(reader, file_slice, hash_fields, start, parts)
-        points = [point % _RING_SIZE for point in points]
+        points = [point % RING_SIZE for point in points]
         return points if state.ring.can_split(value, points) else equal(value, parts)
 
     def points_of(file_slice: FileSlice, value: int, parts: int) -> Sequence[int] | None:
@@ -75,6 +74,6 @@ def _points_of_keys(
     found = np.concatenate(hashes) if hashes else np.empty(0, np.int32)
     if len(found) < parts:
         return []
-    distances = np.sort((found.astype(np.int64) - start - 1) % _RING_SIZE)
+    distances = np.sort((found.astype(np.int64) - start - 1) % RING_SIZE)
     places = len(found) * np.arange(1, parts) // parts - 1
     return [int(distance) + start + 1 for distance in distances[places]]

@@ -123,7 +123,7 @@ def restore(
             f"storage failed while the table was restored to it ({error}); the next write "
             "continues the restore, or withdraws it if nothing was undone yet",
         ) from error
-    keep_needed_index(table.storage, engine=engine, lock=table.lock, now_ms=table.clock.now_ms)
+    keep_needed_index(table, engine)
     return replace(report, instant=own)
 
 

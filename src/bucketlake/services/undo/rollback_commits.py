@@ -140,7 +140,7 @@ def roll_back(
                 return RollbackReport((resize,))
         settle_failed_writes(table, load_timeline(table))
     report = _roll_back(table, index, instant, cascade=cascade)
-    keep_needed_index(table.storage, engine=engine, lock=table.lock, now_ms=table.clock.now_ms)
+    keep_needed_index(table, engine)
     return report
 
 

@@ -31,13 +31,12 @@ from bucketlake.merge.incoming import IncomingRecords, key_order
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
 from bucketlake.metadata.record_index.shards import rows_by_number
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.storage.base import Storage
 from bucketlake.write.record_index.index_writer import IndexWriter, ShardPlan, ShardResult
 from bucketlake.write.record_index.locate import KeyFinder
-from bucketlake.write.record_index.located import Group
 from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.write_plan import SlotPlan, SlotResult
 

@@ -17,10 +17,10 @@ from functools import partial
 from bucketlake.flow.spread import spread
 from bucketlake.index.groups_for_new_keys import Filling, RowCounter
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import FileId, Group, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.write.record_index.index_writer import NewGroupKeys, ShardPlan
-from bucketlake.write.record_index.located import Cut, Group, LookupResult, Routes
+from bucketlake.write.record_index.located import Cut, LookupResult, Routes
 from bucketlake.write.record_index.lookups import LookupPlan, StoredShards
 from bucketlake.write.write_plan import (
     RECORD_SIZE_BYTES_ESTIMATE,

@@ -27,7 +27,7 @@ from bucketlake.index.record_layout import PinnedIndex
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.metadata.slices.log_files import next_log_file_name
-from bucketlake.model.file_name import FileId, LogFileName
+from bucketlake.model.file_name import FileId, Group, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
@@ -46,7 +46,6 @@ from bucketlake.write.record_index.index_writer import (
     ShardResult,
 )
 from bucketlake.write.record_index.key_changes import ShardPlacement
-from bucketlake.write.record_index.located import Group
 from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
 
 _SHARD_TASKS_OF_RESIZE = 8

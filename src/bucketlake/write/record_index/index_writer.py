@@ -27,7 +27,7 @@ from bucketlake.flow.stage import Flow, IntArray, Rows
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
 from bucketlake.metadata.record_index.shards import Shard, rows_by_number
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
@@ -44,7 +44,7 @@ from bucketlake.write.record_index.key_changes import (
     ShardPlacement,
     parse_group,
 )
-from bucketlake.write.record_index.located import NO_RANK, RANK, Group, Routes
+from bucketlake.write.record_index.located import NO_RANK, RANK, Routes
 from bucketlake.write.tag import KEY, SLOT
 
 GONE = -1

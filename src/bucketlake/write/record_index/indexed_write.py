@@ -32,7 +32,7 @@ from bucketlake.index.shared_groups import have_shared_groups
 from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.shards import Shard
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import Snapshot
@@ -58,7 +58,7 @@ from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of, ke
 from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
 from bucketlake.write.record_index.indexed_result import IndexedResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingKeys
-from bucketlake.write.record_index.located import Group, LookupResult
+from bucketlake.write.record_index.located import LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.record_index.shard_plan import (

@@ -37,6 +37,7 @@ from bucketlake.merge.incoming import (
 )
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.model.field_path import roots_of
+from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY, with_meta
 from bucketlake.read.slice_reader import SliceReader
@@ -51,7 +52,6 @@ from bucketlake.write.record_index.located import (
     NO_RANK,
     PLACE,
     RANK,
-    Group,
     LookupResult,
 )
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement
@@ -187,7 +187,7 @@ class KeyFinder:
             return np.full(len(keys), NOT_FOUND, np.int32), [], 0
         if self.cache is not None:
             cached = self.cache.find(self.index, held, keys, self.checkpoint)
-            return cached.codes, cached.groups, len(keys) if cached.use.is_from_cache else 0
+            return cached.codes, cached.groups, len(keys) if cached.served.is_from_cache else 0
         found = self.index.find_in(held, keys)
         return found.codes, [(held.partition_path, held.file_id) for held in found.locations], 0
 
@@ -427,16 +427,6 @@ def _taken(
     rows: pa.Table, tagged: TaggedRecords, chosen: IntArray
 ) -> tuple[pa.Table, TaggedRecords]:
     return rows.take(pa.array(chosen)), tagged.take(chosen)
-
-
-def _size_of(rows: pa.Table) -> int:
-    """Return the bytes of the values, whether or not a column has a bitmap of its nulls."""
-    size: int = rows.nbytes
-    for column in rows.itercolumns():
-        for chunk in column.chunks:
-            if chunk.buffers() and chunk.buffers()[0] is not None:
-                size -= (chunk.offset + len(chunk) + 7) // 8 - chunk.offset // 8
-    return size
 
 
 def _ranks(keys: pa.Array, places: PlaceArray) -> PlaceArray:

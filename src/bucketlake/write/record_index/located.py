@@ -40,7 +40,6 @@ ENTRY_ROWS = pa.schema(
 )
 """Keys whose entries in the index a write changes: new keys by rank, and gone keys, without one."""
 
-Group = tuple[str, FileId]
 """Partition path and file id."""
 
 

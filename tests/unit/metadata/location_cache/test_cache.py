@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from bucketlake.errors import MetadataTableError
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
 from bucketlake.metadata.location_cache import refreshing
-from bucketlake.metadata.location_cache.cache import LocationCache
-from bucketlake.metadata.location_cache.use import CacheUse
+from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
+from bucketlake.metadata.location_cache.key_codes import ShardChanges
+from bucketlake.metadata.location_cache.refreshing import Served
+from bucketlake.metadata.record_index.locations import NOT_FOUND
 from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
@@ -27,6 +30,7 @@ from tests.unit.metadata.record_index.test_locations import texts
 
 ONE_SHARD = IndexShards(None, {"eu": 1})
 NAMES = [f"k{number}" for number in range(40)]
+AS_IT_WAS, EXTENDED, BUILT, BYPASSED = Served
 
 
 @pytest.fixture
@@ -34,14 +38,27 @@ def cache(tmp_path: Path) -> LocationCache:
     return LocationCache(str(tmp_path / "cache"))
 
 
-def served(use: CacheUse) -> str:
-    """Return how a lookup was answered."""
-    names = ("hits", "extended", "built", "bypassed")
-    (name,) = (name for name in names if getattr(use, name))
-    return name
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of how many entries the cache reads from log files, each time that it does."""
+    counts: list[int] = []
+    read_changes = refreshing.read_changes
+
+    def noting(*arguments: Any) -> ShardChanges:
+        changes = read_changes(*arguments)
+        counts.append(changes.count)
+        return changes
+
+    monkeypatch.setattr(refreshing, "read_changes", noting)
+    return counts
 
 
-def seen(index: PlannedIndex, cache: LocationCache, names: list[str] = NAMES) -> CacheUse:
+def found_count(found: CachedLookup) -> int:
+    """Return how many keys a lookup found."""
+    return int((found.codes != NOT_FOUND).sum())
+
+
+def seen(index: PlannedIndex, cache: LocationCache, names: list[str] = NAMES) -> CachedLookup:
     """Look keys up in the only shard at the current state."""
     reader = index.open()
     (held,) = index.slices(reader)
@@ -54,49 +71,46 @@ def index_of(count: int = 20) -> PlannedIndex:
     return index
 
 
-def test_second_lookup_reads_nothing_of_the_metadata_table(cache: LocationCache) -> None:
+def test_second_lookup_reads_nothing_of_the_metadata_table(
+    cache: LocationCache, read: list[int]
+) -> None:
     index = index_of()
-    first = seen(index, cache)
-    assert (served(first), first.read_count, first.found_count, first.key_count) == (
-        "built",
-        20,
-        20,
-        40,
-    )
-    second = seen(index, cache)
-    assert (served(second), second.read_count, second.found_count) == ("hits", 0, 20)
-    both = first + second
-    assert (both.hits, both.built, both.extended, both.bypassed) == (1, 1, 0, 0)
+    for served in (BUILT, AS_IT_WAS):
+        found = seen(index, cache)
+        assert (found.served, found_count(found), len(found.codes)) == (served, 20, 40)
+        assert read == [20]
 
 
-def test_later_commits_are_read_from_their_log_files_only(cache: LocationCache) -> None:
+def test_later_commits_are_read_from_their_log_files_only(
+    cache: LocationCache, read: list[int]
+) -> None:
     index = index_of(36)
     seen(index, cache)
     index.commit({("eu", "f3"): [NAMES[36], NAMES[0]]}, {"eu": [NAMES[1], "never there"]})
-    use = seen(index, cache)
-    assert (served(use), use.read_count) == ("extended", 4)
-    assert served(seen(index, cache)) == "hits"
+    assert seen(index, cache).served is EXTENDED
+    assert read == [36, 4]
+    assert seen(index, cache).served is AS_IT_WAS
 
 
 def test_removed_key_that_comes_back_is_found(cache: LocationCache) -> None:
     index = index_of()
     seen(index, cache)
     index.commit({}, {"eu": NAMES[:3]})
-    assert seen(index, cache).found_count == 17
+    assert found_count(seen(index, cache)) == 17
     index.commit({("eu", "f9"): NAMES[:1]})
-    assert seen(index, cache).found_count == 18
+    assert found_count(seen(index, cache)) == 18
 
 
-def test_compaction_of_what_is_cached_needs_no_read(cache: LocationCache) -> None:
+def test_compaction_of_what_is_cached_needs_no_read(cache: LocationCache, read: list[int]) -> None:
     index = index_of()
     seen(index, cache)
     index.compact()
-    use = seen(index, cache)
-    assert (served(use), use.read_count) == ("hits", 0)
+    assert seen(index, cache).served is AS_IT_WAS
+    assert read == [20]
 
 
 def test_log_files_that_were_compacted_meanwhile_are_read_instead_of_the_base_file(
-    cache: LocationCache,
+    cache: LocationCache, read: list[int]
 ) -> None:
     index = index_of(30)
     seen(index, cache)
@@ -105,8 +119,8 @@ def test_log_files_that_were_compacted_meanwhile_are_read_instead_of_the_base_fi
         if number % 2:
             index.compact()
     index.commit({("eu", "f4"): [NAMES[34]]})
-    use = seen(index, cache)
-    assert (served(use), use.read_count) == ("extended", 9)
+    assert seen(index, cache).served is EXTENDED
+    assert read == [30, 9]
 
 
 def test_lookups_in_many_shards_read_the_plan_of_a_compaction_once(
@@ -115,11 +129,11 @@ def test_lookups_in_many_shards_read_the_plan_of_a_compaction_once(
     index = PlannedIndex(IndexShards(None, {"eu": 5, "us": 3}))
     index.commit({("eu", "f1"): NAMES[:20], ("us", "f2"): NAMES[20:]})
 
-    def look_everywhere() -> list[CacheUse]:
+    def look_everywhere() -> list[Served]:
         reader = index.open()
-        return [look(cache, reader, held, NAMES) for held in index.slices(reader)]
+        return [look(cache, reader, held, NAMES).served for held in index.slices(reader)]
 
-    assert [served(use) for use in look_everywhere()] == ["built"] * 8
+    assert look_everywhere() == [BUILT] * 8
     index.compact()
     plans: list[str] = []
     decode = active.decode_compaction_plan
@@ -129,7 +143,7 @@ def test_lookups_in_many_shards_read_the_plan_of_a_compaction_once(
         return decode(data, path)
 
     monkeypatch.setattr(active, "decode_compaction_plan", noting)
-    assert [served(use) for use in look_everywhere()] == ["hits"] * 8
+    assert look_everywhere() == [AS_IT_WAS] * 8
     assert len(plans) == 1
 
 
@@ -143,17 +157,16 @@ def test_compacted_log_files_that_a_clean_deleted_make_the_cache_read_the_base_f
     index.compact()
     for path in gone:
         index.made.storage.delete(f".hoodie/metadata/{path}")
-    use = seen(index, cache)
-    assert (served(use), use.outdated) == ("built", 1)
+    assert seen(index, cache).served is BUILT
 
 
 def test_restore_of_a_cached_commit_invalidates_the_cache(cache: LocationCache) -> None:
     index = index_of()
     index.commit({("eu", "f3"): [NAMES[30]]}, {"eu": [NAMES[0]]})
-    assert seen(index, cache).found_count == 20
+    assert found_count(seen(index, cache)) == 20
     index.undo_last_commit()
-    use = seen(index, cache)
-    assert (served(use), use.outdated, use.found_count) == ("built", 1, 20)
+    found = seen(index, cache)
+    assert (found.served, found_count(found)) == (BUILT, 20)
 
 
 def test_commit_after_a_restore_does_not_stand_in_for_the_restored_commit(
@@ -164,8 +177,7 @@ def test_commit_after_a_restore_does_not_stand_in_for_the_restored_commit(
     seen(index, cache)
     index.undo_last_commit()
     index.commit({("eu", "f4"): [NAMES[31]]})  # There are as many log files as before.
-    use = seen(index, cache)
-    assert (served(use), use.outdated) == ("built", 1)
+    assert seen(index, cache).served is BUILT
 
 
 def test_reader_of_an_older_state_uses_the_table_and_keeps_the_newer_cache(
@@ -176,8 +188,8 @@ def test_reader_of_an_older_state_uses_the_table_and_keeps_the_newer_cache(
     (held,) = index.slices(older)
     index.commit({("eu", "f3"): [NAMES[30], NAMES[0]]})
     seen(index, cache)
-    assert served(look(cache, older, held, NAMES)) == "bypassed"
-    assert served(seen(index, cache)) == "hits"
+    assert look(cache, older, held, NAMES).served is BYPASSED
+    assert seen(index, cache).served is AS_IT_WAS
 
 
 def test_uncommitted_entries_are_never_cached(cache: LocationCache) -> None:
@@ -192,9 +204,9 @@ def test_uncommitted_entries_are_never_cached(cache: LocationCache) -> None:
     assert len(pending) == 1
     content = index.made.storage.read(pending[0])
     index.made.storage.delete(pending[0])  # The commit is complete in the metadata table alone.
-    assert served(seen(index, cache)) == "hits"
+    assert seen(index, cache).served is AS_IT_WAS
     index.made.storage.put(pending[0], content)
-    assert served(seen(index, cache)) == "extended"
+    assert seen(index, cache).served is EXTENDED
 
 
 def test_index_that_was_built_anew_under_the_same_names_is_read_anew(cache: LocationCache) -> None:
@@ -207,11 +219,11 @@ def test_index_that_was_built_anew_under_the_same_names_is_read_anew(cache: Loca
         return held.base_file.size_bytes if held.base_file else 0
 
     size = size_with("k2", 1)
-    assert seen(index, cache).found_count == 1
+    assert found_count(seen(index, cache)) == 1
     same = next(key for key in map("k{}".format, range(3, 10)) if size_with(key, 2) == size)
     # Only the completion time tells the files apart.
-    use = seen(index, cache, [same, "k2"])
-    assert (served(use), use.found_count, use.outdated) == ("built", 1, 1)
+    found = seen(index, cache, [same, "k2"])
+    assert (found.served, found_count(found)) == (BUILT, 1)
 
 
 def test_log_compaction_that_replaces_cached_blocks_makes_the_cache_read_anew(
@@ -226,8 +238,8 @@ def test_log_compaction_that_replaces_cached_blocks_makes_the_cache_read_anew(
     block = data_block({NAMES[3]: value}, instant, replaces=[at(11), at(21)])
     index.made.log(instant, block, file_id="record-index-eu-0000-0", folder="record_index")
     index.made.both(instant, at(91))
-    use = seen(index, cache)
-    assert (served(use), use.found_count) == ("built", 1)
+    found = seen(index, cache)
+    assert (found.served, found_count(found)) == (BUILT, 1)
 
 
 def test_damaged_base_file_raises_the_error_of_a_lookup_without_cache(
@@ -253,8 +265,9 @@ def test_cut_file_is_noticed_and_made_again(cache: LocationCache, kept: int) -> 
         reader = index.open()
         (path,) = folder_of(cache, reader, index.slices(reader)[0]).glob(pattern)
         path.write_bytes(path.read_bytes()[:kept])
-        use = seen(index, cache)
-        assert (served(use), use.damaged) == ("built", 1), pattern
+        assert seen(index, cache).served is BUILT, pattern
+        assert seen(index, cache).served is AS_IT_WAS, pattern
+        assert len([*path.parent.iterdir()]) == 3, "the state, its use, and no part of before"
 
 
 def test_every_changed_byte_of_a_part_is_noticed(cache: LocationCache) -> None:
@@ -289,9 +302,9 @@ def test_deleting_any_file_changes_no_answer(cache: LocationCache) -> None:
         shutil.copytree(copy, folder)
         (folder / name).unlink()
         seen(index, cache)
-        assert served(seen(index, cache)) == "hits"
+        assert seen(index, cache).served is AS_IT_WAS
     shutil.rmtree(cache.root)
-    assert served(seen(index, cache)) == "built"
+    assert seen(index, cache).served is BUILT
 
 
 def test_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
@@ -299,11 +312,11 @@ def test_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     shared.mkdir()
     shared.chmod(0o777)
     index = index_of()
-    assert served(seen(index, LocationCache(str(shared)))) == "bypassed"
+    assert seen(index, LocationCache(str(shared))).served is BYPASSED
     assert list(shared.iterdir()) == []
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
-    assert served(seen(index, LocationCache(str(link)))) == "bypassed"
+    assert seen(index, LocationCache(str(link))).served is BYPASSED
 
 
 def test_full_disk_costs_only_time(cache: LocationCache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,8 +326,8 @@ def test_full_disk_costs_only_time(cache: LocationCache, monkeypatch: pytest.Mon
     monkeypatch.setattr(refreshing.ShardFolder, "add_part", full)
     index = index_of()
     for _ in range(2):
-        use = seen(index, cache)
-        assert (served(use), use.unwritten) == ("built", 1)
+        assert seen(index, cache).served is BUILT
+        assert not [path for path in cache.root.rglob("*") if path.is_file()]
 
 
 def test_few_keys_of_a_large_shard_are_looked_up_in_the_table(cache: LocationCache) -> None:
@@ -322,15 +335,13 @@ def test_few_keys_of_a_large_shard_are_looked_up_in_the_table(cache: LocationCac
     index = PlannedIndex(ONE_SHARD)
     index.commit({("eu", "f1"): names})
     index.compact()
-    assert served(seen(index, cache, names[:1])) == "bypassed"
-    assert served(seen(index, cache, names[:100])) == "built"
-    assert served(seen(index, cache, names[:1])) == "hits"
+    assert seen(index, cache, names[:1]).served is BYPASSED
+    assert seen(index, cache, names[:100]).served is BUILT
+    assert seen(index, cache, names[:1]).served is AS_IT_WAS
 
 
-def test_cache_and_its_use_travel_to_tasks(cache: LocationCache) -> None:
+def test_cache_travels_to_tasks(cache: LocationCache) -> None:
     assert pickle.loads(pickle.dumps(cache)) == cache
-    use = CacheUse(hits=1, key_count=3)
-    assert pickle.loads(pickle.dumps(use)) == use
 
 
 # Any history.

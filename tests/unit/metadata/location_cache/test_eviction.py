@@ -13,8 +13,10 @@ from bucketlake.metadata.location_cache.eviction import (
     CachedSize,
     Checkpoint,
     EvictionPolicy,
+    evict,
     plan_eviction,
 )
+from bucketlake.metadata.location_cache.refreshing import Served
 from bucketlake.metadata.location_cache.shard_folder import LastUse, ShardFolder, shard_folders
 from bucketlake.metadata.record_index.shards import IndexShards
 from tests.cached_index import PlannedIndex, folder_of, look
@@ -89,8 +91,7 @@ def test_budget_holds_on_disk_and_the_shard_in_use_stays(tmp_path: Path) -> None
         os.utime(used, ns=(place, place))
     size = ShardFolder(folder_of(roomy, reader, slices[0])).size_bytes()
     tight = LocationCache(roomy.folder, int(2.5 * size))
-    use = look(tight, reader, slices[3], ["k1", "new"])
-    assert use.freed_bytes >= 2 * size
+    look(tight, reader, slices[3], ["k1", "new"])
     left = {folder.path for folder in shard_folders(tight.root)}
     assert left == {folder_of(tight, reader, held) for held in slices[2:]}
     look(LocationCache(roomy.folder, 1), reader, slices[0], ["k1"])
@@ -103,9 +104,8 @@ def test_shards_to_drop_are_looked_for_by_what_is_written_and_not_by_the_size_of
     roomy, index = shards_on_disk(tmp_path, 1)
     looked: list[int] = []
 
-    def noted(*_: object) -> int:
+    def noted(*_: object) -> None:
         looked.append(1)
-        return 0
 
     monkeypatch.setattr(cache_module, "evict", noted)
     monkeypatch.setattr(cache_module.random, "random", lambda: 0.5)
@@ -116,11 +116,12 @@ def test_shards_to_drop_are_looked_for_by_what_is_written_and_not_by_the_size_of
     folder = ShardFolder(folder_of(roomy, reader, held))
     tight = LocationCache(roomy.folder, 10 * folder.size_bytes())
     folder.remove()
-    assert look(tight, reader, held, ["k1"]).built
+    assert look(tight, reader, held, ["k1"]).served is Served.BUILT
     assert len(looked) == 1
     index.commit({("p0", "f"): ["one more"]})
     reader = index.open()
-    assert look(tight, reader, index.slices(reader)[0], ["one more"]).extended
+    found = look(tight, reader, index.slices(reader)[0], ["one more"])
+    assert found.served is Served.EXTENDED
     assert len(looked) == 1
 
 
@@ -135,10 +136,11 @@ def test_a_checkpoint_drops_shards_of_the_table_without_new_keys_once_the_next_b
     of_other_table.path.mkdir(parents=True)
     for batch in range(1, 4):
         checkpoint = Checkpoint(QUERY, batch, batch - 1)
-        use = look(cache, reader, growing, ["k1", "new"], checkpoint)
-        assert bool(use.hits) == (batch > 1), "a shard that gets keys in each batch stays"
-        use = look(cache, reader, updated, ["k1"], checkpoint)
-        assert use.built, "a shard without new keys is dropped at the end of the batch"
+        served = look(cache, reader, growing, ["k1", "new"], checkpoint).served
+        expected = Served.AS_IT_WAS if batch > 1 else Served.BUILT
+        assert served is expected, "a shard that gets keys in each batch stays"
+        served = look(cache, reader, updated, ["k1"], checkpoint).served
+        assert served is Served.BUILT, "a shard without new keys is dropped after the batch"
         if batch == 1:
             look(cache, reader, idle, ["k1", "new"], checkpoint)
         assert folder_of(cache, reader, idle).exists() == (batch < 3), "two batches without a key"
@@ -154,7 +156,7 @@ def test_keys_that_are_not_found_mark_the_shard_as_updated(tmp_path: Path) -> No
     look(cache, reader, without, ["k1"], checkpoint)
     _, last_use = ShardFolder(folder_of(cache, reader, with_new)).size_and_use()
     assert last_use.checkpoint == 3
-    assert cache.evict(checkpoint, CHECKPOINT) > 0
+    evict(shard_folders(cache.root), cache.bytes_max, CHECKPOINT, checkpoint)
     assert folder_of(cache, reader, with_new).exists()
     assert not folder_of(cache, reader, without).exists()
     look(cache, reader, without, ["k1", "new"])

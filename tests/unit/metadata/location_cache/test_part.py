@@ -116,8 +116,8 @@ def test_codes_take_32_bits_only_if_there_are_more_than_65535() -> None:
 @pytest.mark.parametrize("names", [["fixed", "sizes"], ["a", "bcd", ""], []])
 def test_part_in_a_file_is_the_part(tmp_path: Path, names: list[str]) -> None:
     part = part_of(names)
-    size = write_part(part, tmp_path / "x.part")
-    assert size == (tmp_path / "x.part").stat().st_size
+    write_part(part, tmp_path / "x.part")
+    assert (tmp_path / "x.part").stat().st_size >= part.size_bytes
     mapped = open_part(tmp_path / "x.part")
     assert found_codes(mapped, [*names, "new"]) == [*range(len(names)), ABSENT]
     assert mapped.key_column().to_pylist() == part.key_column().to_pylist()

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bucketlake.metadata.location_cache.cache import LocationCache
+from bucketlake.metadata.location_cache.eviction import evict
+from bucketlake.metadata.location_cache.shard_folder import shard_folders
 from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.shards import IndexShards
@@ -33,7 +35,7 @@ def look_for_a_while(reader: RecordIndexReader, folder: str, seed: int) -> int:
     while time.monotonic() < end or count < LOOKUPS_MIN:
         names = rng.sample(NAMES, 300)
         found = cache.find(reader, held, texts(names))
-        assert groups_of(found) == [everything[name] for name in names], found.use
+        assert groups_of(found) == [everything[name] for name in names], found.served
         count += 1
     return count
 
@@ -49,7 +51,7 @@ def disturb_for_a_while(folder: str, seed: int) -> int:
             # The listing fails, too, where a reader deletes a folder meanwhile.
             files = [path for path in Path(folder).rglob("*") if path.is_file()]
             if rng.random() < 0.3:
-                LocationCache(folder, 0).evict()
+                evict(shard_folders(Path(folder)), 0)
             elif files and rng.random() < 0.5:
                 rng.choice(files).unlink()
             elif files:

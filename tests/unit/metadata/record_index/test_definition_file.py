@@ -58,15 +58,14 @@ def test_definitions_of_others_are_kept_with_all_their_fields() -> None:
     content = {"indexDefinitions": {"secondary_index_v": theirs}}
     storage = memory_of({PATH: json.dumps(content).encode()})
     update_index_definitions(opened_table(storage, CONFIG), add=[STATS, INDEX])
-    update_index_definitions(opened_table(storage, CONFIG), remove=["record_index", "unknown"])
     held = json.loads(storage.read(PATH))["indexDefinitions"]
     assert held["secondary_index_v"] == theirs
-    assert list(held) == ["secondary_index_v", "column_stats"]
+    assert list(held) == ["secondary_index_v", "column_stats", "record_index"]
 
 
 def test_update_without_a_change_writes_nothing() -> None:
     storage = memory_of()
-    update_index_definitions(opened_table(storage, CONFIG), remove=["column_stats"])
+    update_index_definitions(opened_table(storage, CONFIG), add=[])
     assert not objects_of(storage)
     assert read_index_definitions(opened_table(storage, CONFIG)) == {}
     assert columns_with_statistics(opened_table(storage, CONFIG)) == ()

@@ -113,6 +113,12 @@ def facts(located: KeyLocations) -> dict[tuple[str, str], str]:
     return {(row["partition_path"], row["record_key"]): row["file_id"] for row in rows}
 
 
+def found_in(reader: RecordIndexReader, path: str, keys: pa.Array) -> dict[tuple[str, str], str]:
+    """Look up keys of a data partition; a global index finds those of others, too."""
+    found = [facts(each) for each in reader.find_everywhere(keys, [path])]
+    return {pair: held[pair] for held in found for pair in held if pair[0] == path}
+
+
 def texts(names: list[str]) -> pa.Array:
     return pa.array(names, pa.string())
 
@@ -125,10 +131,10 @@ def test_newest_entry_of_a_key_counts(shards: IndexShards) -> None:
     index.commit({("eu", "f3"): ["a"]}, {"us": ["c"]})
     index.commit({("us", "f4"): ["c"]}, {"eu": ["b"]})
     reader = index.open()
-    found = reader.find(texts(["b", "a", "no such key"]), "eu")
+    (found,) = reader.find_everywhere(texts(["b", "a", "no such key"]), ["eu"])
     assert [row["file_id"] for row in found.to_table().to_pylist()] == [None, "f3", None]
-    assert facts(reader.find(texts(["c", "d"]), "us")) == {("us", "c"): "f4", ("us", "d"): "f2"}
-    assert reader.find(texts(["c"]), "eu").codes.tolist() == [-1]
+    assert found_in(reader, "us", texts(["c", "d"])) == {("us", "c"): "f4", ("us", "d"): "f2"}
+    assert found_in(reader, "eu", texts(["c"])) == {}
     assert facts(reader.read_partition("us")) == {("us", "c"): "f4", ("us", "d"): "f2"}
     assert reader.read_partition("nowhere").keys.to_pylist() == []
 
@@ -142,6 +148,7 @@ def test_key_in_two_data_partitions_is_found_in_both() -> None:
     assert [facts(f) for f in index.open().find_everywhere(texts(["a"]), ["us"])] == [
         {("us", "a"): "f2"}
     ]
+    assert index.open().find_everywhere(texts(["a"]), ["nowhere"]) == []
 
 
 def test_lookup_in_a_global_index_tells_the_data_partition() -> None:
@@ -155,8 +162,9 @@ def test_lookup_in_a_global_index_tells_the_data_partition() -> None:
 def test_lookup_of_no_keys_reads_nothing() -> None:
     index = MadeIndex(PARTITIONED)
     index.commit({("eu", "f1"): ["a"]})
-    assert index.open().find(texts([]), "eu").codes.tolist() == []
     assert index.open().find_everywhere(texts([])) == []
+    (found,) = MadeIndex(GLOBAL).open().find_everywhere(texts([]))
+    assert found.codes.tolist() == []
 
 
 def test_table_of_locations_has_each_file_id_once() -> None:
@@ -178,7 +186,7 @@ def test_lookup_of_one_key_reads_only_its_shard() -> None:
     reader = RecordIndexReader(table)
     assert reader.shards.count("p3") == 2
     opened = len(storage.trace)
-    assert facts(reader.find(texts(["k00077"]), "p3")) == {("p3", "k00077"): "f"}
+    assert found_in(reader, "p3", texts(["k00077"])) == {("p3", "k00077"): "f"}
     asked = [step for step in storage.trace[opened:] if step.operation.startswith("read")]
     number = int(PARTITIONED.with_partitions(["p3"], 2).numbers_of(texts(["k00077"]), "p3")[0])
     assert all(Shard(number, "p3").file_id in step.path for step in asked)
@@ -194,7 +202,7 @@ def test_damaged_file_is_named_with_its_byte_and_the_next_step() -> None:
         if stored.path.endswith(".hfile"):
             storage.put(stored.path, b"\0" * 40 + storage.read(stored.path)[40:])
     with pytest.raises(MetadataTableError, match=r"\.hfile at byte 0: .*rebuild"):
-        index.open().find(texts(["k1", "k2", "k3"]), "eu")
+        index.open().find_everywhere(texts(["k1", "k2", "k3"]))
 
 
 def test_shards_of_both_kinds_are_refused() -> None:
@@ -207,7 +215,7 @@ def test_shards_of_both_kinds_are_refused() -> None:
         token="0-0-0",
     )
     with pytest.raises(IndexStateError, match="'eu' has shards of its own"):
-        index.open().find(texts(["k"]), "eu")
+        index.open().find_everywhere(texts(["k"]))
 
 
 # Any sequence of commits.
@@ -245,7 +253,7 @@ def test_index_equals_a_dict_after_any_commits(
         expected = {pair: file_id for pair, file_id in index.model.items() if pair[0] == path}
         assert facts(reader.read_partition(path)) == expected
         everything = texts(sorted({key for _, key in index.model} | {"absent"}))
-        assert facts(reader.find(everything, path)) == expected
+        assert found_in(reader, path, everything) == expected
     shards_held = [reader.slices[s.data_partition][s.number] for s in reader.shards.shards()]
     read = [reader.read_slice(held) for held in shards_held]
     assert sum(len(each.keys) for each in read) == len(index.model)

@@ -31,8 +31,8 @@ FULL = 2**30 // 48  # Keys of a full shard.
         (PARTITIONED_LIMITS, 10**9, 10),
         (GLOBAL_LIMITS, 10 * FULL, 20),
         (ShardLimits(3, 3), 10**9, 3),
-        (ShardLimits(1, 10, growth_factor=1.0), 2 * FULL, 2),
-        (ShardLimits(1, 10, shard_bytes_max=48 * 100), 150, 3),
+        (ShardLimits(1, 10), 3 * FULL // 2 + 1, 3),
+        (ShardLimits(2, 4), 5 * FULL, 4),
     ],
 )
 def test_number_of_shards_follows_the_keys_within_limits(
@@ -45,11 +45,6 @@ def test_number_of_shards_follows_the_keys_within_limits(
 def test_limits_that_no_name_could_tell_apart_are_refused(least: int, most: int) -> None:
     with pytest.raises(ConfigError, match="10000"):
         ShardLimits(least, most)
-
-
-def test_growth_below_the_present_keys_is_refused() -> None:
-    with pytest.raises(ConfigError, match="give larger values"):
-        ShardLimits(1, 10, growth_factor=0.5)
 
 
 def test_groups_of_both_kinds_are_an_error_that_names_a_data_partition() -> None:

@@ -190,15 +190,8 @@ def test_keys_are_looked_up_in_their_shards() -> None:
     assert sum(len(held.keys) for held in read_all(table, "record_index")) == 50
 
 
-def test_keys_are_looked_up_in_their_data_partition(made: MadeTable) -> None:
-    for partition in ("p0", "p1"):
-        file_id = f"record-index-{partition}-0000-0"
-        made.base(FIRST, entries("k", partition), file_id, folder="record_index")
-    table = made.open()
-    found = read_keys(table, "record_index", pa.array(["k"]), "p1")
-    assert newest(found) == {"k": "p1"}
-    assert read_keys(table, "record_index", pa.array(["k"]), "p2") == []
-    assert read_keys(table, "record_index", pa.array([], pa.string()), "p1") == []
+def test_lookup_of_no_keys_reads_no_shard(made: MadeTable) -> None:
+    assert read_keys(made.open(), "record_index", pa.array([], pa.string())) == []
 
 
 def test_slices_are_read_each_with_its_own_wish(made: MadeTable) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.read.pruning.key_candidates import KEYS_MAX, find_hash_keys, matching_hash_keys
+from bucketlake.read.pruning.key_candidates import KEYS_MAX, find_hash_keys
 from bucketlake.where.parser import parse_where
 
 SCHEMA = pa.schema(
@@ -29,7 +29,7 @@ def spec(*fields: str, generator: KeyGenerator = KeyGenerator.SIMPLE) -> KeySpec
 
 
 def keys_of(where: str, key_spec: KeySpec, hash_fields: Sequence[str] = ()) -> list[str] | None:
-    found = matching_hash_keys(parse_where(where, SCHEMA), key_spec, hash_fields, SCHEMA)
+    found = find_hash_keys(parse_where(where, SCHEMA), key_spec, hash_fields, SCHEMA).keys
     return None if found is None else sorted(found)
 
 
@@ -149,17 +149,18 @@ def test_other_key_field_of_text_might_spell_a_hash_field_and_must_be_known() ->
     two_texts = spec("id", "other")
     assert keys_of("id = 'a'", two_texts, ("id",)) is None
     assert keys_of("id = 'a' AND other = ',id:b'", two_texts, ("id",)) == ["id:a,other:,id:b"]
-    found = matching_hash_keys(
+    found = find_hash_keys(
         parse_where("id = 'a'", SCHEMA), two_texts, ("id",), SCHEMA, plain_fields=("other",)
     )
-    assert found == ("id:a,other:__null__",)
+    assert found.keys == ("id:a,other:__null__",)
 
 
 def test_key_of_one_field_under_complex_is_looked_for_in_the_spellings_of_hudi() -> None:
     complex_spec = spec("id", generator=KeyGenerator.COMPLEX)
     assert keys_of("id = 'a'", complex_spec) == ["a", "id:a"]
     predicate = parse_where("id = 'a'", SCHEMA)
-    assert matching_hash_keys(predicate, complex_spec, (), SCHEMA, bare_keys=False) == ("id:a",)
+    found = find_hash_keys(predicate, complex_spec, (), SCHEMA, bare_keys=False)
+    assert found.keys == ("id:a",)
 
 
 def test_condition_on_the_stored_key_prunes_by_it() -> None:
