@@ -90,7 +90,8 @@ def create_table(
         Partition columns, outermost first; empty for a table without partitions.
     ordering : str, sequence of str or None
         Ordering fields: the record with the greater value wins (event-time ordering). None: the
-        later commit wins.
+        later commit wins. A null counts as 0 in a column of numbers; in a column of another type,
+        such as a timestamp, it is less than every value.
     table_type : {"copy_on_write", "merge_on_read"}
         Whether updates write new base files, or log files that readers merge.
     name : str, optional

@@ -27,6 +27,7 @@ from bucketlake.config.table_config import OFF, TableConfig
 from bucketlake.config.table_version import NEWEST_VERSION, check_version
 from bucketlake.engine import (
     active_session,
+    are_files,
     change_frame,
     engine_of,
     matching_rows,
@@ -533,7 +534,10 @@ class Table:
         ----------
         keys : DataFrame, pa.Table or ArrowData, optional
             Record key and partition columns; other columns are ignored. Keys that are not in the
-            table are ignored. Ordering values are not compared: a key is always deleted.
+            table are ignored. Ordering values are not compared: a key is always deleted. A later
+            write of the key makes a new row; but until the next compaction of a merge-on-read
+            table, a write with a lesser ordering value than the deleted row's may bring that row
+            back (``docs/how-to/merge-on-read.md``, "Late records and deletes").
         where : str, optional
             SQL condition, as in :meth:`read`, in place of keys. Files without a matching row are
             not written.
@@ -2245,7 +2249,10 @@ class Table:
     ) -> WriteResult:
         merge = SchemaMerge.of(merge_schema)
         if rows.keeps_missing and not rows.keeps_nulls:
-            require_same_names(data, f"write to {self.path}")
+            if are_files(data):
+                data = data.with_names_alike()
+            else:
+                require_same_names(data, f"write to {self.path}")
         storage = open_storage(self.path, self.storage_options)
         source = source_of(data, storage, self.path, lambda: self._snapshot().schema_or_none)
         try:

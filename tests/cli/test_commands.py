@@ -86,6 +86,28 @@ def test_files_of_an_address_are_read_by_the_write(flights: Run) -> None:
     assert "give either addresses or -" in said
 
 
+def test_a_pattern_of_local_files_is_taken_in_quotes(flights: Run) -> None:
+    first, *lines = FLIGHTS_CSV.splitlines()
+    for name in ("d1.csv", "d2.csv", "d[1].csv"):
+        Path(name).write_text(f"{first}\n{lines.pop()}\n")
+    for pattern, deleted in (("d[1].csv", 1), ("d?.csv", 2)):
+        counts = answer(flights("upsert", "flights", pattern, "--output", "json"))
+        assert counts["written"] == deleted
+        counts = answer(flights("delete", "flights", pattern, "--output", "json"))
+        assert counts["deleted"] == deleted
+    said = flights("upsert", "flights", "e*.csv", exit_code=1).stderr
+    assert "no file matches it as a pattern" in said
+
+
+@pytest.mark.parametrize("command", ["create", "upsert"])
+def test_an_option_without_a_named_index_says_which_index_it_needs(run: Run, command: str) -> None:
+    Path("a.csv").write_text("id\na\n")
+    given = {"create": ("--schema", "id:string", "--key", "id"), "upsert": ("a.csv",)}[command]
+    refused = run(command, "t", *given, "--min-buckets", "5", exit_code=2).stderr
+    assert "--min-buckets needs --index consistent" in refused
+    assert "simple" not in refused
+
+
 def test_a_table_is_created_as_its_options_say(run: Run) -> None:
     facts = answer(run("create", "flights", *CREATE, "--output", "json"))
     assert facts["name"] == "flights"
@@ -365,7 +387,7 @@ def test_keys_inside_a_struct_are_named_by_their_path(run: Run) -> None:
             "the value does not have type int32",
         ),
         (["locate", "flights", "--key", "nope=1"], "the table has no such column"),
-        (["upsert", "flights", "bad.csv"], "bad.csv: cannot be read as csv"),
+        (["upsert", "flights", "bad.csv"], "bad.csv, column flight: CSV conversion error"),
         (["upsert", "flights", "few.csv"], "'carrier' is missing"),
     ],
 )
@@ -973,6 +995,13 @@ def test_some_columns_and_sums_are_upserted(flights: Run) -> None:
         assert problem in flights("upsert", "flights", "few.csv", *given, exit_code=2).output
     said = flights("upsert", "flights", "few.csv", "--merge", "delay=add", exit_code=1).output
     assert "give one of the rules" in said
+    day, carrier, flight = key.split(",")
+    named = {"day": day, "carrier": carrier, "flight": int(flight)}
+    at = {"updated_at": "2013-01-10T00:00:00Z"}
+    lines = [json.dumps(named | at | more) for more in ({}, {"delay": 1})]
+    Path("few.jsonl").write_text("\n".join(lines))
+    said = flights("upsert", "flights", "few.jsonl", "--missing", "keep", exit_code=1).stderr
+    assert "an object lacks 'delay'" in said
 
 
 def test_statements_change_the_rows_of_the_table_that_is_named(flights: Run) -> None:

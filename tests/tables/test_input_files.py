@@ -188,6 +188,31 @@ def test_patterns_and_folders_name_files(landing: str) -> None:
     assert found("_hidden.parquet") == ["_hidden"]
 
 
+def test_a_file_or_folder_of_the_very_name_wins_over_the_pattern(landing: str) -> None:
+    storage = open_storage(landing)
+    for name in ("q1.csv", "q[1].csv", "r[9-1].csv", "f1/a.csv", "f[1]/b.csv", "f[1]/_c.csv"):
+        storage.put(name, csv(rows(0)))
+
+    def found(pattern: str) -> list[str]:
+        return [file.stored.path for file in listed(bl.files(f"{landing}/{pattern}"))]
+
+    assert found("q[1].csv") == ["q[1].csv"]
+    assert found("q[[]1].csv") == ["q[1].csv"]
+    assert found("q[12].csv") == ["q1.csv"]
+    assert found("r[9-1].csv") == ["r[9-1].csv"]
+    assert found("f[1]") == ["f[1]/b.csv"]
+    assert found("f[1]/b.csv") == ["f[1]/b.csv"]
+    assert found("f[1]/*.csv") == ["f1/a.csv"]
+    with pytest.raises(InputError, match="no file matches it as a pattern"):
+        found("s[9-1].csv")
+
+
+def test_a_file_without_a_format_is_refused_with_the_argument_of_python(landing: str) -> None:
+    put(landing, noext=csv(rows(0)))
+    with pytest.raises(InputError, match=r"format with format= \(--format\): parquet"):
+        listed(bl.files(f"{landing}/noext"))
+
+
 @pytest.mark.parametrize("name", ["csv", "jsonl"])
 @given(data=st.data())
 def test_every_line_is_in_one_piece_wherever_a_text_is_cut(name: str, data: st.DataObject) -> None:
@@ -225,6 +250,10 @@ def test_text_is_cut_at_no_line_break_in_quotes(
         ("a.csv", b"id,day,n,x\nk1,d1,one,1.0\n", "one"),
         ("a.csv", b"id,id\n1,2\n", "column 'id' occurs twice"),
         ("a.jsonl", b'{"id": "k1", "day": "d", "n": 1, "x": 1.0\n', "cannot be read as jsonl"),
+        ("a.jsonl", b" null\n", "a line is null, not an object"),  # Arrow's reader would crash.
+        ("a.jsonl", b'{"id": "k1"}\nnull\n', "a line is null, not an object"),
+        ("a.jsonl", b'{"id": 5, "day": "d", "n": 1, "x": 1.0}\n', "give the values .* one type"),
+        ("a.csv", b"id,day,n,x,new\nk1,d1,1,1.0,12345678901234567891\n", "12345678901234567891"),
         ("a.txt", b"x", "does not name a format"),
         ("a.parquet", parquet(pa.table({"id": ["k1"], "day": [None], "n": [1]})), "column 'x'"),
         ("a.parquet", parquet(rows(0).set_column(0, "id", pa.array([None], pa.string()))), "id"),
@@ -238,6 +267,28 @@ def test_bad_files_are_refused_before_anything_is_written(
     with pytest.raises(InputError, match=words):
         table.upsert(bl.files([f"{landing}/b.parquet", f"{landing}/{file}"]))
     assert table.timeline() == []
+
+
+@pytest.mark.parametrize("is_array", [False, True])
+def test_an_object_that_lacks_a_name_replaces_no_stored_value(
+    is_array: bool, table: bl.Table, landing: str
+) -> None:
+    table.upsert(rows(1, 2))
+    given = [{"id": "k1", "day": "d1", "n": 5, "x": None}, {"id": "k2", "day": "d0", "n": 6}]
+    lines = [
+        json.dumps(given).encode(),
+        b"".join(json.dumps(row).encode() + b"\n" for row in given),
+    ]
+    put(landing, a_dot_json=lines[not is_array])
+    some = bl.files(f"{landing}/a.json")
+    with pytest.raises(InputError, match=r"an object lacks 'x'.* \{\"id\": \"k2\".*nulls='keep'"):
+        table.upsert(some, missing="keep")
+    assert held(table) == rows(1, 2).to_pylist()
+    table.upsert(some, missing="keep", nulls="keep")
+    assert [(row["n"], row["x"]) for row in held(table)] == [(5, 0.5), (6, 1.0)]
+    put(landing, a_dot_json=json.dumps(given[0]).encode())
+    table.upsert(some, missing="keep")  # This null is given.
+    assert [row["x"] for row in held(table)] == [None, 1.0]
 
 
 def test_a_path_without_files_is_refused(table: bl.Table, landing: str) -> None:
@@ -266,6 +317,15 @@ def test_a_json_field_that_comes_late_is_named_or_given(table: bl.Table, landing
     typed = bl.files(f"{landing}/a.jsonl", schema=pa.schema({"new": pa.int64()}))
     with pytest.raises(InputError, match="new"):
         table.upsert(typed)
+
+
+def test_a_value_that_comes_late_has_the_type_of_its_column(table: bl.Table, landing: str) -> None:
+    lines = b"id,day,n,x,new\n" + b"k1,d1,1,1.0,7\n" * 90_000 + b"k1,d1,1,1.0,late\n"
+    put(landing, a_dot_csv=lines)
+    with pytest.raises(InputError, match=r"column new: CSV conversion error .* name its type"):
+        table.upsert(bl.files(f"{landing}/a.csv"), merge_schema=True)
+    typed = bl.files(f"{landing}/a.csv", schema=pa.schema({"new": pa.string()}))
+    assert table.upsert(typed, merge_schema=True).inserted == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.metadata_upkeep import record_deletion
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import NEWEST_VERSION
-from bucketlake.errors import BucketLakeError, CommitConflictError
+from bucketlake.errors import BucketLakeError, CommitConflictError, UnsupportedFeatureError
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.services.metadata import rebuild as building
@@ -236,6 +236,30 @@ def test_record_index_is_built_beside_a_table_and_kept_by_its_writes(
         == partitioned
     )
     assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
+
+
+def test_locations_without_an_index_name_the_step_that_builds_it(
+    new_path: Callable[[], str],
+) -> None:
+    table = make(new_path(), COW)
+    step = r"supported; build the index with table.rebuild_metadata_table\(\['record_index'\]\)"
+    with pytest.raises(UnsupportedFeatureError, match=step):
+        table.record_locations("a")
+    table.rebuild_metadata_table(["record_index"])
+    assert table.record_locations("a").num_rows
+
+
+@pytest.mark.filterwarnings("ignore::bucketlake.errors.MetadataTableWarning")
+def test_dynamic_buckets_build_a_lacking_index_in_the_next_upsert_as_the_error_says(
+    new_path: Callable[[], str],
+) -> None:
+    table = bl.create_table(new_path(), schema=rows(1).schema, record_key="id")
+    table.upsert(rows(1))
+    table.drop_metadata_table()
+    with pytest.raises(UnsupportedFeatureError, match="the next upsert builds the index"):
+        table.record_locations("")
+    table.upsert(rows(2))
+    assert table.record_locations("").num_rows == table.to_arrow().num_rows
 
 
 @pytest.mark.parametrize("lists_copies", [True, False], ids=["by bucketlake", "by Hudi"])

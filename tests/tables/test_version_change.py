@@ -148,6 +148,19 @@ def test_what_version_8_lacks_is_named_before_anything_is_written(
     assert table.config().version == 9
 
 
+def test_a_downgrade_of_dynamic_buckets_says_how_to_get_a_table_of_the_version(
+    new_path: NewPath,
+) -> None:
+    table = make(new_path(), 9, index=bl.DynamicBucket())
+    with pytest.raises(
+        ConfigError, match=r"version=8.*bulk_insert\(table.to_arrow\(\)\)"
+    ) as refused:
+        table.downgrade(to=8)
+    assert "table.upgrade" not in str(refused.value)
+    new = make(new_path(), 8, index=bl.SimpleBucket(4))
+    assert new.bulk_insert(table.to_arrow()).inserted == table.to_arrow().num_rows
+
+
 def test_a_type_that_version_8_lacks_is_named_before_anything_is_written(
     new_path: NewPath,
 ) -> None:

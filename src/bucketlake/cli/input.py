@@ -94,10 +94,10 @@ def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Tabl
                 table = pq.read_table(source, partitioning=None, coerce_int96_timestamp_unit="us")
             case FileFormat.CSV:
                 data = path.read_bytes() if piped is None else piped
-                table = read_csv(data, known, reading)
+                table = read_csv(data, known, reading, str(path))
             case FileFormat.JSONL:
                 data = path.read_bytes() if piped is None else piped
-                table = read_json_lines(as_json_lines(data), known, str(path))
+                table = read_json_lines(as_json_lines(data), known, reading, str(path))
     except (pa.ArrowException, OSError) as reason:  # Arrow raises both for damaged bytes.
         problem = f"cannot be read as {file_format.value}: {first_line(reason)}"
         raise InputError(str(path), problem, "correct the file, or set --format") from reason

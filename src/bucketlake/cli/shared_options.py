@@ -22,6 +22,7 @@ from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.storage.location import shown_address
 from bucketlake.storage.store_options import HIDDEN, StoreOptions
 from bucketlake.write.input_files.data_files import FileFormat, Reading
+from bucketlake.write.input_files.files import is_pattern
 
 # Names before "=" in an argument whose -o was forgotten.
 _NAME_OF_A_SECRET = re.compile(r"(?i)key|secret|token|sas|password|credential")
@@ -79,7 +80,7 @@ class Word(click.Choice[str]):
 class DataFile(click.Path):
     """An existing data file; the error for a missing one names the file that is meant.
 
-    With ``or_address`` also an address in an object store, which may be a pattern.
+    With ``or_address`` also an address in an object store, and a pattern; both stay texts.
     """
 
     def __init__(self, *, or_address: bool = False) -> None:
@@ -87,9 +88,11 @@ class DataFile(click.Path):
         super().__init__(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, or the address as it is."""
-        if self._or_address and "://" in str(value):
-            return str(value)
+        """Return the path; an address or a pattern as it is."""
+        text = str(value)
+        is_path = "://" not in text and (Path(text).exists() or not is_pattern(text))
+        if self._or_address and not is_path:
+            return text
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -287,7 +290,7 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
             if kind is None:
                 is_dynamic = of_new_table and {*given} <= {*_OPTIONS_OF_KIND["dynamic"]}
                 kind = "dynamic" if is_dynamic else "simple"
-            _require_own_options(kind, given)
+            _require_own_options(kind, given, is_named=is_named)
             if of_new_table and "--buckets" in _OPTIONS_OF_KIND[kind]:
                 buckets = buckets or _BUCKETS_DEFAULT
             index: GivenIndex | None = None
@@ -348,11 +351,16 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
     return add
 
 
-def _require_own_options(kind: str, given: list[str]) -> None:
+def _require_own_options(kind: str, given: list[str], *, is_named: bool) -> None:
     """Raise UsageError for an option that does not belong to a kind of index."""
     for option in given:
         if option not in _OPTIONS_OF_KIND[kind]:
             takers = [name for name, own in _OPTIONS_OF_KIND.items() if option in own]
+            if not is_named:
+                raise click.UsageError(
+                    f"{option} needs --index {' or '.join(takers)}; name the index, or leave the "
+                    "option out"
+                )
             raise click.UsageError(
                 f"{option} does not belong to --index {kind}, which takes "
                 f"{', '.join(_OPTIONS_OF_KIND[kind])}; leave it out, or choose --index "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -39,7 +40,7 @@ from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.shown import facts_of
 from bucketlake.model.table_type import ChangeLogMode, TableType
 from bucketlake.write.input_files.data_files import Reading
-from bucketlake.write.input_files.files import InputFiles
+from bucketlake.write.input_files.files import InputFiles, listed
 
 metadata_table_option = click.option(
     "--without-metadata-table",
@@ -224,11 +225,15 @@ def upsert(
     """Insert or update records.
 
     One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated. A
-    FILE may be an address such as 's3://landing/*.parquet', with the -o options of the table.
+    FILE may be a pattern in quotes such as 'landing/*.csv', or an address such as
+    's3://landing/*.parquet', with the -o options of the table.
     """
     rules = _by_name("--merge", merge_rules, "COLUMN=RULE") or None
     table = bl.open_table(path, index=index, storage_options=storage_options)
-    reading = reading_of(file_format, null_values, widens=merge.widen_types)
+    reading = replace(
+        reading_of(file_format, null_values, widens=merge.widen_types),
+        names_alike=missing == "keep" and nulls is None,
+    )
     rows, told = _read(files, table, reading, output, alike=True)
     if without_metadata_table:
         table.drop_metadata_table()
@@ -404,6 +409,7 @@ def _read(
     alike: bool = False,
 ) -> tuple[pa.Table | InputFiles, str]:
     """Return the rows of files and their number; addresses are read by the write itself."""
+    files = tuple(_expanded(files, reading))
     local = [file for file in files if isinstance(file, Path)]
     if len(local) < len(files):
         if STANDARD_INPUT in local:
@@ -418,6 +424,15 @@ def _read(
     with output.progress(f"reading {len(files)} {'file' if len(files) == 1 else 'files'}"):
         rows = read_files(local, known, reading, alike=alike)
     return rows, f"{rows.num_rows:,}"
+
+
+def _expanded(files: tuple[Path | str, ...], reading: Reading) -> Iterator[Path | str]:
+    """Yield paths and addresses; a pattern on local disk becomes the paths of its files."""
+    for file in files:
+        if isinstance(file, Path) or "://" in file:
+            yield file
+        else:
+            yield from (Path(found.shown) for found in listed(InputFiles((file,), reading)))
 
 
 def _facts(result: bl.WriteResult, output: Output) -> dict[str, object]:

@@ -14,6 +14,7 @@ from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.index.bucket_layout import bucket_numbers
 from bucketlake.index.kinds import IndexKind
 from bucketlake.index.layout import Layout
+from bucketlake.index.setting import needed_index
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -198,7 +199,12 @@ def record_locations(snapshot: Snapshot, partition: str) -> pa.Table:
     found, reason = ask_record_index(snapshot, read, [partition])
     if found is None:
         feature = f"a listing of record locations ({reason})"
-        next_step = "build the index with Hudi's CREATE INDEX"
+        next_step = (
+            "build the index with table.rebuild_metadata_table(['record_index']) (bucketlake "
+            "metadata PATH --rebuild --partition record_index --run)"
+        )
+        if needed_index(snapshot.storage, snapshot.timeline) is not None:
+            next_step = f"the next upsert builds the index; to have it now, {next_step}"
         raise UnsupportedFeatureError(feature, snapshot.storage.root, next_step)
     return found.to_table()
 

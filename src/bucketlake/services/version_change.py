@@ -24,7 +24,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.setting import require_known_index, resolve_index
+from bucketlake.index.setting import resolve_index
 from bucketlake.metadata.creation import delete_metadata_table, known_partitions
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.model.names import one_of
@@ -239,9 +239,17 @@ def _require_known(snapshot: Snapshot, rules: TableVersion) -> None:
     """Raise an error that names what a table uses and a version lacks."""
     config = snapshot.config
     index = resolve_index(snapshot.storage, snapshot.timeline, None)
-    if index is not None:
-        where = f"the table {snapshot.storage.root}, as it would be then,"
-        require_known_index(index, rules.number, where)
+    if index is not None and index.first_version > rules.number:
+        version = rules.number
+        raise ConfigError(
+            "index",
+            index,
+            f"readers know it since version {index.first_version}, and no conversion leads from it "
+            f"to an index that version {version} has: make a new table with create_table(..., "
+            f"index=SimpleBucket(4), version={version}) (bucketlake create --buckets 4 "
+            f"--table-version {version}), and write the rows to it with bulk_insert(table.read()), "
+            "or without Spark with bulk_insert(table.to_arrow())",
+        )
     for key, value, problem in unstorable_merges(
         rules, config.ordering_fields, config.delete_field, config.partial_update_mode
     ):

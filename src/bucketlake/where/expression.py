@@ -154,9 +154,9 @@ class Expression:
             return _OF_TEXT[kind](_text(of(node.this)))
         if isinstance(node, exp.DPipe):
             return _joined([of(node.this), of(node.expression)])
-        if isinstance(node, exp.Concat):
+        if kind is exp.Concat:  # `concat_ws` is a class below it.
             return _joined([of(part) for part in node.expressions])
-        if isinstance(node, exp.Coalesce):
+        if kind is exp.Coalesce:
             return pc.coalesce(of(node.this), *(of(part) for part in node.expressions))
         if kind in _JOINING:
             return _JOINING[kind](_condition(of(node.this)), _condition(of(node.expression)))

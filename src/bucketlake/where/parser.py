@@ -279,6 +279,10 @@ class _Reader:
             return SqlLiteral(LiteralKind.STRING, str(node.this))
         if isinstance(node, exp.Literal):
             return number_literal(str(node.this))
+        if type(node) is exp.Concat and all(part.is_string for part in node.expressions):
+            # Spark joins texts that follow one another to one literal: 'a' 'b'.
+            joined = "".join(str(part.this) for part in node.expressions)
+            return SqlLiteral(LiteralKind.STRING, joined)
         if isinstance(node, exp.RawString):
             return SqlLiteral(LiteralKind.STRING, str(node.this))
         if isinstance(node, exp.Boolean):

@@ -22,6 +22,8 @@ _OPERAND_ENDS = frozenset(
     {"VAR", "IDENTIFIER", "NUMBER", "STRING", "RAW_STRING", "R_PAREN", "R_BRACKET"}
 )
 
+_TEXTS = frozenset({"STRING", "NATIONAL_STRING", "RAW_STRING"})
+
 
 def tokenize(text: str) -> list[Token]:
     """Split a condition into tokens; strings have the text that Spark reads.
@@ -60,12 +62,19 @@ def find_doubt(text: str, tokens: Sequence[Token]) -> str | None:
     """Return why the parser's tree may differ from Spark's; None if it does not.
 
     The parser drops comments, which end elsewhere in Spark if the line ends in a backslash. It also
-    drops plus signs, with which Spark casts a text to a number.
+    drops plus signs, with which Spark casts a text to a number. A doubled quote is an escaped quote
+    in Spark 4, and in Spark 3 the end of a text that the next one continues.
     """
-    end = 0
+    end, quote = 0, ""
     for token in tokens:
         if text[end : token.start].strip():
             return "it holds a comment"
+        if quote and token.start == end and text[end] == quote:
+            return (
+                f"Spark 3 and Spark 4 read the doubled quote {quote * 2} differently; write "
+                f"\\{quote} in the text, or put the text in the other kind of quotes"
+            )
+        quote = text[token.end] if token.token_type.name in _TEXTS else ""
         end = max(end, token.end + 1)
     if text[end:].strip():
         return "it holds a comment"

@@ -21,6 +21,12 @@ TAKEN = (
 )
 """What a write takes, for messages."""
 
+KEEP_NULLS = (
+    "give nulls='keep' too, so that a lacking value keeps the stored one; or write the rows with "
+    "the same names together"
+)
+"""What to do where some rows lack a name that others have, for messages."""
+
 _CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -69,8 +75,7 @@ def require_same_names(data: object, where: str) -> None:
             raise InputError(
                 where,
                 f"row {number} lacks {lacking[0]!r}, which another row has",
-                "give nulls='keep' too, so that a lacking value keeps the stored one; or write the "
-                "rows with the same names together",
+                KEEP_NULLS,
             )
 
 

@@ -1,5 +1,6 @@
 """Parsing ``where``."""
 
+import re
 from datetime import date
 from decimal import Decimal
 
@@ -98,6 +99,8 @@ def n(operator: str, value: object) -> Comparison:
         ("NESTED.`ID` = 'a'", Comparison("nested.id", Operator.EQUAL, "a")),
         ("5 > nested.in.ER.n", Comparison("nested.In.er.n", Operator.LESS, 5)),
         ("nested.in.er IS NULL", IsNull("nested.In.er")),
+        ("id = 'a' 'b'", Comparison("id", Operator.EQUAL, "ab")),
+        ("id LIKE 'a' \"%\"", Like("id", "a%")),
         ("id LIKE 'a%'", Like("id", "a%")),
         ("id NOT LIKE 'a%'", Not(Like("id", "a%"))),
         ("true", Constant(True)),
@@ -117,9 +120,9 @@ def test_condition_becomes_the_predicate_it_states(text: str, expected: Predicat
         "n IN ('5', 6)",
         "n BETWEEN '1' AND 2",
         "id = 'it''s'",
-        "id = 'a' 'b'",
         "id = n",
         "id = upper('a')",
+        "id = concat_ws('-', 'a', 'b')",
         "upper(id) = 'A'",
         "id || 'x' = 'ax'",
         "- n = 5",
@@ -162,6 +165,14 @@ def test_condition_becomes_the_predicate_it_states(text: str, expected: Predicat
 )
 def test_condition_that_is_not_plain_stays_with_spark(text: str) -> None:
     assert isinstance(parse_where(text, SCHEMA), Opaque)
+
+
+@pytest.mark.parametrize("text", ["id = 'it''s'", 'id IN ("it""s")', "n = 1 AND id LIKE '''%'"])
+def test_a_doubled_quote_stays_as_written_and_is_named(text: str) -> None:
+    found = parse_where(text, SCHEMA)
+    assert isinstance(found, Opaque)
+    assert found.text == text
+    assert re.search(r"the doubled quote .* differently; write \\", found.reason)
 
 
 def test_part_that_is_not_plain_leaves_the_others_plain() -> None:

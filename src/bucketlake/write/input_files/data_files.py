@@ -6,7 +6,9 @@ its types, so that ``007`` stays text in a text column. Other columns keep the t
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -20,8 +22,14 @@ import pyarrow.json
 from bucketlake.errors import InputError
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import type_name
+from bucketlake.write.arrow_rows import KEEP_NULLS
 
 _EXACT_BELOW = 2.0**53  # A single fraction makes the reader read a column as doubles.
+_LONG_BELOW = 2.0**63  # A greater whole number does, too.
+
+_NULL_FIRST = re.compile(rb"[\xef\xbb\xbf\s]*null")  # Perhaps after a byte order mark.
+_NULL_LINE = re.compile(rb"\nnull[ \t\r]*(?:\n|\Z)")
+_BAD_VALUE = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(CSV conversion error .*)")
 
 
 class FileFormat(Enum):
@@ -62,12 +70,17 @@ class Reading:
     file_format: str | None = None  # None: use each file's ending.
     null_values: tuple[str, ...] = ("",)  # CSV: texts that mean null, outside quotes.
     widens: bool = False  # Whether a number that does not fit its column keeps the file's type.
+    names_alike: bool = False  # Whether all objects of JSON must have the same names.
 
 
 def read_csv(
-    data: bytes, schema: pa.Schema, reading: Reading, names: Sequence[str] | None = None
+    data: bytes,
+    schema: pa.Schema,
+    reading: Reading,
+    path: str,
+    names: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read CSV; raise ArrowException if it cannot be read.
+    """Read CSV; raise ArrowException if it cannot be read, InputError for a value of a column.
 
     ``names`` are those of the columns if the first line does not say them.
     """
@@ -80,7 +93,34 @@ def read_csv(
     if not data:
         raise pa.ArrowInvalid("the file is empty; a first line names the columns")
     columns = pyarrow.csv.ReadOptions(column_names=None if names is None else list(names))
-    return pyarrow.csv.read_csv(pa.BufferReader(data), columns, convert_options=convert)
+    try:
+        table = pyarrow.csv.read_csv(pa.BufferReader(data), columns, convert_options=convert)
+    except pa.ArrowInvalid as error:
+        found = _BAD_VALUE.search(str(error))
+        if found is None:
+            raise
+        header = next(csv.reader([data.partition(b"\n")[0].decode(errors="replace")]))
+        name = (header if names is None else names)[int(found[1])]
+        raise _untyped(path, name, found[2].partition(". If ")[0]) from error
+    for name in table.column_names:
+        is_new = name not in schema.names and pa.types.is_floating(table.schema.field(name).type)
+        most = pc.max(pc.abs(table[name])).as_py() if is_new else None
+        if most is not None and most >= _LONG_BELOW:
+            convert.column_types = {name: pa.string()}
+            texts = pyarrow.csv.read_csv(pa.BufferReader(data), columns, convert_options=convert)
+            if pc.all(pc.match_substring_regex(texts[name], r"^[+-]?\d+$")).as_py():
+                longest = max(pc.drop_null(texts[name]).to_pylist(), key=len)
+                raise _untyped(path, name, f"{longest} does not fit a bigint")
+    return table
+
+
+def _untyped(path: str, name: str, problem: str) -> InputError:
+    return InputError(
+        f"{path}, column {name}",
+        problem,
+        "correct the values; or, if the table does not have the column, name its type: "
+        f"bl.files(..., schema=pa.schema({{{name!r}: ...}}))",
+    )
 
 
 def as_json_lines(data: bytes) -> bytes:
@@ -123,7 +163,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def read_json_lines(
-    data: bytes, schema: pa.Schema, path: str, *, all_columns: bool = False
+    data: bytes, schema: pa.Schema, reading: Reading, path: str, *, all_columns: bool = False
 ) -> pa.Table:
     """Read one object per line; raise ArrowException if that cannot be done.
 
@@ -131,6 +171,8 @@ def read_json_lines(
     """
     if not data.strip():
         return schema.empty_table()
+    if _NULL_FIRST.match(data) or (b"\nnull" in data and _NULL_LINE.search(data)):
+        raise pa.ArrowInvalid("a line is null, not an object")  # Arrow's reader may crash.
     if all_columns:
         names = schema.names
     else:  # Read first without types: with types, the reader adds all typed columns.
@@ -142,6 +184,8 @@ def read_json_lines(
     table = pyarrow.json.read_json(source, parse_options=options)
     names = table.column_names if all_columns else names
     table = table.select(names)
+    if reading.names_alike:
+        _require_names(data, table, path)
     for name in names:
         is_whole = name in schema.names and pa.types.is_integer(schema.field(name).type)
         if is_whole and pa.types.is_floating(table[name].type):
@@ -154,6 +198,24 @@ def read_json_lines(
                     "write whole numbers with digits only",
                 )
     return table
+
+
+def _require_names(data: bytes, table: pa.Table, path: str) -> None:
+    """Raise InputError if an object lacks a name: its null would replace the stored value."""
+    doubtful = [name for name in table.column_names if table[name].null_count]
+    if not doubtful:
+        return
+    text, decoder, at = data.decode(), json.JSONDecoder(), 0
+    while (at := _after_space(text, at)) < len(text):
+        found, end = decoder.raw_decode(text, at)
+        for name in doubtful:
+            if name not in found:
+                raise InputError(
+                    path,
+                    f"an object lacks {name!r}, which another one has: {text[at:end][:60]}",
+                    KEEP_NULLS,
+                )
+        at = end
 
 
 def _json_field(field: pa.Field) -> pa.Field | None:

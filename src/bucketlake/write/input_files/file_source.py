@@ -144,7 +144,9 @@ class PieceReader:
         if piece.file.file_format is FileFormat.CSV:
             yield _csv_rows(piece, data, self.schema, self.reading)
             return
-        rows = read_json_lines(as_json_lines(data), self.schema, piece.file.shown, all_columns=True)
+        rows = read_json_lines(
+            as_json_lines(data), self.schema, self.reading, piece.file.shown, all_columns=True
+        )
         unknown = [name for name in rows.column_names if name not in self.schema.names]
         if unknown and self.paths is None:
             raise InputError(
@@ -388,7 +390,8 @@ def _text_head(file: InputFile, types: pa.Schema, reading: Reading) -> _Head:
             is_array = not is_csv and head.lstrip()[:1] == b"["
             if is_array:  # Its rows are no lines.
                 lines = as_json_lines(head + rest + source.read())
-    table = read_csv(lines, types, reading) if is_csv else read_json_lines(lines, types, file.shown)
+    read = read_csv if is_csv else read_json_lines
+    table = read(lines, types, reading, file.shown)
     require_distinct_columns(table, file.shown)
     table = cast_to_known(table, types, file.shown, reading)
     names = tuple(table.column_names) if is_csv else ()
@@ -438,7 +441,7 @@ def _csv_rows(piece: Piece, data: bytes, schema: pa.Schema, reading: Reading) ->
     names = None if piece.start == 0 else piece.names
     if names is not None and not data.strip():
         return schema.empty_table()
-    rows = read_csv(data, schema, reading, names)
+    rows = read_csv(data, schema, reading, piece.file.shown, names)
     if tuple(rows.column_names) != piece.names:
         raise InputError(
             piece.file.shown, f"a line does not have the {len(piece.names)} columns", "correct it"
@@ -457,5 +460,10 @@ def _require_unchanged(file: InputFile) -> None:
 
 
 def _unreadable(file: InputFile, error: Exception) -> InputError:
-    problem = f"cannot be read as {file.file_format.value}: {first_line(error)}"
-    return InputError(file.shown, problem, "correct the file, or name its format with format=")
+    text = first_line(error)
+    next_step = "correct the file, or name its format with format="
+    if isinstance(error, pa.ArrowNotImplementedError):
+        next_step = "write these rows as Parquet, or as Arrow tables"
+    elif "changed from" in text:
+        next_step = "give the values of the column one type"
+    return InputError(file.shown, f"cannot be read as {file.file_format.value}: {text}", next_step)

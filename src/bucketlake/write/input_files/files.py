@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import PurePosixPath
 
 import pyarrow as pa
 
+from bucketlake.config.inner_path import is_inner
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.format.object_file import open_object
 from bucketlake.model.arguments import (
@@ -49,6 +50,10 @@ class InputFiles:
     reading: Reading
     schema: pa.Schema | None = None
     storage_options: Mapping[str, str] | None = None
+
+    def with_names_alike(self) -> InputFiles:
+        """Return the same files, of which JSON is refused where an object lacks a name."""
+        return replace(self, reading=replace(self.reading, names_alike=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,9 @@ def files(
     ----------
     paths : str, Path or sequence of them
         Files, folders, and patterns with ``*``, ``?``, ``[...]`` and ``**``, on local disk or an
-        object store. Of folders and patterns, names that begin with ``_`` or ``.`` are left out.
+        object store. A file or folder that has the very name of a pattern is taken instead; inside
+        a pattern ``[[]`` means a bracket. Of folders and patterns, names that begin with ``_`` or
+        ``.`` are left out.
     format : {"parquet", "csv", "jsonl"}, optional
         By default by the ending of each file: ``.parquet``, ``.csv``, ``.json``, ``.jsonl`` or
         ``.ndjson``; text may be compressed (``.gz``, ``.zst``, ``.bz2``).
@@ -174,13 +181,21 @@ def listed(given: InputFiles) -> list[InputFile]:
         here = list(_files_at(path, given))
         found |= {file.shown: file for file in here}
         if not here:
+            problem = "there is no such file"
+            if is_pattern(path):
+                problem += ", and no file matches it as a pattern with *, ? or [...]"
             raise InputError(
                 f"files {shown_address(path)}",
-                "there is no such file",
+                problem,
                 "correct the path; of folders and patterns, names that begin with _ or . are left "
                 "out",
             )
     return [found[shown] for shown in sorted(found)]
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path is a pattern, unless a file or folder has this very name."""
+    return _WILD.search(path) is not None
 
 
 def _files_at(path: str, given: InputFiles) -> Iterator[InputFile]:
@@ -189,7 +204,8 @@ def _files_at(path: str, given: InputFiles) -> Iterator[InputFile]:
     folder = path[: cut - 1] if cut > 1 else "/" if cut else "."
     around, rest = partial(open_storage, folder, given.storage_options), path[cut:]
     if wild is not None:
-        yield from _matching(around(), rest, given)
+        storage = around()
+        yield from _named(storage, rest, given) or _matching(storage, rest, given)
         return
     if rest and not folder.endswith((":/", ":")):  # Else it is a folder, or the root of a store.
         storage = around()
@@ -198,6 +214,21 @@ def _files_at(path: str, given: InputFiles) -> Iterator[InputFile]:
             yield _file(storage, stored, given)
             return
     yield from _matching(open_storage(path, given.storage_options), "**", given)
+
+
+def _named(storage: Storage, pattern: str, given: InputFiles) -> list[InputFile]:
+    """Return the file, or the files in the folder, that has the very name of a pattern."""
+    name = pattern.rstrip("/")
+    if not is_inner(name):
+        return []
+    stored = storage.stat(name)
+    if stored is not None:
+        return [_file(storage, stored, given)]
+    return [
+        _file(storage, below, given)
+        for below in storage.list(name)
+        if not _HIDDEN.search(below.path.removeprefix(f"{name}/"))
+    ]
 
 
 def _matching(storage: Storage, pattern: str, given: InputFiles) -> Iterator[InputFile]:
@@ -211,7 +242,12 @@ def _file(storage: Storage, stored: StoredObject, given: InputFiles) -> InputFil
     path = PurePosixPath(stored.path)
     if path.suffix.lower() in _COMPRESSIONS:
         path = path.with_suffix("")
-    return InputFile(storage, stored, FileFormat.of(path, given.reading.file_format))
+    try:
+        file_format = FileFormat.of(path, given.reading.file_format)
+    except InputError as error:
+        next_step = error.next_step.replace("--format", "format= (--format)")
+        raise InputError(error.where, error.problem, next_step) from None
+    return InputFile(storage, stored, file_format)
 
 
 @cache
@@ -227,13 +263,16 @@ def _regex_of(pattern: str) -> re.Pattern[str]:
             parts.append(".*")
             at += 2
         elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            held = pattern[at + 1 : end].replace("\\", "\\\\")
+            held = re.sub(r"([\[\\])", r"\\\1", pattern[at + 1 : end])
             parts.append(f"[{'^' + held[1:] if held[0] in '!^' else held}]")
             at = end + 1
         else:
             parts.append({"*": "[^/]*", "?": "[^/]"}.get(pattern[at], re.escape(pattern[at])))
             at += 1
-    return re.compile("".join(parts), re.DOTALL)
+    try:
+        return re.compile("".join(parts), re.DOTALL)
+    except re.error:  # [9-1] is no range; as in a shell, it matches no character.
+        return re.compile(r"(?!)")
 
 
 def open_text(file: InputFile) -> pa.NativeFile:
