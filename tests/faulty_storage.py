@@ -177,6 +177,10 @@ class FaultyStorage:
         look = lambda: [*self.inner.list_named(folder, prefixes)]  # noqa: E731
         return iter(self._look("list", folder, look))
 
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        """Return the names of the objects directly in a folder, with their times of change."""
+        return self._look("list", folder, lambda: self.inner.list_briefly(folder))
+
     def list_folders(self, folder: str) -> Paths:
         """Return a folder's direct subfolders."""
         return self._look("list_folders", folder, lambda: self.inner.list_folders(folder))

@@ -201,6 +201,11 @@ class ObservedStorage(StagedStorage):
         self._learn("list", folder, *found)
         return iter(found)
 
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        found = super().list_briefly(folder)
+        self._learn("list", folder, *found.items())
+        return found
+
     def list_folders(self, folder: str) -> list[str]:  # type: ignore[override]
         found = [*super().list_folders(folder)]
         self._learn("folders", folder, *found)

@@ -283,6 +283,10 @@ class StagedStorage:
         self._stage.pause(f"list {folder}")
         return self._inner.list_named(folder, prefixes)
 
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        self._stage.pause(f"list {folder}")
+        return self._inner.list_briefly(folder)
+
     def list_folders(self, folder: str) -> Paths:
         self._stage.pause(f"list folders {folder}")
         return self._inner.list_folders(folder)

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
@@ -197,7 +197,15 @@ class MetadataTable:
             If there are none, or some are missing.
         """
         if partition in self.partitions:
-            return [found.file_id for found in self.slices(partition)]
+            # In layout 1 the writer asks for the slices later, so they are listed once with sizes.
+            if partition in self._listed or self.timeline.layout.logs_name_slices:
+                slices = self.slices(partition)
+            else:
+                texts = self.storage.list_briefly(partition)
+                names = [name for name in map(_file_name, texts) if name is not None]
+                slices = self._slices_of(partition, [DataFile(partition, n, 0) for n in names])
+                self._require_groups(partition, slices)
+            return [found.file_id for found in slices]
         files = list_files_of(self.storage, partition)
         found = sorted({file.name.file_id for file in files})
         if not found and partition != MetadataPartition.RECORD_INDEX:
@@ -275,8 +283,11 @@ class MetadataTable:
     def _found_slices(
         self, partition: str, prefixes: Collection[str] | None = None
     ) -> list[FileSlice]:
+        return self._slices_of(partition, list_files_of(self.storage, partition, prefixes))
+
+    def _slices_of(self, partition: str, files: Iterable[DataFile]) -> list[FileSlice]:
         groups: dict[FileId, list[DataFile]] = defaultdict(list)
-        for file in list_files_of(self.storage, partition, prefixes):
+        for file in files:
             if self._may_count(file):
                 groups[file.name.file_id].append(file)
         return [self._slice(partition, file_id, groups[file_id]) for file_id in sorted(groups)]
@@ -484,6 +495,7 @@ def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile
             yield DataFile(partition, name, stored.size_bytes)
 
 
+@lru_cache(maxsize=2**13)  # A commit lists its partitions several times.
 def _file_name(text: str) -> BaseFileName | LogFileName | None:
     log, base = _LOG.fullmatch(text), _BASE.fullmatch(text)
     if log is not None:

@@ -83,6 +83,14 @@ class Storage(Protocol):
         """
         ...
 
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        """Return the names of the objects directly in a folder, sorted, and their times of change.
+
+        As :meth:`list`, but a local disk tells no times, because each would be a call of its own:
+        a time is then None, and :meth:`stat` tells it. Milliseconds since 1970-01-01 UTC.
+        """
+        ...
+
     def list_folders(self, folder: str) -> Paths:
         """Return the paths of direct subfolders, sorted; on local disk also empty ones."""
         ...
@@ -167,6 +175,11 @@ def with_prefixes(
 ) -> Iterator[StoredObject]:
     """Yield the objects whose names begin with one of some prefixes."""
     return (stored for stored in objects if stored.path.rpartition("/")[2].startswith(prefixes))
+
+
+def names_and_times(objects: Iterable[StoredObject]) -> dict[str, int | None]:
+    """Return the names of objects in one folder, with their times of change."""
+    return {stored.path.rpartition("/")[2]: stored.modified_at_ms for stored in objects}
 
 
 def require_same_size(storage: Storage, source: str, target: str) -> None:

@@ -109,6 +109,15 @@ class LocalStorage:
         self._require_inside(self._full(folder), "list")
         return self._walk(folder, recursive=False, prefixes=prefixes)
 
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        """Return the names of the objects directly in a folder, sorted; their times are None."""
+        check_folder(folder, "list")
+        self._require_inside(self._full(folder), "list")
+        with self._naming(folder, "list"):
+            entries = [] if _is_staging(folder) else self._entries(folder)
+            names = [entry.name for entry in entries if entry.is_file()]
+        return dict.fromkeys(sorted(name for name in names if not is_side_file(name)))
+
     def list_folders(self, folder: str) -> Paths:
         """Return the direct subfolders of a folder, also empty ones."""
         check_folder(folder, "list folders of")

@@ -22,6 +22,7 @@ from bucketlake.storage.base import (
     Buffer,
     Paths,
     StoredObject,
+    names_and_times,
     require_same_size,
     with_prefixes,
 )
@@ -142,6 +143,10 @@ class MemoryStorage:
     def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
         """Yield the objects directly in a folder with one of some prefixes."""
         return with_prefixes(self.list(folder, recursive=False), prefixes)
+
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        """Return the names of the objects directly in a folder, with their times of change."""
+        return names_and_times(self.list(folder, recursive=False))
 
     def list_folders(self, folder: str) -> Paths:
         """Return the direct subfolders of a folder."""

@@ -48,6 +48,7 @@ from bucketlake.storage.base import (
     Paths,
     StoredObject,
     flat_view,
+    names_and_times,
     require_same_size,
     with_prefixes,
 )
@@ -164,6 +165,10 @@ class ObjectStorage:
         only, and not every store lists in order from a name on.
         """
         return with_prefixes(self.list(folder, recursive=False), prefixes)
+
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        """Return the names of the objects directly in a folder, with their times of change."""
+        return names_and_times(self.list(folder, recursive=False))
 
     def list_folders(self, folder: str) -> Paths:
         """Return the direct subfolders of a folder."""

@@ -72,6 +72,10 @@ class Subfolder:
         found = self.outer.list_named(self._outer_folder(folder, "list"), prefixes)
         return (self._inner(stored) for stored in found)
 
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        """Return the names of the objects directly in a folder, with their times of change."""
+        return self.outer.list_briefly(self._outer_folder(folder, "list"))
+
     def list_folders(self, folder: str) -> Paths:
         """Return the direct subfolders of a folder."""
         found = self.outer.list_folders(self._outer_folder(folder, "list folders of"))

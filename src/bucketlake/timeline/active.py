@@ -9,7 +9,7 @@ the schema if no active commit has it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
@@ -31,7 +31,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.kept import fields_alone
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage.base import Storage, names_and_times
 from bucketlake.timeline.archive_reader import (
     archived_commit,
     commits_archived_after,
@@ -369,10 +369,15 @@ def load_timeline(table: OpenTable) -> Timeline:
     Names that are no instants are ignored: the folder of the old layout also holds other files, and
     both layouts may hold temporary files.
     """
+    storage, folder = table.storage, table.config.timeline_folder
     while True:
-        listed = list(table.storage.list(table.config.timeline_folder, recursive=False))
+        listed = storage.list_briefly(folder)
         timeline = _of_listing(table, listed)
-        if len(listed) < _LISTED_AT_ONCE or _still_begins(table.storage, timeline):
+        if timeline is None:
+            listed = names_and_times(storage.list(folder, recursive=False))
+            timeline = _of_listing(table, listed)
+            assert timeline is not None, "this listing tells all times"
+        if len(listed) < _LISTED_AT_ONCE or _still_begins(storage, timeline):
             return timeline if timeline.layout.names_clusterings else _named_anew(table, timeline)
 
 
@@ -407,48 +412,73 @@ def _named_anew(table: OpenTable, timeline: Timeline) -> Timeline:
 
 
 class _Named(NamedTuple):
-    """An instant, and its sort key."""
+    """An instant, and its sort key without the state."""
 
     instant: Instant
-    order: tuple[str, str, State]
+    place: tuple[str, str]
 
 
 @lru_cache(maxsize=2**13)  # A commit lists its timelines several times.
 def _named(file_name: str, layout: TimelineLayout) -> _Named | None:
     instant = Instant.from_file_name(file_name, layout)
-    return None if instant is None else _Named(instant, instant.order)
+    return None if instant is None else _Named(instant, instant.order[:2])
 
 
-def _of_listing(table: OpenTable, listed: Iterable[StoredObject]) -> Timeline:
-    layout, zone = table.config.layout, table.config.timeline_timezone
-    highest: dict[tuple[str, str], _Named] = {}
+def _of_listing(table: OpenTable, listed: Mapping[str, int | None]) -> Timeline | None:
+    """Return the timeline of some file names; None if a file was deleted before it told its time.
+
+    Few files must tell when they were written: those of the newest completed instant, and those of
+    instants of before an upgrade.
+    """
+    config, layout = table.config, table.config.layout
+    highest: dict[tuple[str, str], Instant] = {}
+    for file_name in listed:
+        named = _named(file_name, layout)
+        if named is not None:
+            known = highest.get(named.place)
+            if known is None or known.state < named.instant.state:
+                highest[named.place] = named.instant
+    instants = tuple(highest[place] for place in sorted(highest))
     legacy: dict[InstantTime, InstantTime] = {}
-    # When the first file with a time in its name was written.
-    first_ms: dict[InstantTime, int] = {}
-    for stored in listed:
-        named = _named(stored.path.rpartition("/")[2], layout)
-        if named is None:
-            continue
-        instant, place, at_ms = named.instant, named.order[:2], stored.modified_at_ms
-        if place not in highest or highest[place].instant.state < instant.state:
-            highest[place] = named
-        for time in (instant.requested_at, instant.completed_at):
-            if time is not None:
-                first_ms[time] = min(first_ms.get(time, at_ms), at_ms)
+    for instant in instants:
         if instant.state is State.COMPLETED and instant.completed_at is None:
-            legacy[instant.requested_at] = instant_from_ms(at_ms, zone)
-    found = sorted(highest.values(), key=lambda named: named.order)
-    instants = tuple(named.instant for named in found)
+            at_ms = _written_ms(table, listed, instant.to_file_name(layout))
+            if at_ms is None:
+                return None
+            legacy[instant.requested_at] = instant_from_ms(at_ms, config.timeline_timezone)
     newest = max((i.completed_at for i in instants if i.completed_at), default=None)
+    first_ms: int | None = None  # When the first file with the newest time was written.
+    for file_name in () if newest is None else _names_with(newest, listed, layout):
+        at_ms = _written_ms(table, listed, file_name)
+        if at_ms is None:
+            return None
+        first_ms = at_ms if first_ms is None else min(first_ms, at_ms)
     return Timeline(
         instants=instants,
-        folder=table.config.timeline_folder,
+        folder=config.timeline_folder,
         layout=layout,
         start=_start(table, instants),
-        history_folder=table.config.history_folder,
+        history_folder=config.history_folder,
         legacy_completions=legacy,
-        newest_written_ms=None if newest is None else _own_time(table, first_ms[newest]),
+        newest_written_ms=None if first_ms is None else _own_time(table, first_ms),
     )
+
+
+def _written_ms(table: OpenTable, listed: Mapping[str, int | None], file_name: str) -> int | None:
+    """Return when a file of the timeline was written; None if it was deleted since the listing."""
+    at_ms = listed[file_name]
+    if at_ms is None:
+        stored = table.storage.stat(f"{table.config.timeline_folder}/{file_name}")
+        at_ms = None if stored is None else stored.modified_at_ms
+    return at_ms
+
+
+def _names_with(time: InstantTime, names: Iterable[str], layout: TimelineLayout) -> Iterator[str]:
+    """Yield the names of instants that were requested or completed at a time."""
+    for file_name in [name for name in names if time in name]:
+        named = _named(file_name, layout)
+        if named and time in (named.instant.requested_at, named.instant.completed_at):
+            yield file_name
 
 
 def _own_time(table: OpenTable, written_ms: int) -> int | None:

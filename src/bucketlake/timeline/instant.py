@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
+from functools import cached_property
 from typing import Self
 
 from bucketlake.config.table_config import TimelineTimezone
@@ -40,7 +41,7 @@ class Action(Enum):
         """The action in the name of the completed file: a completed compaction is a commit."""
         return _COMPLETES_AS.get(self, self)
 
-    @property
+    @cached_property  # A timeline asks it of each instant.
     def writes_data(self) -> bool:
         """Whether names of data files may contain the instant's time."""
         return self.completes_as in WRITES

@@ -40,6 +40,11 @@ class CountingStorage(FaultyStorage):
     def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
         return self._counted(folder, super().list_named(folder, prefixes))
 
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        found = super().list_briefly(folder)
+        self.objects += len(found) if folder.startswith(METADATA) else 0
+        return found
+
     def read(self, path: str) -> bytes:
         return self._read(path, super().read(path))
 

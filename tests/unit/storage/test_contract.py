@@ -299,6 +299,19 @@ def test_listing_by_prefixes_has_the_named_objects_directly_in_the_folder(storag
     assert [*storage.list_named("nothing", ("b",))] == []
 
 
+def test_brief_listing_has_the_names_of_one_folder_and_no_wrong_times(storage: Storage) -> None:
+    for path in ("a/c", "a/b", "a/.b.crc", "a/d/e", "b"):
+        storage.put(path, b"1")
+    listed = storage.list_briefly("a")
+    assert [*listed] == ["b", "c"]
+    for name, at_ms in listed.items():
+        stored = storage.stat(f"a/{name}")
+        assert stored is not None
+        assert at_ms in (None, stored.modified_at_ms)
+    assert [*storage.list_briefly("")] == ["b"]
+    assert storage.list_briefly("nothing") == {}
+
+
 def test_listing_of_an_object_or_of_nothing_is_empty(storage: Storage) -> None:
     assert _paths(storage, "") == []
     assert storage.list_folders("") == []

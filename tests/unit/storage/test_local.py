@@ -466,7 +466,11 @@ def test_link_that_leads_out_of_the_root_is_refused(local: LocalStorage, target:
     (outside / "kept").write_bytes(b"1")
     local.put("a", b"1")
     Path(local.root, "link").symlink_to(target)
-    for operation in (lambda: list(local.list("")), lambda: local.list_folders("")):
+    for operation in (
+        lambda: list(local.list("")),
+        lambda: local.list_briefly(""),
+        lambda: local.list_folders(""),
+    ):
         with pytest.raises(StorageError, match=r"symbolic link leads to .*outside"):
             operation()
     if target == "../outside":
@@ -489,6 +493,9 @@ def test_link_within_the_root_is_followed(local: LocalStorage) -> None:
     Path(local.root, "q").symlink_to("p")
     Path(local.root, "broken").symlink_to("nothing")
     assert [stored.path for stored in local.list("")] == ["p/a", "q/a"]
+    Path(local.root, "link").symlink_to("p/a")
+    assert [*local.list_briefly("")] == ["link"]
+    assert [*local.list_briefly("q")] == ["a"]
 
 
 @pytest.mark.parametrize("link", ["link", "link.parquet"])
@@ -520,7 +527,11 @@ def test_folder_that_is_a_link_out_of_the_root_is_not_listed(local: LocalStorage
     (outside / "secret").write_bytes(b"not ours")
     local.put("p/a", b"1")
     Path(local.root, "p/link").symlink_to(outside)
-    for look in (lambda: list(local.list("p/link")), lambda: local.list_folders("p/link")):
+    for look in (
+        lambda: list(local.list("p/link")),
+        lambda: local.list_briefly("p/link"),
+        lambda: local.list_folders("p/link"),
+    ):
         with pytest.raises(StorageError, match=r"symbolic link leads to .*outside"):
             look()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,9 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.model.write_stat import CommitMetadata
-from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage import local
+from bucketlake.storage.base import Storage, StoredObject, names_and_times
+from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, create_timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
@@ -181,14 +184,80 @@ class _Archived(FaultyStorage):
 
     listings = 0
 
-    def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
         self.listings += 1
-        listed = [*super().list(folder, recursive=recursive)]
+        listed = super().list_briefly(folder)
         if self.listings > 1:
-            return iter(listed)
-        for stored in listed[:600]:
-            self.inner.delete(stored.path)
-        return iter(listed[:1] + listed[600:])
+            return listed
+        names = [*listed]
+        for name in names[:600]:
+            self.inner.delete(f"{folder}/{name}")
+        return {name: listed[name] for name in names[:1] + names[600:]}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("1.commit", "1.inflight", "2.clean", "5_6.commit", "6.commit.requested", "7.savepoint"),
+        ("1.commit.requested", "1.commit", "2.commit.requested", "2.inflight", "2.commit"),
+        ("1.inflight", "hoodie.properties"),
+    ],
+)
+@pytest.mark.parametrize("config", [CONFIG, OLD_CONFIG], ids=["layout 2", "layout 1"])
+def test_local_timeline_is_that_of_a_listing_with_all_times(
+    tmp_path: Path, names: tuple[str, ...], config: TableConfig
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    for seconds, name in enumerate(names):
+        path = f"{config.timeline_folder}/{_full(name)}"
+        storage.put(path, b"")
+        os.utime(tmp_path / path, (1_700_000_000 - seconds,) * 2)
+    expected = load_timeline(opened_table(_Timed(str(tmp_path)), config))
+    assert load_timeline(opened_table(storage, config)) == expected
+
+
+class _Timed(LocalStorage):
+    """A local disk whose listings tell all times, as those of other storages do."""
+
+    def list_briefly(self, folder: str) -> dict[str, int | None]:
+        return names_and_times(self.list(folder, recursive=False))
+
+
+def test_local_timeline_describes_one_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(str(tmp_path), fsync=False)
+    for number in range(50):
+        storage.put(f".hoodie/timeline/{_time(number)}_{_time(number)}.commit", b"")
+    described: list[str] = []
+    describe = local._described
+
+    def seen(path: str, status: os.stat_result) -> StoredObject:
+        described.append(path)
+        return describe(path, status)
+
+    monkeypatch.setattr(local, "_described", seen)
+    assert len(load_timeline(opened_table(storage, CONFIG)).instants) == 50
+    assert described == [f".hoodie/timeline/{_time(49)}_{_time(49)}.commit"]
+
+
+def test_local_timeline_is_without_a_file_that_is_deleted_before_it_tells_its_time(
+    tmp_path: Path,
+) -> None:
+    storage = _Forgetful(str(tmp_path))
+    for name in ("1_2.commit", "3_4.commit"):
+        storage.put(f".hoodie/timeline/{_full(name)}", b"")
+    timeline = load_timeline(opened_table(storage, CONFIG))
+    assert _numbers(timeline.instants) == [1]
+    assert timeline.newest_written_ms is not None
+
+
+class _Forgetful(LocalStorage):
+    """A local disk on which an object is deleted just before it is described."""
+
+    def stat(self, path: str) -> StoredObject | None:
+        self.delete(path)
+        return super().stat(path)
 
 
 def test_savepoint_alone_completes_no_data() -> None:
