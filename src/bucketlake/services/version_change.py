@@ -247,8 +247,7 @@ def _require_known(snapshot: Snapshot, rules: TableVersion) -> None:
             f"readers know it since version {index.first_version}, and no conversion leads from it "
             f"to an index that version {version} has: make a new table with create_table(..., "
             f"index=SimpleBucket(4), version={version}) (bucketlake create --buckets 4 "
-            f"--table-version {version}), and write the rows to it with bulk_insert(table.read()), "
-            "or without Spark with bulk_insert(table.to_arrow())",
+            f"--table-version {version}), and write the rows of this one to it with bulk_insert",
         )
     for key, value, problem in unstorable_merges(
         rules, config.ordering_fields, config.delete_field, config.partial_update_mode
