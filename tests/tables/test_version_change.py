@@ -152,9 +152,7 @@ def test_a_downgrade_of_dynamic_buckets_says_how_to_get_a_table_of_the_version(
     new_path: NewPath,
 ) -> None:
     table = make(new_path(), 9, index=bl.DynamicBucket())
-    with pytest.raises(
-        ConfigError, match=r"version=8.*bulk_insert\(table.to_arrow\(\)\)"
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"version=8.* with bulk_insert") as refused:
         table.downgrade(to=8)
     assert "table.upgrade" not in str(refused.value)
     new = make(new_path(), 8, index=bl.SimpleBucket(4))
