@@ -22,7 +22,7 @@ import pyarrow as pa
 from bucketlake.errors import BucketLakeError
 from bucketlake.metadata.location_cache.cached_shard import find_codes
 from bucketlake.metadata.location_cache.eviction import Checkpoint, EvictionPolicy, evict
-from bucketlake.metadata.location_cache.key_codes import Group, GroupNumbers
+from bucketlake.metadata.location_cache.key_codes import GroupNumbers
 from bucketlake.metadata.location_cache.noted_log import note_log
 from bucketlake.metadata.location_cache.refreshing import BypassError, Served, refresh_shard
 from bucketlake.metadata.location_cache.root_folder import (
@@ -33,6 +33,7 @@ from bucketlake.metadata.location_cache.root_folder import (
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, shard_folders
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.slices.log_files import GroupEntries
+from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +18,9 @@ from bucketlake.format.hfile.reader import Entries
 from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.slices.entry_reader import open_whole_base_file, read_log_changes
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import DataFile, FileSlice
 
-Group: TypeAlias = tuple[str, FileId]
 """Data partition and id of a file group."""
 
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from bucketlake.metadata.location_cache.key_codes import (
-    Group,
     GroupNumbers,
     KeyCodes,
     ShardChanges,
@@ -26,7 +25,7 @@ from bucketlake.metadata.location_cache.key_codes import (
 from bucketlake.metadata.location_cache.part_file import write_whole
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder
 from bucketlake.metadata.slices.log_files import GroupEntries, is_birth_log
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import DataFile
 
 _SUFFIX = ".note"

@@ -22,7 +22,6 @@ from bucketlake.metadata.location_cache.building import DENSE, PartBuilder
 from bucketlake.metadata.location_cache.cached_shard import add_entries, changed_parts
 from bucketlake.metadata.location_cache.coverage import Coverage
 from bucketlake.metadata.location_cache.key_codes import (
-    Group,
     GroupNumbers,
     read_base,
     read_changes,
@@ -32,6 +31,7 @@ from bucketlake.metadata.location_cache.part import Part
 from bucketlake.metadata.location_cache.part_file import DamagedFileError
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, ShardState
 from bucketlake.metadata.metadata_table import MetadataTable
+from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import DataFile, FileSlice
 
 _BLOCK_BYTES = 2**14  # About the stored size of a block, which a lookup of one key reads.

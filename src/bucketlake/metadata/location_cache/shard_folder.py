@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bucketlake.metadata.location_cache.coverage import Coverage
-from bucketlake.metadata.location_cache.key_codes import Group
 from bucketlake.metadata.location_cache.part import Part
 from bucketlake.metadata.location_cache.part_file import (
     DamagedFileError,
@@ -29,7 +28,7 @@ from bucketlake.metadata.location_cache.part_file import (
     write_part,
     write_whole,
 )
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import FileId, Group
 
 _VERSION = 1
 _STATE, _USED, _PART_SUFFIX = "state", "used", ".part"

@@ -99,14 +99,17 @@ def read_csv(
         found = _BAD_VALUE.search(str(error))
         if found is None:
             raise
-        header = next(csv.reader([data.partition(b"\n")[0].decode(errors="replace")]))
-        name = (header if names is None else names)[int(found[1])]
-        raise _untyped(path, name, found[2].partition(". If ")[0]) from error
+        first = data.partition(b"\n")[0].decode("utf-8-sig", "replace")
+        header = next(csv.reader([first])) if names is None else names
+        place = int(found[1])
+        if place >= len(header):  # A name has a line break.
+            raise
+        raise _untyped(path, header[place], found[2].partition(". If ")[0]) from error
     for name in table.column_names:
         is_new = name not in schema.names and pa.types.is_floating(table.schema.field(name).type)
         most = pc.max(pc.abs(table[name])).as_py() if is_new else None
         if most is not None and most >= _LONG_BELOW:
-            convert.column_types = {name: pa.string()}
+            convert.include_columns, convert.column_types = [name], {name: pa.string()}
             texts = pyarrow.csv.read_csv(pa.BufferReader(data), columns, convert_options=convert)
             if pc.all(pc.match_substring_regex(texts[name], r"^[+-]?\d+$")).as_py():
                 longest = max(pc.drop_null(texts[name]).to_pylist(), key=len)
@@ -205,7 +208,7 @@ def _require_names(data: bytes, table: pa.Table, path: str) -> None:
     doubtful = [name for name in table.column_names if table[name].null_count]
     if not doubtful:
         return
-    text, decoder, at = data.decode(), json.JSONDecoder(), 0
+    text, decoder, at = data.decode("utf-8-sig", "replace"), json.JSONDecoder(), 0
     while (at := _after_space(text, at)) < len(text):
         found, end = decoder.raw_decode(text, at)
         for name in doubtful:

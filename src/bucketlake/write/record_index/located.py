@@ -40,8 +40,6 @@ ENTRY_ROWS = pa.schema(
 )
 """Keys whose entries in the index a write changes: new keys by rank, and gone keys, without one."""
 
-"""Partition path and file id."""
-
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
