@@ -137,7 +137,8 @@ BENCHMARK = Benchmark(
         title="Growth of a table",
         text="A batch of updates and some inserts, spread over the whole table, written twice into "
         "tables of more and more order-like rows. Then the table has shown the row count and the "
-        "column sums that the generator predicts.",
+        "column sums that the generator predicts. [Other dimensions](dimensions.md) have a page of "
+        "their own.",
         image="Time of a batch by the rows of the table",
         head="Batches of {batch:,} rows, {partitions} partitions, {rounds}",
         blocks=[TIMES],

@@ -22,7 +22,7 @@ from benchmarks.common.rows import DataSet
 from benchmarks.common.tables import Row, Table, rate_columns
 from benchmarks.common.turn import plain_work
 from benchmarks.systems.engine_free import EngineFree, rates
-from bucketlake.hashing.java_hash import hash_strings
+from bucketlake.hashing.index_key import hash_strings
 from bucketlake.index.bucket_hash import assign_buckets
 
 BUCKET_COUNT = 256

@@ -29,6 +29,8 @@ from benchmarks.systems.bucketlake import BucketLakeFiles, contender, dynamic, s
 from benchmarks.systems.bucketlake_arrow import BucketLakeArrow
 from benchmarks.systems.delta import DeltaMerge
 from benchmarks.systems.hudi import BLOOM, RECORD_LEVEL, Hudi, HudiRecordIndex, bucket_contender
+from benchmarks.systems.iceberg import Iceberg
+from benchmarks.systems.native import DeltaLake, Lance
 from benchmarks.systems.polars_limit import PolarsLimit
 from benchmarks.systems.spark_limit import SparkLimit
 
@@ -39,6 +41,9 @@ NO_METADATA_TABLE = "bucketlake-simple-nomdt-spark4"
 SAME_SPARK = "bucketlake-spark35"  # The peers run there, too.
 ARROW, ARROW_SIMPLE = "bucketlake-arrow", "bucketlake-arrow-simple"
 DELTA, POLARS, RECORD_INDEX = "delta-merge", "polars-limit", "hudi-rli-cow"
+ARROW_MERGE_ON_READ = "bucketlake-arrow-mor"
+DELTALAKE, LANCE = "deltalake", "lance"
+ICEBERG, ICEBERG_MERGE_ON_READ = "iceberg-merge", "iceberg-merge-mor"
 POLARS_HUDI, SPARK, SPARK_HUDI = "polars-hudi-limit", "spark-limit", "spark-hudi-limit"
 HUDI = "hudi-bucket-upsert"
 ORDERS, LINES = SHAPES
@@ -51,8 +56,11 @@ AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
             Aim("upsert", DELTA, 5),
             Aim("upsert", RECORD_INDEX, 8),
             Aim("upsert", SIMPLE, 1 / 1.3),
+            Aim("load", ICEBERG, 1 / 1.35),
+            Aim("upsert", ICEBERG_MERGE_ON_READ, 3),
         ),
         FILES: (Aim("load", DELTA, 1 / 0.7),),
+        MERGE_ON_READ: (Aim("upsert", ICEBERG_MERGE_ON_READ, 5),),
         SIMPLE: (
             Aim("load", NO_METADATA_TABLE, 1 / 1.1),
             Aim("upsert", NO_METADATA_TABLE, 1 / 1.1),
@@ -64,12 +72,21 @@ AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
         ),
         SPARK: (Aim("upsert", DELTA, 7),),
         SPARK_HUDI: (Aim("load", DELTA, 1 / 0.75), Aim("upsert", DELTA, 7)),
-        ARROW: (Aim("load", ARROW_SIMPLE, 1 / 1.4), Aim("upsert", ARROW_SIMPLE, 1 / 1.4)),
-        ARROW_SIMPLE: tuple(
-            Aim(step, limit, 1 / times)
-            for limit in (POLARS, POLARS_HUDI)
-            for step, times in (("load", 2), ("upsert", 1.6))
+        ARROW: (
+            Aim("load", ARROW_SIMPLE, 1 / 1.4),
+            Aim("upsert", ARROW_SIMPLE, 1 / 1.4),
+            Aim("load", POLARS_HUDI, 1 / 1.5),
+            Aim("upsert", DELTALAKE, 1),
         ),
+        ARROW_SIMPLE: (
+            *(
+                Aim(step, limit, 1 / times)
+                for limit in (POLARS, POLARS_HUDI)
+                for step, times in (("load", 1.2), ("upsert", 1.6))
+            ),
+            Aim("upsert", DELTALAKE, 1 / 0.75),
+        ),
+        ARROW_MERGE_ON_READ: (Aim("upsert", DELTALAKE, 2), Aim("upsert", LANCE, 1 / 1.5)),
     },
     LINES: {
         DEFAULT: (Aim("load", DELTA, 1 / 1.6), Aim("upsert", DELTA, 4)),
@@ -81,7 +98,7 @@ AIMS: Mapping[str, Mapping[str, tuple[Aim, ...]]] = {
 COMPARED = (DEFAULT, FILES, SIMPLE)
 """Those of ours with which all peers are compared."""
 
-PEERS = named(DELTA, RECORD_INDEX, HUDI)
+PEERS = named(DELTA, ICEBERG, ICEBERG_MERGE_ON_READ, RECORD_INDEX, HUDI)
 SHOWN = named(DEFAULT, FILES, MERGE_ON_READ, SIMPLE, POLARS, SPARK) | PEERS
 """The contenders of the picture, by the names of their bars."""
 
@@ -107,11 +124,19 @@ CONTENDERS = (
     contender(SAME_SPARK),
     Contender(ARROW, lambda settings: BucketLakeArrow(settings, dynamic(settings))),
     Contender(ARROW_SIMPLE, lambda settings: BucketLakeArrow(settings, simple(settings))),
+    Contender(
+        ARROW_MERGE_ON_READ,
+        lambda settings: BucketLakeArrow(settings, dynamic(settings), "merge_on_read"),
+    ),
+    Contender(DELTALAKE, DeltaLake),
+    Contender(LANCE, lambda _settings: Lance()),
     Contender(POLARS, PolarsLimit),
     Contender(POLARS_HUDI, partial(PolarsLimit, of_hudi=True)),
     Contender(SPARK, SparkLimit),
     Contender(SPARK_HUDI, partial(SparkLimit, of_hudi=True)),
     Contender(DELTA, DeltaMerge, spark35=True),
+    Contender(ICEBERG, partial(Iceberg, mode="copy-on-write"), spark35=True),
+    Contender(ICEBERG_MERGE_ON_READ, partial(Iceberg, mode="merge-on-read"), spark35=True),
     Contender(RECORD_INDEX, _record_index, "hudi", spark35=True),
     bucket_contender(HUDI),
     bucket_contender("hudi-bucket-bulk_insert-nomdt", metadata_table=False, load="bulk_insert"),
@@ -198,7 +223,8 @@ TIMES = Table(
     "table format around it, and *spark-limit* the bare merge in tasks to which Spark hands the "
     "rows, with Spark's own settings and shuffle of rows; *polars-hudi-limit* and "
     "*spark-hudi-limit* write also the five meta columns that Hudi's rows have. The limits of "
-    "polars are floors: no Python writer of such files does less.",
+    "polars are floors: no Python writer of such files does less. *deltalake* and *lance* are the "
+    "native libraries, without Spark.",
 )
 PLACEMENT = Table(
     _placed,

@@ -27,22 +27,31 @@ myst_heading_anchors = 4
 html_theme = "pydata_sphinx_theme"
 html_additional_pages = {"index": "to_first_page.html"}
 templates_path = ["_templates"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs/_static/scorer.js")
+html_sidebars = {"**": ["groups.html"]}
 html_show_sourcelink = False
 html_theme_options = {
     "switcher": {"json_url": "../versions.json", "version_match": release},
     "check_switcher": False,
     "navbar_start": ["navbar-logo", "version-switcher"],
+    "navbar_center": [],
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 3,
 }
 
 _LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 
 
-LISTS = ("docs/reference", "docs/decisions/README", "docs/spec/README")
-"""Pages that list the pages below them."""
+LISTS = {
+    "docs/reference": "docs/reference/",
+    "docs/performance": "docs/benchmarks/",
+    "docs/decisions/README": "docs/decisions/",
+    "docs/spec/README": "docs/spec/",
+}
+"""Pages that list the pages of a folder."""
 
 suppress_warnings = ["toc.not_included"]  # A page that no group has, such as that of the groups.
 
@@ -60,16 +69,20 @@ def _contents_of(options: Sequence[str], names: Iterable[str]) -> str:
     return "\n".join(["```{toctree}", *options, ":hidden:", "", *dict.fromkeys(names), "```"])
 
 
+def pages_below(page: str, text: str) -> Iterator[str]:
+    """Yield the pages of its folder that a list links to."""
+    for link in _LINK.findall(text):
+        target = ((ROOT / page).parent / link).resolve().relative_to(ROOT)
+        if target.as_posix().startswith(LISTS[page]):
+            yield f"/{target.with_suffix('').as_posix()}"
+
+
 def add_contents(_app: Any, page: str, source: list[str]) -> None:
     """Give the first page the tables of contents, which its readers elsewhere need not see."""
     if page == root_doc:
         source[0] += "\n\n" + "\n\n".join(contents()) + "\n"
     elif page in LISTS:
-        folder = (ROOT / page).parent
-        links = (link for link in _LINK.findall(source[0]) if not link.startswith(".."))
-        below = ((folder / link).relative_to(ROOT).with_suffix("") for link in links)
-        names = (f"/{name.as_posix()}" for name in below)
-        source[0] += "\n\n" + _contents_of([], names) + "\n"
+        source[0] += "\n\n" + _contents_of([], pages_below(page, source[0])) + "\n"
 
 
 def setup(app: Any) -> None:

@@ -22,16 +22,18 @@ import click
 
 import bucketlake
 from bucketlake import errors
+from bucketlake.catalogs.synchronize import TableSync
+from bucketlake.catalogs.table_sync import SyncResult
 from bucketlake.cli.main import main as command_line
+from bucketlake.cli.shared_options import INDEX_HELP
 from bucketlake.config.hudi_options import HudiOption, Rule, hudi_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
-from bucketlake.metadata.overview import MetadataPartitionFacts, MetadataTableFacts
+from bucketlake.intake.metrics import IngestReport
+from bucketlake.metadata.contents import MetadataPartitionFacts, MetadataTableFacts
 from bucketlake.model.result import UpkeepStep
-from bucketlake.read.buckets import Bucket, Buckets, RecordLocation
-from bucketlake.read.growth import TableSize
+from bucketlake.read.buckets import Bucket, Buckets, PartitionSizes, RecordLocation, TableSize
 from bucketlake.read.history import TimelineEntry
-from bucketlake.read.partition_sizes import PartitionSizes
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.advice.advice import Advice, AdviceList
 from bucketlake.services.advice.workload import HotValue, PartitionFacts, Workload
@@ -40,9 +42,9 @@ from bucketlake.services.check.findings import Finding, Findings
 from bucketlake.services.check.repair import RepairReport
 from bucketlake.services.cleaning import CleanedPartition, CleanReport
 from bucketlake.services.compaction import CompactedSlice, CompactionReport
-from bucketlake.services.rebucket.file_size_conversion import ConversionReport
+from bucketlake.services.rebucket.kind_conversion import ConversionReport
 from bucketlake.services.rebucket.rescale import PartitionChange, RescaleReport
-from bucketlake.services.resize.report import ResizedBuckets, ResizeReport
+from bucketlake.services.resize.service import ResizedBuckets, ResizeReport
 from bucketlake.services.undo.restore_savepoint import RestoreReport
 from bucketlake.services.undo.rollback_commits import RollbackReport, UndoneCommit
 from bucketlake.services.version_change import VersionReport
@@ -85,28 +87,43 @@ SOURCE_LINE = (
 )
 
 FUNCTIONS = (
-    *("create_table", "open_table", "convert", "advise", "save", "files", "sql", "register"),
+    *(
+        "create_table",
+        "open_table",
+        "convert",
+        "advise",
+        "save",
+        "files",
+        "history",
+        "ingest",
+        "debezium",
+        "sql",
+        "register",
+        "sync",
+    ),
 )
 WRITES = (
     *("upsert", "upsert_batch", "insert", "bulk_insert", "insert_overwrite", "update", "delete"),
     *("merge", "delete_partitions"),
 )
 READS = (
-    *("read", "to_arrow", "changes", "changes_to_arrow", "to_pandas", "to_polars", "count", "show"),
-    *("explain", "locate", "record_locations", "buckets", "timeline", "report", "advise"),
-    *("rule_versions", "recorded_counts", "schema", "config"),
+    *("scan", "read", "to_arrow", "to_pandas", "to_polars", "count", "show", "explain"),
+    *("changes", "changes_to_arrow", "locate", "record_locations", "buckets", "timeline", "report"),
+    *("position", "unseen", "advise", "rule_versions", "recorded_counts", "schema", "config"),
 )
 """Methods of a table that write and that read; all others are services."""
 VALUES = (
     *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "ExtendibleBucket"),
     *("DynamicBucket", "RecordIndex"),
-    "TimestampPartition",
+    *("TimestampPartition", "Position"),
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )
 RETURNED = (
     bucketlake.WriteResult,
     UpkeepStep,
     Merge,
+    bucketlake.Scan,
+    bucketlake.ChangeHistory,
     *(Bucket, Buckets, PartitionSizes, TableSize, TimelineEntry),
     *(RecordLocation, PruningReport, HashingConfig, RecordedCount),
     *(AdviceList, Advice, Workload, PartitionFacts, HotValue),
@@ -121,6 +138,7 @@ RETURNED = (
         ArchiveReport,
     ),
     *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit, VersionReport),
+    *(IngestReport, SyncResult, TableSync),
     *(Finding, Findings, RepairReport),
     *(MetadataTableFacts, MetadataPartitionFacts),
 )
@@ -184,8 +202,14 @@ def render() -> dict[Path, str]:
         Page(
             "commands",
             "Command line",
-            "Every command, its options and an example.",
-            parts=[*_commands()],
+            "The commands for rows and facts of a table, their options and examples.",
+            parts=[*_commands_page(upkeep=False)],
+        ),
+        Page(
+            "commands-upkeep",
+            "Command line: upkeep",
+            "The commands for the upkeep of a table, from `compact` on.",
+            parts=[*_commands_page(upkeep=True)],
         ),
     ]
     table = ["## Table\n", _prose(bucketlake.Table)]
@@ -420,19 +444,27 @@ def _other_names(option: HudiOption) -> str:
 # ---- commands -----------------------------------------------------------------------------------
 
 
-def _commands() -> Iterator[str]:
+def _commands_page(*, upkeep: bool) -> Iterator[str]:
+    """Yield the half of the commands from ``compact`` on, or the other one and what all share."""
     context = _context(command_line, "bucketlake", None)
-    yield _code(command_line.get_help(context), "text")
-    for name, command in command_line.commands.items():
+    names = [*command_line.commands]
+    first = names.index("compact")
+    if not upkeep:
+        yield _code(command_line.get_help(context), "text")
+    for name in names[first:] if upkeep else names[:first]:
         yield f"## bucketlake {name}\n"
+        command = command_line.commands[name]
         yield _code(command.get_help(_context(command, name, context)), "text")
-    outcome = importlib.import_module("bucketlake.cli.main").__doc__ or ""
-    yield _inline(outcome.partition("\n\n")[2])
+    if not upkeep:
+        outcome = importlib.import_module("bucketlake.cli.main").__doc__ or ""
+        yield _inline(outcome.partition("\n\n")[2])
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
     settings = {"terminal_width": HELP_WIDTH, "help_option_names": ["-h", "--help"]}
-    return click.Context(command, info_name=name, parent=parent, **settings)
+    context = click.Context(command, info_name=name, parent=parent, **settings)
+    context.meta[INDEX_HELP] = True  # The page has all options.
+    return context
 
 
 def main() -> int:

@@ -46,7 +46,7 @@ class InterruptedSource(ArrowSource):
         packed = super().pack(tagger)
         _ = packed.counts
         self._counted()
-        given = packed.flow, packed.schema, packed.tasks_wanted
+        given = packed.flow, packed.schema, packed.engine
         return _InterruptedRecords(*given, self._planned, self._written)
 
 

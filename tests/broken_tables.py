@@ -10,8 +10,8 @@ from itertools import count
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.json_fields import parse_checked, render_checked
 from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.index.stored_setting import SETTING_FILE
 from bucketlake.metadata.changes import MetadataChange, publish_change, write_change

@@ -7,9 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
-from bucketlake.format.compaction_plan import encode_compaction_plan
-from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
-from bucketlake.metadata.location_cache.eviction import Checkpoint
+from bucketlake.format.clustering_plan import encode_compaction_plan
+from bucketlake.metadata.location_cache.cache import CachedLookup, Checkpoint, LocationCache
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.model.file_name import InstantTime

@@ -100,13 +100,13 @@ def some(found: Sequence[One], most: int) -> list[One]:
 
 
 def keep_cases_of_this_commit(
-    config: pytest.Config, items: list[pytest.Item], folder: Path, share: int
+    config: pytest.Config, items: list[pytest.Item], folder: Path, share: int, few: int = 1
 ) -> None:
-    """Of each test of a folder with several cases keep every ``share``-th, at other commits others.
+    """Of each test of a folder with more than a few cases keep every ``share``-th.
 
-    So of the tests of a file that are marked ``slow``. A deep run has all, and so has a run of
-    tests that are named. Tests whose cases are all needed each time are marked ``every_case``;
-    seeds are chosen by options.
+    So of the tests of a file that are marked ``slow``. At other commits others are kept. A deep
+    run has all, and so has a run of tests that are named. Tests whose cases are all needed each
+    time are marked ``every_case``; seeds are chosen by options.
     """
     if config.getoption("keyword") or any("::" in given for given in config.args):
         return
@@ -119,7 +119,7 @@ def keep_cases_of_this_commit(
         groups[item.path, "" if is_slow else item.name.partition("[")[0]].append(item)
     left_out: set[pytest.Item] = set()
     for (path, name), held in groups.items():
-        if len(held) > 1:
+        if len(held) > few:
             turn = f"{int(commit(), 16) + crc32(f'{path.name} {name}'.encode()):x}"
             left_out |= {*held} - {*(of_this_commit(held, share, turn) or held[:1])}
     items[:] = [item for item in items if item not in left_out]

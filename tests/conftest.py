@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bucketlake.flow import threads
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.instant import system_now_ms
 from tests.choices import DEEP
 
 if TYPE_CHECKING:
@@ -95,7 +96,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(key, value)
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
-    yield session
+    # Frames of tests are small; all but the tests of few rows are about the tasks of Spark.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "HERE_BYTES_MAX", -1)
+        yield session
     session.stop()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bucketlake.format.checked_json import CHECKSUM_MEMBER
+from bucketlake.format.json_fields import CHECKSUM_MEMBER
 
 
 def edited_json(content: bytes, **members: Any) -> bytes:

@@ -26,18 +26,29 @@ def index_key(record_key: str, hash_fields: Sequence[str]) -> list[str | None]:
     """Take the values of the hash fields out of a record key, scanning as Hudi does."""
     if "," not in record_key or ":" not in record_key:
         return [record_key]
-    takes_all = list(hash_fields) in ([], [""])
     values: list[str | None] = []
     at = 0
     while at < len(record_key):
         colon = record_key.index(":", at)
         end = _end_of_value(record_key, colon)
-        if takes_all or record_key[at:colon] in hash_fields:
+        if record_key[at:colon] in hash_fields:
             values.append(_value(record_key[colon + 1 : end]))
         if end is None:
             break
         at = end + 1
     return values or [record_key]
+
+
+def split_index_key(record_key: str, hash_fields: Sequence[str]) -> list[str | None]:
+    """Take values out of a record key as Hudi 0.14 and 0.15 do, by the names of the hash fields."""
+    if ":" not in record_key:
+        return [record_key]
+    parts = [part.split(":", 1) for part in record_key.rstrip(",").split(",")]
+    return [
+        part[0] if len(part) == 1 else _value(part[1])
+        for part in parts
+        if len(part) == 1 or part[0] in hash_fields
+    ]
 
 
 def bucket_of(record_key: str, bucket_count: int, hash_fields: Sequence[str] = ()) -> int:

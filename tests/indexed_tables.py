@@ -14,22 +14,20 @@ from bucketlake.metadata.creation import (
     create_metadata_table,
     delete_metadata_table,
     initial_instant,
-    initialise_partition,
+    initialise_partitions,
     usual_file_groups,
 )
-from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.metadata_table import open_metadata_table
+from bucketlake.metadata.file_listing import entries_of_table
+from bucketlake.metadata.metadata_table import inner_table, open_metadata_table
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.metadata.index_builder import build_index
-from bucketlake.services.metadata.index_plan import plan_index
+from bucketlake.services.metadata.index_builder import build_index, plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.instant import table_clock
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.storages import set_properties
@@ -55,10 +53,9 @@ def add_record_index(
     for file in snapshot.listed(None).files:
         files[file.partition_path][file.name.to_file_name()] = file.size_bytes
     groups = dict.fromkeys(usual_file_groups(FILES), entries_of_table(files))
-    initialise_partition(
+    initialise_partitions(
         opened_table(storage, config),
-        FILES,
-        groups,
+        {FILES: groups},
         instant=initial_instant(0),
         completed_at=completed_at,
     )
@@ -66,7 +63,7 @@ def add_record_index(
     limits = ShardLimits(shards, shards)
     plan = plan_index(snapshot, table, instant, is_partitioned=is_partitioned, limits=limits)
     stats = build_index(snapshot, table, plan, engine)
-    complete_initialisation(table, RECORD_INDEX, stats, instant, completed_at)
+    complete_initialisation(table, [RECORD_INDEX], stats, instant, completed_at)
     definition = IndexDefinition.of_record_index(is_partitioned=is_partitioned)
     update_index_definitions(opened_table(storage, config), [definition])
     set_properties(storage, {METADATA_PARTITIONS: f"{FILES},{RECORD_INDEX}"})

@@ -1,32 +1,109 @@
-"""Something that happens between the tasks of a write and its commit."""
+"""Something that happens at a step of a process: at one of its operations of storage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NoReturn
 
 import pytest
 
-from bucketlake.write.pack import PackedRecords
-from bucketlake.write.record_index.indexed_write import IndexedWrite
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER
+from bucketlake.storage.base import Storage
+from bucketlake.storage.local import LocalStorage
+from bucketlake.storage.memory import MemoryStorage
+from bucketlake.storage.object_store import ObjectStorage
+from tests.faulty_storage import FaultyStorage, SimulatedCrash
 
-WRITING = ((PackedRecords, "write"), (IndexedWrite, "run"))
-"""The methods that run the tasks of a write: of most kinds, and under a record-level index."""
+STORAGES = MemoryStorage, LocalStorage, ObjectStorage
+LOOKS = "list", "list_named", "list_briefly"
+PUTS = "put", "put_if_absent", "put_if_version"
+CHANGES = *PUTS, "put_all_if_absent", "duplicate", "delete", "delete_folder"
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    """Let something happen between the tasks of the next write and its commit."""
-    for owner, name in WRITING:
-        monkeypatch.setattr(owner, name, _slowly(monkeypatch, getattr(owner, name), other))
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+    other: Callable[[], object],
+    operations: tuple[str, ...] = LOOKS,
+    part: str = COMMIT_ORDER_FOLDER,
+    *,
+    after: bool = False,
+) -> None:
+    """Let something happen once, at the next operation of storage on some path.
+
+    By default it happens between the tasks of the next write and its commit: a write looks for the
+    last turn only then.
+
+    Parameters
+    ----------
+    monkeypatch : MonkeyPatch
+        Takes the hook back.
+    other : callable
+        What happens.
+    operations : tuple of str
+        Names of methods of ``Storage``.
+    part : str
+        Part of the path or folder.
+    after : bool
+        Whether it happens after the operation rather than before it.
+    """
+    once = threading.Lock()
+
+    def hooked(run: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(run)
+        def step(self: object, path: str, *given: object, **named: object) -> object:
+            is_it = part in path and once.acquire(blocking=False)
+            if is_it and not after:
+                other()
+            answer = run(self, path, *given, **named)
+            if is_it and after:
+                answer = iter([*answer]) if isinstance(answer, Iterator) else answer
+                other()
+            return answer
+
+        return step
+
+    for storage in STORAGES:
+        for operation in operations:
+            if hasattr(storage, operation):
+                monkeypatch.setattr(storage, operation, hooked(getattr(storage, operation)))
 
 
-def _slowly(
-    monkeypatch: pytest.MonkeyPatch, write: Callable[..., Any], other: Callable[[], object]
-) -> Callable[..., Any]:
-    def write_slowly(*arguments: object) -> object:
-        written = write(*arguments)
-        monkeypatch.undo()
-        other()
-        return written
+@contextmanager
+def dying(operations: tuple[str, ...], part: str, *, after: bool = False) -> Iterator[None]:
+    """Let the process of the body die at an operation of storage; it changes nothing any more.
 
-    return write_slowly
+    The parameters are those of :func:`meanwhile`.
+    """
+
+    def die(*_: object, **__: object) -> NoReturn:
+        raise SimulatedCrash
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def strike() -> NoReturn:
+            for storage in STORAGES:
+                for operation in CHANGES:
+                    if hasattr(storage, operation):
+                        patch.setattr(storage, operation, die)
+            die()
+
+        meanwhile(patch, strike, operations, part, after=after)
+        with pytest.raises(SimulatedCrash):
+            yield
+
+
+class Interrupted(FaultyStorage):
+    """A view of a storage on which something else happens before the operation of a number."""
+
+    def __init__(self, inner: Storage, before: int, other: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._before, self._other = before, other
+
+    def _run(self, *given: Any, **named: Any) -> Any:
+        if self.operations + 1 == self._before:
+            self._before = 0
+            self._other()
+        return super()._run(*given, **named)

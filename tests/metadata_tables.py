@@ -13,9 +13,13 @@ from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block
 from bucketlake.format.log_deletes import Deletes, encode_birth_block, encode_delete_block
-from bucketlake.format.metadata_record.entry_keys import ALL_PARTITIONS
-from bucketlake.format.metadata_record.file_records import FILE_MAP, encode_file_maps
-from bucketlake.format.metadata_record.record_schema import RecordKind, record_schema_json
+from bucketlake.format.metadata_record.record_schema import (
+    ALL_PARTITIONS,
+    FILE_MAP,
+    RecordKind,
+    encode_file_maps,
+    record_schema_json,
+)
 from bucketlake.metadata.metadata_table import (
     BUILD_OPERATION,
     MetadataTable,

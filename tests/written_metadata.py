@@ -18,13 +18,12 @@ from bucketlake.metadata.changes import (
 from bucketlake.metadata.creation import (
     create_metadata_table,
     initial_instant,
-    initialise_partition,
+    initialise_partitions,
     usual_file_groups,
 )
-from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
-from bucketlake.metadata.slices.log_files import GroupEntries
+from bucketlake.metadata.file_listing import entries_of_table
+from bucketlake.metadata.log_files import GroupEntries
+from bucketlake.metadata.metadata_table import MetadataTable, inner_table, open_metadata_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
@@ -33,7 +32,7 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
 from bucketlake.timeline.open_table import OpenTable, opened_table
-from bucketlake.timeline.table_properties import create_table_properties
+from bucketlake.timeline.table_properties import create_properties
 from bucketlake.timeline.transitions import instant_path
 
 FILES, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX = MetadataPartition
@@ -78,15 +77,14 @@ class WrittenTable:
             partition = MetadataPartition(name)
             first = entries_of_table({}) if partition is FILES else GroupEntries()
             groups = dict.fromkeys(usual_file_groups(partition), first)
-            initialise_partition(
+            initialise_partitions(
                 opened_table(self.storage, self.config),
-                partition,
-                groups,
+                {partition: groups},
                 instant=initial_instant(number),
                 completed_at=at(number / 1000),
             )
         with suppress(AlreadyExistsError):
-            create_table_properties(self.storage, self.config)
+            create_properties(self.storage, self.config.to_properties())
         return self
 
     def seen_by(self, storage: Storage) -> WrittenTable:

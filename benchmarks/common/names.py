@@ -4,6 +4,7 @@ from __future__ import annotations
 
 NAMES = {
     "bucketlake-spark4": "bucketlake",
+    "bucketlake-default": "bucketlake",
     "bucketlake-files-spark4": "bucketlake, from files",
     "bucketlake-mor-spark4": "bucketlake, merge-on-read",
     "bucketlake-simple-mor-nomdt-spark4": "bucketlake, SimpleBucket, merge-on-read",
@@ -19,6 +20,11 @@ NAMES = {
     "spark-limit": "floor: Spark hands rows over",
     "spark-hudi-limit": "floor: Spark, Hudi's columns",
     "delta-merge": "Delta Lake, MERGE",
+    "iceberg-merge": "Iceberg, MERGE",
+    "iceberg-merge-mor": "Iceberg, MERGE, merge-on-read",
+    "bucketlake-arrow": "bucketlake",
+    "bucketlake-arrow-simple": "bucketlake, SimpleBucket",
+    "bucketlake-arrow-mor": "bucketlake, merge-on-read",
     "hudi-rli-cow": "Hudi, record-level index",
     "hudi-bucket-upsert": "Hudi, bucket index",
 }

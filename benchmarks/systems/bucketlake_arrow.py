@@ -21,14 +21,16 @@ from benchmarks.systems.order_tables import bytes_of_files, create
 class BucketLakeArrow(EngineFree):
     """A table under one index, with a metadata table."""
 
-    def __init__(self, _settings: Mapping[str, Any], index: Any) -> None:
-        super().__init__(index=repr(index), metadata_table=True)
-        self._index = index
+    def __init__(
+        self, _settings: Mapping[str, Any], index: Any, table_type: str = "copy_on_write"
+    ) -> None:
+        super().__init__(index=repr(index), table_type=table_type, metadata_table=True)
+        self._index, self._table_type = index, table_type
 
     def load(self, data: DataSet, table: Path) -> None:
         """Write the first rows into a new table."""
         rows = pq.read_table(data.load)
-        create(table, rows.schema, self._index).upsert(rows)
+        create(table, rows.schema, self._index, self._table_type).upsert(rows)
 
     def upsert(self, data: DataSet, table: Path) -> None:
         """Write the changes."""

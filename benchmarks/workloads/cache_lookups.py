@@ -26,22 +26,25 @@ from benchmarks.workloads.cache_fills import cache_bytes
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.hfile.writer import HFileWriter
-from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
-from bucketlake.format.metadata_record.record_schema import record_schema_json
+from bucketlake.format.metadata_record.record_schema import (
+    IndexedLocation,
+    encode_locations,
+    record_schema_json,
+)
 from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.refreshing import Served
+from bucketlake.metadata.log_files import EntryEncoder
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.record_index.shards import IndexShards
-from bucketlake.metadata.slices.log_files import encode_log_file
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.storage.base import Subfolder
 from bucketlake.storage.local import LocalStorage
-from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
 
@@ -180,7 +183,7 @@ class CacheLookups(EngineFree):
         group = FileId(f"{self._commits:08d}-27f7-4628-9878-d51db8cd0617-0")
         entries = entries_of_shard([NewKeys(keys, "p", group)], [], 1_767_225_600_000)
         (shard,) = SHARDS.shards()
-        data = encode_log_file("record_index", entries, instant=instant, created_at_ms=0)
+        data = EntryEncoder(instant, 0).log_file("record_index", entries)
         self._put(f"record_index/.{shard.file_id}_{instant}.log.1_1-0-1", data)
         self._complete(instant, "deltacommit")
 

@@ -17,21 +17,20 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
+from bucketlake.format.metadata_record.record_schema import IndexedLocation, encode_locations
 from bucketlake.metadata.creation import (
     initialise_partitions,
     next_initial_instant,
     usual_file_groups,
 )
-from bucketlake.metadata.file_entries import entries_of_table
+from bucketlake.metadata.file_listing import entries_of_table
+from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.record_index.shards import Shard
-from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, derived_uuid
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import table_clock
-from bucketlake.timeline.instant import instant_to_ms
+from bucketlake.timeline.instant import instant_to_ms, table_clock
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 

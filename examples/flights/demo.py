@@ -144,7 +144,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="demo.py",
         description=__doc__,
-        epilog="example: scripts/demo --batches daily --weeks 2 --path /tmp/flights",
+        epilog="example: scripts/demo --batches daily --weeks 2 --path /tmp/flights\n"
+        "scripts/demo --cdc --help: another demo, which follows a database",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

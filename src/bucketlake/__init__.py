@@ -6,15 +6,19 @@ before its first task, and a task needs about half of the modules.
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from bucketlake.advising import advise
+    from bucketlake.creating import create_table
     from bucketlake.engine import register
     from bucketlake.errors import (
         AlreadyExistsError,
         BucketLakeError,
         BucketOutOfRangeError,
+        CatalogError,
+        ClockWarning,
         CommitConflictError,
         CommitOutcomeUnknownError,
         ConfigError,
@@ -31,23 +35,28 @@ if TYPE_CHECKING:
         MissingFileError,
         NullElementWarning,
         ObjectNotFoundError,
+        OutOfMemoryError,
         ServiceWarning,
         StorageError,
         TableNotFoundError,
         TimelineError,
         UnsupportedFeatureError,
     )
+    from bucketlake.following import debezium
     from bucketlake.hudi_job import save
-    from bucketlake.index.consistent import ConsistentBucket
-    from bucketlake.index.dynamic import DynamicBucket
-    from bucketlake.index.extendible import ExtendibleBucket
+    from bucketlake.index.dynamic import DynamicBucket, RecordIndex
     from bucketlake.index.partition import PartitionBucket
-    from bucketlake.index.record import RecordIndex
+    from bucketlake.index.ring_kind import ConsistentBucket, ExtendibleBucket
     from bucketlake.index.simple import SimpleBucket
+    from bucketlake.intake.ingesting import ingest
+    from bucketlake.intervals import ChangeHistory, history
     from bucketlake.model.keys import TimestampPartition
+    from bucketlake.model.position import Position
     from bucketlake.model.result import WriteResult
-    from bucketlake.opening import convert, create_table, open_table
+    from bucketlake.opening import convert, open_table
+    from bucketlake.scan import Scan
     from bucketlake.statements import sql
+    from bucketlake.syncing import sync
     from bucketlake.table import Table
     from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
     from bucketlake.write.input_files.files import files
@@ -58,6 +67,9 @@ __all__ = [
     "AlreadyExistsError",
     "BucketLakeError",
     "BucketOutOfRangeError",
+    "CatalogError",
+    "ChangeHistory",
+    "ClockWarning",
     "CommitConflictError",
     "CommitOutcomeUnknownError",
     "ConfigError",
@@ -79,8 +91,11 @@ __all__ = [
     "MissingFileError",
     "NullElementWarning",
     "ObjectNotFoundError",
+    "OutOfMemoryError",
     "PartitionBucket",
+    "Position",
     "RecordIndex",
+    "Scan",
     "ServiceWarning",
     "SimpleBucket",
     "StorageError",
@@ -94,69 +109,83 @@ __all__ = [
     "advise",
     "convert",
     "create_table",
+    "debezium",
     "files",
+    "history",
+    "ingest",
     "open_table",
     "register",
     "save",
     "sql",
+    "sync",
 ]
 
 _MODULES = {
-    "AlreadyExistsError": "errors",
-    "BucketLakeError": "errors",
-    "BucketOutOfRangeError": "errors",
-    "CommitConflictError": "errors",
-    "CommitOutcomeUnknownError": "errors",
-    "ConfigError": "errors",
-    "ConsistentBucket": "index.consistent",
-    "DirectoryMetadataError": "errors",
+    "ChangeHistory": "intervals",
+    "ConsistentBucket": "index.ring_kind",
     "DynamicBucket": "index.dynamic",
-    "ExtendibleBucket": "index.extendible",
+    "ExtendibleBucket": "index.ring_kind",
     "FileSystemLock": "timeline.locks",
-    "FormatError": "errors",
-    "HashingMetadataError": "errors",
     "InProcessLock": "timeline.locks",
-    "IndexMissingError": "errors",
-    "IndexStateError": "errors",
-    "InputError": "errors",
-    "KeyTwiceError": "errors",
-    "LockError": "errors",
-    "MetadataTableError": "errors",
-    "MetadataTableWarning": "errors",
-    "MissingFileError": "errors",
-    "NullElementWarning": "errors",
-    "ObjectNotFoundError": "errors",
     "PartitionBucket": "index.partition",
-    "RecordIndex": "index.record",
-    "ServiceWarning": "errors",
+    "Position": "model.position",
+    "RecordIndex": "index.dynamic",
+    "Scan": "scan",
     "SimpleBucket": "index.simple",
-    "StorageError": "errors",
     "StorageLock": "timeline.locks",
     "Table": "table",
-    "TableNotFoundError": "errors",
-    "TimelineError": "errors",
     "TimestampPartition": "model.keys",
-    "UnsupportedFeatureError": "errors",
     "WriteResult": "model.result",
     "advise": "advising",
     "convert": "opening",
-    "create_table": "opening",
+    "create_table": "creating",
+    "debezium": "following",
     "files": "write.input_files.files",
+    "history": "intervals",
+    "ingest": "intake.ingesting",
     "open_table": "opening",
     "register": "engine",
     "save": "hudi_job",
     "sql": "statements",
+    "sync": "syncing",
 }
+"""The modules of the public names that are no errors."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
-    if name not in _MODULES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message, name=name, obj=sys.modules[__name__])
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name not in __all__:
+        from bucketlake.model.words_of_others import attribute_error
+
+        package = sys.modules[__name__]
+        raise attribute_error(name, package, "module", package)
+    value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
     globals()[name] = value  # The next use finds it without this function.
     return value
+
+
+class _Module(ModuleType):
+    """A module of the package; a call says what to call, as ``bl.read(path)`` is of others."""
+
+    def __call__(self, *_args: Any, **_options: Any) -> NoReturn:
+        from bucketlake.model.words_of_others import module_call_error
+
+        raise module_call_error(self.__name__)
+
+    def __reduce__(self) -> Any:  # For cloudpickle, which knows plain modules alone.
+        return import_module, (self.__name__,)
+
+
+class _Package(_Module):
+    """The package, which gets each of its modules as an attribute."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if type(value) is ModuleType:
+            value.__class__ = _Module
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -14,9 +14,10 @@ from bucketlake.model.keys import KeySpec, inferred_generator
 from bucketlake.model.names import Names
 from bucketlake.model.schema import without_flag
 from bucketlake.services.advice.advice import AdviceList
-from bucketlake.services.advice.advise import advise_sample
+from bucketlake.services.advice.facts_of_sample import workload_of_sample
+from bucketlake.services.advice.rules import advice_for
 from bucketlake.services.advice.workload import TARGET_FILE_SIZE_DEFAULT, Conditions
-from bucketlake.write.create import plan_table
+from bucketlake.write.create import new_config, plan_table
 
 if TYPE_CHECKING:
     from bucketlake.engine import Records
@@ -101,17 +102,9 @@ def advise(
     check_integers(1, target_file_size=target_file_size)
     found = sample_rows(sample, SAMPLE_ROWS_MAX)
     spec = KeySpec(keys, by, inferred_generator(keys, by))
-    planned = plan_table(
-        _WHERE,
-        without_flag(found.schema),
-        spec,
-        MergeSettings(ordering_fields),
-        SimpleBucket(1, fields),
-        table_type="copy_on_write",
-        name=None,
-        metadata_table=False,
-        version=version,
-    )
+    config = new_config(spec, MergeSettings(ordering_fields), version=version)
+    index, columns = SimpleBucket(1, fields), without_flag(found.schema)
+    planned = plan_table(_WHERE, columns, config, index, metadata_table=False)
     if not found.num_rows:
         raise InputError(_WHERE, "it has no rows", "give some of the records of the table")
     conditions = Conditions(
@@ -124,11 +117,12 @@ def advise(
         hash_fields=fields,
         target_bytes=target_file_size,
     )
-    return advise_sample(
+    work = workload_of_sample(
         found,
         planned.schema,
         spec,
-        conditions,
+        hash_fields=fields or (),
         rows_expected=rows,
         partitions_expected=partitions,
     )
+    return AdviceList(advice_for(work, conditions), work)

@@ -9,24 +9,21 @@ from __future__ import annotations
 import sys
 import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, cast
 
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
-from bucketlake.index.setting import TableIndex
 from bucketlake.model.arguments import check_session
-from bucketlake.read.arrow_reader import read_arrow
-from bucketlake.read.change_plan import ChangeRange
-from bucketlake.read.change_reader import plan_changes
-from bucketlake.read.read_plan import ReadPlan, plan_read
-from bucketlake.read.request import PinnedRead
+from bucketlake.model.arrays import one_array
+from bucketlake.model.evolution import typed_schema
+from bucketlake.model.row_merge import NO_CHANGE, WHOLE_ROWS, RowMerge, SchemaMerge
+from bucketlake.model.schema import without_flag
+from bucketlake.model.schema_text import parse_schema
 from bucketlake.storage.base import Storage
-from bucketlake.write.arrow_rows import arrow_rows
-from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.pack import RecordSource
+from bucketlake.write.arrow_rows import arrow_rows, require_same_names, schema_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +44,22 @@ if TYPE_CHECKING:
     )
     """Records that a write takes."""
 
+    SchemaLike: TypeAlias = StructType | pa.Schema | str | Records
+    """What gives the columns of a new table."""
+    from bucketlake.index.setting import TableIndex
+    from bucketlake.model.position import Position
+    from bucketlake.read.change_plan import ChangeRange
+    from bucketlake.read.read_plan import ReadPlan
+    from bucketlake.read.request import PinnedRead
+    from bucketlake.read.snapshot import Snapshot
+    from bucketlake.spark.frame_source import SparkTurning
+    from bucketlake.write.pack import RecordSource
+
+_SCHEMAS = (
+    "give the schema of a DataFrame, a pyarrow.Schema, a text such as 'id string, n int', or rows: "
+    "a DataFrame of Spark, pandas or polars, or an Arrow table"
+)
+
 
 class ArrowData(Protocol):
     """Rows that offer themselves through the Arrow PyCapsule interface.
@@ -57,7 +70,6 @@ class ArrowData(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return the rows as a PyCapsule."""
-        ...
 
 
 def active_session() -> SparkSession | None:
@@ -76,9 +88,9 @@ def session_of(data: object) -> SparkSession | None:
 
 def require_session(spark: SparkSession | None) -> SparkSession:
     """Return the given session, or the active session; raise ConfigError if there is none."""
-    from bucketlake.spark.read import active_session
+    from bucketlake.spark.read import given_or_active_session
 
-    return active_session(spark)
+    return given_or_active_session(spark)
 
 
 def register(spark: SparkSession | None = None) -> None:
@@ -107,41 +119,73 @@ def register(spark: SparkSession | None = None) -> None:
     register_source(session)
 
 
-def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
+def arrow_schema(schema: SchemaLike, where: str = "schema") -> pa.Schema:
     """Return the schema of a new table as an Arrow schema; warn about limits that are lost."""
     if isinstance(schema, pa.Schema):
         return schema
-    if not hasattr(type(schema), "fieldNames"):  # Without importing Spark.
-        raise ConfigError("schema", schema, "give the schema of a DataFrame or a pyarrow.Schema")
+    if isinstance(schema, str):
+        return parse_schema(schema)
+    if hasattr(type(schema), "fieldNames"):  # Without importing Spark.
+        return _of_spark(cast("StructType", schema))
+    return row_columns(given_columns(schema, where), where)
+
+
+def _of_spark(schema: StructType) -> pa.Schema:
     from bucketlake.spark.spark_schema import arrow_from_spark, limited_texts
 
     for column, limit in limited_texts(schema):
         warnings.warn(
             f"column {column} is stored as string: no write checks the length of {limit}",
-            stacklevel=3,
+            stacklevel=6,  # The caller of create_table.
         )
     return arrow_from_spark(schema)
 
 
-def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
-    """Return the records of a write as a DataFrame of Spark or an Arrow table.
+def row_columns(schema: StructType | pa.Schema, where: str) -> pa.Schema:
+    """Return the columns of a table that is made from rows: those without the flag of deletes."""
+    return typed_schema(without_flag(arrow_schema(schema)), where)
+
+
+def given_columns(data: Any, where: str) -> StructType | pa.Schema:
+    """Return the schema of a DataFrame, also of a stream, of files, or of other rows."""
+    if hasattr(type(data), "mapInArrow"):
+        return data.schema
+    if are_files(data):
+        from bucketlake.write.input_files.file_source import FileSource
+
+        return FileSource(data, HERE, lambda: None).schema
+    found = schema_of_rows(data, where)
+    if found is None:
+        raise ConfigError("schema", type(data), _SCHEMAS)
+    return found
+
+
+def input_of(data: Records, where: str) -> DataFrame | pa.Table | InputFiles:
+    """Return the records of a write as a DataFrame of Spark, an Arrow table, or files.
 
     Parameters
     ----------
-    data : DataFrame, pa.Table, ArrowData or another kind of data
+    data : DataFrame, pa.Table, ArrowData, InputFiles or another kind of data
         The records, see :data:`~bucketlake.write.arrow_rows.TAKEN`. All but a DataFrame of Spark
-        are read into memory.
-    root : str
-        The table's path, as the user passed it.
+        and files are read into memory.
+    where : str
+        What the records are for, for errors.
 
     Raises
     ------
     InputError
         If the data is of another type, a stream, or has a column without an Arrow type.
+    UnsupportedFeatureError
+        If the data is a DataFrame of a PySpark before 3.5.
     """
-    where = f"write to {root}"
+    if are_files(data):
+        return data
     frame: Any = data
     # Not of the data: a class has the methods of its objects, a Column has any.
+    if type(data).__module__.startswith("pyspark.sql"):
+        from bucketlake.spark.worker_python import require_pyspark
+
+        require_pyspark()
     if not hasattr(type(data), "mapInArrow"):
         return arrow_rows(data, where)
     if frame.isStreaming:
@@ -160,12 +204,16 @@ def are_files(data: object) -> TypeGuard[InputFiles]:
 
 
 def source_of(
-    data: Records | InputFiles,
+    data: Records,
     storage: Storage,
     root: str,
     known: Callable[[], pa.Schema | None] = lambda: None,
+    *,
+    merge: SchemaMerge = NO_CHANGE,
+    rows: RowMerge = WHOLE_ROWS,
+    keys_only: bool = False,
 ) -> RecordSource:
-    """Return the records of a write, as a source for their engine.
+    """Return the records of a write, as a source for their engine: the only way in.
 
     Parameters
     ----------
@@ -177,56 +225,116 @@ def source_of(
         The table's path, as the user passed it.
     known : callable
         Returns the table's schema; None if it has none yet. Columns of text files have its types.
+    merge, rows
+        How the write changes the schema, and combines rows: whether some records may lack columns.
+    keys_only : bool
+        Whether the write deletes the records of keys.
 
     Raises
     ------
     InputError
-        If the data is of another type.
+        If the data is of another type, or some rows lack a name that others have.
     """
-    if are_files(data):
+    from bucketlake.write.arrow_source import ArrowSource
+
+    where = f"write to {root}"
+    if rows.keeps_missing and not rows.keeps_nulls:
+        require_same_names(data, where)
+    records = input_of(data, where)
+    if are_files(records):
         from bucketlake.write.input_files.file_source import FileSource
 
-        return FileSource(data, engine_of(active_session()), known)
-    records = readable_records(data, root)
+        records = records.to_write(merge, rows, keys_only=keys_only)
+        return FileSource(records, engine_of(active_session()), known)
     if isinstance(records, pa.Table):
         return ArrowSource(records)
-    from bucketlake.spark.frame_source import SparkSource
-    from bucketlake.spark.spool import Spool
+    from bucketlake.spark.frame_source import SparkSource, Spool
 
-    return SparkSource(records, Spool(storage, root))
+    return SparkSource(cast("DataFrame", records), Spool(storage, root))
 
 
-def sample_rows(data: Records, rows_max: int) -> pa.Table:
+def turning(df: DataFrame, storage: Storage, root: str) -> SparkTurning:
+    """Return the changes of a DataFrame, to be turned together with stored rows."""
+    from bucketlake.spark.frame_source import SparkTurning
+
+    return SparkTurning(df, storage, root)
+
+
+def sample_rows(data: Records, rows_max: int | None, role: str = "sample") -> pa.Table:
     """Return rows of a sample as an Arrow table.
 
     Parameters
     ----------
     data : DataFrame, pa.Table, ArrowData or InputFiles
         The sample.
-    rows_max : int
-        Most rows of a DataFrame of Spark and of files; of other data all rows are returned.
+    rows_max : int or None
+        Most rows of a DataFrame of Spark and of files, None for all; of other data all rows are
+        returned.
+    role : str
+        What the rows are for, for errors.
 
     Raises
     ------
     InputError
         If the data is of another type, a stream, or cannot be read.
     """
-    if are_files(data):
+    records = input_of(data, role)
+    if are_files(records):
         from bucketlake.write.input_files.file_source import FileSource
 
-        return FileSource(data, HERE, lambda: None).some_rows(rows_max)
-    records = readable_records(data, "sample")
+        return FileSource(records, HERE, lambda: None).some_rows(rows_max)
     if isinstance(records, pa.Table):
-        return records
-    from bucketlake.spark.first_rows import first_rows
+        from bucketlake.model.cast import selectable
 
-    return first_rows(records, rows_max)
+        return selectable(records)
+    from bucketlake.spark.read import first_rows
+
+    return first_rows(cast("DataFrame", records), rows_max)
+
+
+def unseen_rows(
+    data: Records, position: Position | None, columns: tuple[str, str]
+) -> DataFrame | pa.Table:
+    """Return the rows after a position, by the columns of the partition and the number in it.
+
+    Raises
+    ------
+    InputError
+        If the rows are of a type that no write takes, have no such column, or no numbers in it.
+    """
+    where, step = "rows of a source", "give partition= and offset= the names of two columns"
+    rows: Any = input_of(data, where)
+    names = rows.column_names if isinstance(rows, pa.Table) else getattr(rows, "columns", ())
+    for name in columns:
+        if name not in names:
+            problem = f"there is no column {name!r}, but {', '.join(names) or 'a list of files'}"
+            raise InputError(where, problem, step)
+    if position is None:
+        return rows
+    if isinstance(rows, pa.Table):
+        partitions, numbers = (one_array(rows[name]) for name in columns)
+        try:
+            return rows.filter(position.unseen(partitions, numbers))
+        except pa.ArrowException as error:
+            raise InputError(where, f"{columns} are no texts and numbers: {error}", step) from error
+    from bucketlake.spark.read import rows_after
+
+    return rows_after(rows, position.last, columns)
 
 
 def stored_rows(
-    plan: ReadPlan, storage: Storage, root: str, session: SparkSession | None
+    session: SparkSession | None, root: str, snapshot: Snapshot, partitions: Sequence[str]
 ) -> RecordSource:
-    """Return the rows of a plan as the records of a write; this process reads without a session."""
+    """Return all rows of some partitions as the records of a write.
+
+    The session reads them; this process without one.
+    """
+    from bucketlake.read.arrow_reader import read_arrow
+    from bucketlake.read.read_plan import plan_slices
+    from bucketlake.write.arrow_source import ArrowSource
+
+    storage = snapshot.storage
+    plan = plan_slices(snapshot, snapshot.partition_slices(partitions))
     if session is None:
         return ArrowSource(read_arrow(storage, plan))
     from bucketlake.spark.read import read_files
@@ -244,13 +352,11 @@ def read_frame(
 
 
 def change_frame(
-    session: SparkSession,
-    found: ChangeRange,
-    where: str | None,
-    columns: tuple[str, ...] | None,
+    session: SparkSession, found: ChangeRange, where: str | None, columns: tuple[str, ...] | None
 ) -> DataFrame:
     """Plan a read of changes for a session, and return them."""
-    from bucketlake.spark.changes import change_frame
+    from bucketlake.read.change_reader import plan_changes
+    from bucketlake.spark.change_frame import change_frame
     from bucketlake.spark.read import has_usual_settings
 
     planned = plan_changes(
@@ -293,6 +399,10 @@ def matching_rows(
     UnsupportedFeatureError
         If only Spark can evaluate them.
     """
+    from bucketlake.read.arrow_reader import read_arrow
+    from bucketlake.read.read_plan import plan_read
+    from bucketlake.write.arrow_source import ArrowSource
+
     storage = pinned.snapshot.storage
     if session is None:
         plan = plan_read(pinned, index)
@@ -304,19 +414,8 @@ def matching_rows(
     plan = _plan_for(session, pinned, index)
     frame = read_files(session, root, plan)
     if assignments is not None:
-        frame = with_values(frame, assignments.texts)
+        frame = with_values(frame, assignments)
     return source_of(frame, storage, root), plan.predicate
-
-
-def mergeable_records(data: Records, root: str) -> DataFrame | pa.Table | InputFiles:
-    """Return the source of a merge as a DataFrame of Spark, an Arrow table, or files.
-
-    Raises
-    ------
-    InputError
-        If the data is of another type.
-    """
-    return data if are_files(data) else readable_records(data, root)
 
 
 def merge_source(
@@ -331,7 +430,7 @@ def merge_source(
     Parameters
     ----------
     records : DataFrame, pa.Table or InputFiles
-        The source, of :func:`mergeable_records`.
+        The source, of :func:`input_of`.
     storage : Storage
         The table's storage.
     root : str
@@ -350,7 +449,7 @@ def merge_source(
         def read() -> MergeSource:
             if session is None:
                 return merge_source(rows_in_files(files), storage, root, None, known)
-            from bucketlake.spark.files import frame_of_files
+            from bucketlake.spark.merge import frame_of_files
 
             return merge_source(frame_of_files(session, files), storage, root, session, known)
 
@@ -365,7 +464,23 @@ def merge_source(
     return SparkMerge(session, records, storage, root)
 
 
+def rows_of_query(
+    session: SparkSession, query: str, names: Sequence[str], schema: pa.Schema
+) -> DataFrame:
+    """Return the rows of a query, whose columns are some of a table.
+
+    Raises
+    ------
+    InputError
+        If Spark refuses the query, or it has another number of columns.
+    """
+    from bucketlake.spark.queries import rows_of_query
+
+    return rows_of_query(session, query, names, schema)
+
+
 def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:
+    from bucketlake.read.read_plan import plan_read
     from bucketlake.spark.read import has_usual_settings
 
     return plan_read(

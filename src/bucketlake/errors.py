@@ -22,7 +22,8 @@
     │   ├── IndexMissingError             table, kind of record-level index, why it cannot be used
     │   ├── KeyTwiceError                 table, key, where it is, next step
     │   └── MetadataTableError            table, what is wrong
-    └── UnsupportedFeatureError           feature, where, next step
+    ├── UnsupportedFeatureError           feature, where, next step
+    └── OutOfMemoryError(MemoryError)     what could not be had
 
     NullElementWarning(UserWarning)       column, the setting that Hudi's writers need
     MetadataTableWarning(UserWarning)     partitions of the metadata table that were taken off
@@ -39,6 +40,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _IN_MEMORY = re.compile(r" at 0x[0-9A-Fa-f]{6,}>")  # In the repr of a function.
+_VALUE_MAX = 500  # Characters of a value of a file or a setting that a message shows.
+_SENTENCE_MAX = 4_000
+_END = 1_000  # Of these, the characters of the end, which says what to do next.
 
 
 class BucketLakeError(Exception):
@@ -58,7 +62,7 @@ class BucketLakeError(Exception):
 
         A value may be a function or another object; its place in memory tells a reader nothing.
         """
-        sentence = _IN_MEMORY.sub(">", self.sentence)
+        sentence = _IN_MEMORY.sub(">", _cut(self.sentence, _SENTENCE_MAX, _END))
         if self.table is None or _shows(sentence, self.table):
             return sentence
         return f"table {self.table}: {sentence}"
@@ -67,6 +71,18 @@ class BucketLakeError(Exception):
     def sentence(self) -> str:
         """What is wrong, and what to do next."""
         return super().__str__()
+
+
+def _cut(text: str, length: int, end: int = 0) -> str:
+    """Cut a long text in its middle, or at its end.
+
+    >>> _cut("a" * 9, 4), _cut("abcdefghi", 4, 2)
+    ('aaaa… (9 characters)', 'ab… (9 characters) …hi')
+    """
+    if len(text) <= length:
+        return text
+    said = f"{text[: length - end]}… ({len(text)} characters)"
+    return f"{said} …{text[-end:]}" if end else said
 
 
 def _shows(sentence: str, address: str) -> bool:
@@ -83,6 +99,9 @@ def _shows(sentence: str, address: str) -> bool:
 def naming_table(address: str) -> Iterator[None]:
     """Give each error of the body the address of the table, unless it has one.
 
+    If a library has no memory, it says so in its own words, perhaps in the middle of a file that
+    then seems to be damaged. It becomes an OutOfMemoryError here.
+
     Parameters
     ----------
     address : str
@@ -90,9 +109,24 @@ def naming_table(address: str) -> Iterator[None]:
     """
     try:
         yield
-    except BucketLakeError as error:
-        error.table = error.table or address
-        raise
+    except (BucketLakeError, MemoryError) as error:
+        told = with_memory_told(error)
+        told.table = told.table or address
+        if told is error:
+            raise
+        raise told from error
+
+
+def with_memory_told(error: BucketLakeError | MemoryError) -> BucketLakeError:
+    """Return the error to raise: an OutOfMemoryError if memory lacks, here or in its cause."""
+    if isinstance(error, OutOfMemoryError):
+        return error
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, MemoryError):
+        cause = cause.__cause__
+    if isinstance(error, BucketLakeError) and cause is None:
+        return error
+    return OutOfMemoryError(str(cause) or "no more was given")
 
 
 class ConfigError(BucketLakeError, ValueError):
@@ -105,7 +139,8 @@ class ConfigError(BucketLakeError, ValueError):
     @property
     def sentence(self) -> str:
         """What is wrong, and what to do next."""
-        return f"{self.key} = {self.value!r} cannot be {self.done}: {self.allowed}"
+        value = _cut(repr(self.value), _VALUE_MAX)
+        return f"{self.key} = {value} cannot be {self.done}: {self.allowed}"
 
 
 class InputError(BucketLakeError, ValueError):
@@ -178,7 +213,8 @@ class FormatError(BucketLakeError):
     def problem(self) -> str:
         """What is wrong, without the next step."""
         at = "" if self.offset_bytes is None else f" at byte {self.offset_bytes}"
-        return f"{self.path}{at}: expected {self.expected}, found {self.found}"
+        found = _cut(self.found, _VALUE_MAX)
+        return f"{self.path}{at}: expected {self.expected}, found {found}"
 
 
 class MissingFileError(BucketLakeError):
@@ -202,6 +238,9 @@ class MissingFileError(BucketLakeError):
 class TimelineError(BucketLakeError):
     """An instant on the timeline is not in the state that an operation needs."""
 
+    readable_since: str | None = None
+    """Since when changes can be read, if a clean deleted what earlier ones need; else None."""
+
     def __init__(self, instant: str, problem: str) -> None:
         super().__init__(instant, problem)
         self.instant, self.problem = instant, problem
@@ -214,6 +253,15 @@ class TimelineError(BucketLakeError):
 
 class CommitConflictError(TimelineError):
     """Another writer changed what this write read; refresh and retry."""
+
+    attempts: int | None = None
+    """How often the write was tried, if it was tried again by itself; else None."""
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
+        tried = "" if self.attempts is None else f"; it was tried {self.attempts} times"
+        return f"{super().sentence}{tried}"
 
 
 class CommitOutcomeUnknownError(TimelineError):
@@ -337,6 +385,25 @@ class MetadataTableError(IndexStateError):
         )
 
 
+class OutOfMemoryError(BucketLakeError, MemoryError):
+    """A process has too little memory."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
+        return (
+            f"out of memory ({self.reason}): give this process more (ulimit -v, the limit of its "
+            "container; on Spark spark.executor.memoryOverhead or more, smaller partitions of the "
+            "input), or lower what is held at once: rows of a call (a file or a batch each), "
+            "columns and rows of a read (columns=, where=), file groups (more buckets, or a lower "
+            "max_file_size)"
+        )
+
+
 class UnsupportedFeatureError(BucketLakeError):
     """The table or the request uses a feature that bucketlake does not support."""
 
@@ -360,3 +427,20 @@ class MetadataTableWarning(UserWarning):
 
 class ServiceWarning(UserWarning):
     """A write is committed, but a compaction, clean or archival after it failed."""
+
+
+class ClockWarning(UserWarning):
+    """Instants of a table are in the future of this clock; a writer's clock or zone was ahead."""
+
+
+class CatalogError(BucketLakeError):
+    """A catalog cannot be reached, or refuses a call; the table itself is as before."""
+
+    def __init__(self, catalog: str, problem: str, next_step: str) -> None:
+        super().__init__(catalog, problem, next_step)
+        self.catalog, self.problem, self.next_step = catalog, problem, next_step
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
+        return f"catalog {self.catalog}: {self.problem}; {self.next_step}"

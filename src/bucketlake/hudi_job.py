@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,21 +20,13 @@ from bucketlake.config import table_keys as keys
 from bucketlake.config.argument_options import OPTION_OF_ARGUMENT, naming_options
 from bucketlake.config.merge_entries import DELETE_MARKER, WRITE_MERGE_MODE, WRITE_PAYLOAD
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
-from bucketlake.config.table_config import OFF, TableConfig
+from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.config.write_options import JobOptions, parse_job_options
-from bucketlake.engine import (
-    are_files,
-    arrow_schema,
-    engine_of,
-    readable_records,
-    session_of,
-    source_of,
-)
+from bucketlake.engine import are_files, engine_of, input_of, row_columns, session_of, source_of
 from bucketlake.errors import (
     AlreadyExistsError,
     BucketLakeError,
-    CommitOutcomeUnknownError,
     ConfigError,
     IndexStateError,
     InputError,
@@ -42,46 +34,40 @@ from bucketlake.errors import (
     TableNotFoundError,
     naming_table,
 )
-from bucketlake.index.ring_kind import RingKind
-from bucketlake.index.setting import TableIndex, has_rules, index_from_options
+from bucketlake.index.dynamic import DynamicBucket
+from bucketlake.index.setting import TableIndex, has_rules, index_from_options, with_whole_keys
 from bucketlake.model.arguments import check_texts, options_of, path_of
-from bucketlake.model.evolution import typed_schema
 from bucketlake.model.names import one_of
 from bucketlake.model.result import WriteResult
-from bucketlake.model.retention import CleanPolicy, Retention
-from bucketlake.model.schema import without_flag
-from bucketlake.model.schema_merge import MergeSchema, SchemaMerge
+from bucketlake.model.row_merge import MergeSchema, SchemaMerge
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.opening import open_table
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.needed_index import with_needed_index
-from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.upkeep import kept_up
+from bucketlake.services.resize.service import ResizeLimits
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage, shown_address
-from bucketlake.storage.memory import DraftStorage
-from bucketlake.table import Table, index_when_opened, open_for_read, with_settings
+from bucketlake.table import Table, handle_of, table_of
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.lock_options import lock_from_options
-from bucketlake.timeline.locks import TableLock
+from bucketlake.timeline.locks import TableLock, lock_from_options
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.batch_schema import schema_after
-from bucketlake.write.create import (
-    NewTable,
-    make_table,
-    make_table_anew,
-    plan_table,
-    unmake_table,
-)
-from bucketlake.write.ingest import CountedRecords, count_records, write_records
+from bucketlake.write.create import NewTable, make_table_anew, new_config, plan_table
+from bucketlake.write.ingest import CountedRecords, write_records
 from bucketlake.write.pack import RecordSource
-from bucketlake.write.target import Target, open_target
+from bucketlake.write.target import Target, target_of
 from bucketlake.write.unwritten import (
     is_unwritten,
     remove_empty_folder,
     require_same_table,
     wait_for_claims,
+)
+from bucketlake.writing import (
+    count_first_records,
+    looked_after,
+    registered,
+    unmade_on_failure,
 )
 
 if TYPE_CHECKING:
@@ -92,6 +78,11 @@ if TYPE_CHECKING:
 
 _DELETES = (Operation.DELETE, Operation.DELETE_PARTITION)
 _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
+_OPEN_KIND = (
+    "the options name no index: the new table gets DynamicBucket(), whose buckets are opened as "
+    "the data grows; hoodie.index.type=BUCKET with hoodie.bucket.index.num.buckets sets a count "
+    "instead"
+)
 
 
 def save(
@@ -146,9 +137,11 @@ def save(
     Warns
     -----
     UserWarning
-        Names the unknown options, and those that ask to register the table in a catalog.
+        Names the unknown options, and those that ask to register the table without naming a
+        catalog.
     ServiceWarning
-        If the rows were committed, but a compaction, resize, clean or archival after it failed.
+        If the rows were committed, but a compaction, resize, clean, archival or the sync with a
+        catalog after it failed.
 
     Examples
     --------
@@ -173,7 +166,7 @@ def _save(
     storage_options: Mapping[str, str] | None,
     merge_schema: MergeSchema,
 ) -> WriteResult:
-    records = df if are_files(df) else readable_records(df, path)
+    records = input_of(df, f"write to {path}")
     check_texts(mode=mode)
     if mode.lower() not in _MODES:
         raise ConfigError("mode", mode, one_of(mode, _MODES))
@@ -191,15 +184,16 @@ def _save(
             f"bucketlake ignores options that it does not know: {', '.join(job.unknown)}",
             stacklevel=3,
         )
-    if job.syncs:
+    register = _registration(options_of(options, "options")) if job.syncs else None
+    if job.syncs and register is None:
         warnings.warn(
-            f"bucketlake registers no table in a catalog ({', '.join(job.syncs)}); after the first "
-            "write, and when columns or partitions are new, run Hudi's HiveSyncTool or another of "
-            f"its sync tools with --base-path {shown_address(path)}",
+            f"{', '.join(job.syncs)} names no catalog; add hoodie.datasource.hive_sync.metastore."
+            "uris=thrift://host:9083, or register the table with bl.sync(table, …)",
             stacklevel=3,
         )
     storage = open_storage(path, storage_options)
-    source = source_of(records, storage, path, partial(_known_schema, storage))
+    types, only = partial(_known_schema, storage), job.operation in _DELETES
+    source = source_of(records, storage, path, types, merge=merge, keys_only=only)
     try:
         with closing(source), naming_options():
             save_once = _Save(records, source, path, storage, storage_options, job, merge, lock)
@@ -220,10 +214,18 @@ def _save(
             ServiceWarning,
             stacklevel=3,
         )
-    if table.config().upkeep == OFF:
+    handle = handle_of(table)
+    result = looked_after(handle, table.config(), result, engine_of(session_of(records)))
+    if register is None or result.instant is None:
         return result
-    engine = engine_of(session_of(records))
-    return kept_up(result, partial(open_for_read, table), index_when_opened(table), engine)
+    return registered(handle, register, result)
+
+
+def _registration(options: Mapping[str, str]) -> str | None:
+    from bucketlake.catalogs.table_sync import registration_of_job  # Few jobs have one.
+
+    found = registration_of_job(options)
+    return None if found is None else found.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +285,7 @@ class _Save:
         """Open the table; return None if it contradicts the job, and nobody has written to it."""
         try:
             table = _open(self.path, self.job, self.storage_options)
-            table = with_settings(table, self.job.log_format, self.lock, self.job.merging.marker)
+            table = self._with_settings(table)
             if self.job.operation not in _DELETES:
                 self._require_fit(table)
             return table
@@ -291,6 +293,11 @@ class _Save:
             if self.job.operation in _DELETES or self._is_written():
                 raise
             return None
+
+    def _with_settings(self, table: Table) -> Table:
+        """Return a table with the lock of the job, and its settings of writes."""
+        marked = replace(handle_of(table), job_marker=self.job.merging.marker)
+        return table_of(replace(marked, log_format=self.job.log_format, lock=self.lock))
 
     def _require_fit(self, table: Table) -> None:
         """Raise an error if a table without commits has another schema than the records."""
@@ -305,47 +312,44 @@ class _Save:
         The table is made in memory first, and the records are checked and counted for it.
         """
         job, index = self.job, index_from_options(self.job.index_options)
+        if index is None:
+            index = DynamicBucket()
+            warnings.warn(_OPEN_KIND, stacklevel=6)
+        if job.version is not None:  # The option is one of Hudi 1.
+            index = with_whole_keys(index)
         try:
             planned = self._planned(index)
         except InputError:
             if not self.source.is_empty():
                 raise
             return None, WriteResult(None)  # Without rows there may be no types for a table.
-        draft = DraftStorage(self.storage.root)
-        make_table(draft, planned)
-        config = read_table_config(draft)
-        target = open_target(opened_table(draft, config), index, job_marker=job.merging.marker)
-        counted = count_records(target, job.operation, self.source, self.merge)
+        marker = job.merging.marker
+        config, counted = count_first_records(
+            self.storage.root, planned, self.source, job.operation, self.merge, marker
+        )
         try:
             make_table_anew(self.storage, planned, held, self.lock)
         except AlreadyExistsError:
             return None
-        handle = Table(self.path, index, self.storage_options)
-        table = with_settings(handle, job.log_format, self.lock, job.merging.marker)
-        try:
+        table = self._with_settings(Table(self.path, index, self.storage_options))
+        in_spark = not isinstance(self.records, pa.Table)
+        with unmade_on_failure(self.storage, self.lock, tasks_may_run=in_spark):
             return table, self._write(table, config, job.operation, counted)
-        except CommitOutcomeUnknownError:
-            raise
-        except Exception:  # Also errors of Spark.
-            with suppress(BucketLakeError, OSError):  # The next job removes it.
-                in_spark = not isinstance(self.records, pa.Table)
-                unmake_table(self.storage, self.lock, tasks_may_run=in_spark)
-            raise
 
     def _planned(self, index: TableIndex) -> NewTable:
         given = self.source.schema if are_files(self.records) else self.records.schema
-        job, schema = self.job, without_flag(arrow_schema(given))
-        return plan_table(
-            self.storage.root,
-            typed_schema(schema, f"write to {self.path}"),
+        job = self.job
+        config = new_config(
             job.key_spec,
             job.merging,
-            index,
             table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
             name=job.table_name,
-            metadata_table=job.metadata_table is not False,
             cdc=job.cdc,
             version=job.version or NEWEST_VERSION,
+        )
+        columns, with_metadata = row_columns(given, f"write to {self.path}"), job.metadata_table
+        return plan_table(
+            self.storage.root, columns, config, index, metadata_table=with_metadata is not False
         )
 
     def _write(
@@ -369,13 +373,8 @@ class _Save:
         )
 
     def _target(self, table: Table, config: TableConfig) -> Target:
-        target = open_target(
-            opened_table(self.storage, config, lock=table.lock),
-            index_when_opened(table),
-            log_format=table.log_format,
-            engine=engine_of(session_of(self.records)),
-            job_marker=self.job.merging.marker,
-        )
+        opened = opened_table(self.storage, config, lock=table.lock)
+        target = target_of(handle_of(table), opened, engine_of(session_of(self.records)))
         return replace(target, duplicates=self.job.duplicates)
 
 
@@ -402,20 +401,11 @@ def _serve(table: Table, job: JobOptions) -> None:
     if job.resize is not None:
         table.resize(**job.resize.limits, schedule_only=job.resize.schedule_only)
     if job.retention is not None:
-        _clean(table, job.retention)
+        kept: dict[str, Any] = {f"retain_{job.retention.policy.name.lower()}": job.retention.count}
+        table.clean(**kept)
     if job.archive_limits is not None:
         keep_min, keep_max = job.archive_limits
         table.archive(keep_min=keep_min, keep_max=keep_max)
-
-
-def _clean(table: Table, retention: Retention) -> None:
-    match retention.policy:
-        case CleanPolicy.COMMITS:
-            table.clean(retain_commits=retention.count)
-        case CleanPolicy.HOURS:
-            table.clean(retain_hours=retention.count)
-        case CleanPolicy.VERSIONS:
-            table.clean(retain_versions=retention.count)
 
 
 def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None) -> Table:
@@ -464,43 +454,31 @@ def _spelled(value: object) -> object:
     return value.value if isinstance(value, Enum) else value
 
 
-def _with_one_group(index: TableIndex | None) -> TableIndex | None:
-    return None if index is None else index.with_max_file_size(None)
-
-
 def _under_index(path: str, job: JobOptions, storage_options: Mapping[str, str] | None) -> Table:
     """Open a table; rules that the table stores win over those of a job (RFC-89)."""
     asked = index_from_options(job.index_options)
     held = open_table(path, storage_options=storage_options)
-    index = index_when_opened(held)
-    if isinstance(asked, RingKind):
-        asked = asked.with_limits_of(index, job.index_options)
-    if index == asked:
+    index = handle_of(held).index
+    if asked is not None:
+        asked = asked.with_stored_limits(index, job.index_options)
+    if asked is None or asked == index:
         return held
     # Hudi's jobs have no option for a maximum file size, so the table's size is used.
-    if asked.max_file_size is None and asked == _with_one_group(index):
+    one_group = None if index is None else index.with_max_file_size(None)
+    if asked.max_file_size is None and asked == one_group:
         return held
     if not has_rules(index):
-        return _opened_with(path, asked, index, storage_options)
+        try:
+            return open_table(path, asked, storage_options)
+        except IndexStateError as error:
+            raise _other_index(path, asked, index) from error
     if not held.timeline():
         raise _other_index(path, asked, index)
     warnings.warn(
         f"the options name {asked!r}; the table stores other rules, which are used: {index!r}",
-        stacklevel=7,
+        stacklevel=8,
     )
     return held
-
-
-def _opened_with(
-    path: str,
-    asked: TableIndex,
-    index: TableIndex | None,
-    storage_options: Mapping[str, str] | None,
-) -> Table:
-    try:
-        return open_table(path, asked, storage_options)
-    except IndexStateError as error:
-        raise _other_index(path, asked, index) from error
 
 
 def _other_index(path: str, asked: TableIndex, index: TableIndex | None) -> IndexStateError:

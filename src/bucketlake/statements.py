@@ -1,4 +1,4 @@
-"""``sql``: runs ``MERGE INTO``, ``UPDATE`` and ``DELETE FROM`` on tables of bucketlake.
+"""``sql``: runs statements that change tables of bucketlake.
 
 ``write/sql_statement.py`` parses a statement. This module finds its tables, and calls the methods
 of :class:`Table`.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bucketlake.engine import active_session
+from bucketlake.engine import active_session, rows_of_query
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.model.arguments import check_session, check_texts
 from bucketlake.model.names import did_you_mean, quoted
@@ -21,7 +21,7 @@ from bucketlake.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bucketlake.write.sql_statement import MergeText, NamedTable, Subquery
+    from bucketlake.write.sql_statement import InsertText, MergeText, NamedTable, Subquery
 
 _CATALOG = "bucketlake"
 
@@ -29,7 +29,7 @@ _CATALOG = "bucketlake"
 def sql(
     spark: SparkSession | None, statement: str, *, tables: Mapping[str, Any] | None = None
 ) -> WriteResult:
-    """Run ``MERGE INTO``, ``UPDATE`` or ``DELETE FROM`` on a table.
+    """Run ``MERGE INTO``, ``UPDATE``, ``DELETE FROM`` or ``INSERT INTO`` on a table.
 
     Parameters
     ----------
@@ -38,7 +38,8 @@ def sql(
     statement : str
         The statement, in Spark's SQL. A table is bucketlake.`/path/of/it` or `/path/of/it` in
         backquotes, or a name in ``tables``. The source of a merge can also be a view or table of
-        the session, or a subquery, which the session runs.
+        the session, or a subquery, which the session runs, as it runs the query of an insert.
+        Columns that an insert does not name are null.
     tables : dict of str, optional
         Tables and sources by the names that the statement has for them: a :class:`Table` or its
         path, and for sources also what :meth:`Table.merge` takes.
@@ -46,15 +47,16 @@ def sql(
     Returns
     -------
     WriteResult
-        As of :meth:`Merge.execute`, :meth:`Table.update` and :meth:`Table.delete`, which run it.
+        As of :meth:`Merge.execute`, :meth:`Table.update`, :meth:`Table.delete` and
+        :meth:`Table.insert`, which run it.
 
     Raises
     ------
     InputError
         If the statement is wrong, or a table or column does not exist.
     UnsupportedFeatureError
-        If it is another statement, such as ``SELECT``; or only Spark can run it, and there is no
-        session. The other errors are those of the methods.
+        If it is another statement, such as ``SELECT``: the error names the call for it; or only
+        Spark can run it, and there is no session. The other errors are those of the methods.
 
     Examples
     --------
@@ -67,6 +69,8 @@ def sql(
     2
     >>> bl.sql(None, "UPDATE bucketlake.`memory://docs/sql` SET n = n + 1 WHERE n > 3").updated
     1
+    >>> bl.sql(None, "INSERT INTO bucketlake.`memory://docs/sql` (n, id) VALUES (7, 'd')").inserted
+    1
     >>> bl.sql(None, '''
     ...     MERGE INTO orders t USING news s ON t.id = s.id
     ...     WHEN MATCHED AND s.n = 0 THEN DELETE
@@ -78,15 +82,36 @@ def sql(
     check_texts(statement=statement)
     named = _checked(tables)
     # Here, because the SQL parser is slow to import.
-    from bucketlake.write.sql_statement import MergeText, UpdateText, parse_statement
+    from bucketlake.where.sides import bare, without_side
+    from bucketlake.write.sql_statement import InsertText, MergeText, UpdateText, parse_statement
 
     found = parse_statement(statement)
     table = _target(found.table, named)
     if isinstance(found, MergeText):
         return _merged(table, found, spark, named)
+    if isinstance(found, InsertText):
+        return _inserted(table, found, spark or active_session())
+    alias, schema = found.alias, table.schema()
+    where = None if found.where is None else without_side(found.where, alias, schema)
     if isinstance(found, UpdateText):
-        return table.update(found.values, where=found.where, spark=spark)
-    return table.delete(where="true" if found.where is None else found.where, spark=spark)
+        values = {
+            bare(name, alias, schema): without_side(text, alias, schema)
+            for name, text in found.values.items()
+        }
+        return table.update(values, where=where, spark=spark)
+    return table.delete(where="true" if where is None else where, spark=spark)
+
+
+def _inserted(table: Table, found: InsertText, session: SparkSession | None) -> WriteResult:
+    from bucketlake.write.inserted_values import inserted_columns, values_of
+
+    schema = table.schema()
+    names = inserted_columns(found, schema)
+    if session is not None:
+        return table.insert(rows_of_query(session, found.query, names, schema))
+    if found.values is None:
+        _needed(session, "a query", "INSERT INTO")
+    return table.insert(values_of(found, names, schema))
 
 
 def _merged(
@@ -111,27 +136,24 @@ def _checked(tables: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _target(name: NamedTable, named: Mapping[str, Any]) -> Table:
-    held = named.get(name.text.lower())
+    held = _given(name, named)
+    if isinstance(held, Table):
+        return held
+    problem = f"there is no table of this name{did_you_mean(name.text, named)}"
     if held is not None:
-        return _opened(name, held)
-    path = _path(name)
-    if path is None:
-        problem = f"there is no table of this name{did_you_mean(name.text, named)}"
-        raise InputError(f"table {name.text}", problem, _HOW_TO_NAME)
-    return open_table(path)
+        kind = type(held).__name__
+        problem = f"it is a {kind}, and only a table of bucketlake can be changed"
+    raise InputError(f"table {name.text}", problem, _HOW_TO_NAME)
 
 
 _HOW_TO_NAME = "write bucketlake.`/path/of/the/table`, or pass tables={'name': table}"
 
 
-def _opened(name: NamedTable, held: Any) -> Table:
-    if isinstance(held, str):
-        return open_table(held)
-    if not isinstance(held, Table):
-        kind = type(held).__name__
-        problem = f"it is a {kind}, and only a table of bucketlake can be changed"
-        raise InputError(f"table {name.text}", problem, _HOW_TO_NAME)
-    return held
+def _given(name: NamedTable, named: Mapping[str, Any]) -> Any:
+    """Return what a name stands for, paths as opened tables; None if it is not known."""
+    held = named.get(name.text.lower())
+    held = _path(name) if held is None else held
+    return open_table(held) if isinstance(held, str) else held
 
 
 def _path(name: NamedTable) -> str | None:
@@ -149,11 +171,7 @@ def _source(
 
     if isinstance(source, Subquery):
         return _needed(session, "a subquery").sql(source.text)
-    held = named.get(source.text.lower())
-    if held is None:
-        held = _path(source)
-    if isinstance(held, str):
-        held = open_table(held)
+    held = _given(source, named)
     if held is None:
         what = f"the view or table {source.text!r}{did_you_mean(source.text, named)}"
         return _needed(session, what).table(quoted(source.parts))
@@ -162,11 +180,12 @@ def _source(
     return held
 
 
-def _needed(session: SparkSession | None, what: str) -> SparkSession:
+def _needed(session: SparkSession | None, what: str, where: str = "USING") -> SparkSession:
     if session is None:
+        instead = "call table.insert(rows)"
+        if where == "USING":
+            instead = "pass the source by tables={'name': rows}"
         raise UnsupportedFeatureError(
-            f"{what} as a source without Spark",
-            "USING",
-            "start a SparkSession first, or pass the source by tables={'name': rows}",
+            f"{what} as a source without Spark", where, f"start a SparkSession first, or {instead}"
         )
     return session

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -14,6 +13,8 @@ from bucketlake.cli import output
 from bucketlake.cli.output import JsonOutput, TextOutput, rows_of
 from bucketlake.errors import BucketOutOfRangeError
 from bucketlake.model.text_table import plain_value, render_table
+from tests.bounds import set_bounds
+from tests.waiting import wait_until
 
 
 def test_a_table_aligns_names_to_the_left_and_numbers_to_the_right() -> None:
@@ -144,10 +145,16 @@ def test_long_work_says_so_and_short_work_is_silent(
     with face.progress("upserting"):
         pass
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(output, "_PROGRESS_AFTER_SECONDS", 0.01)
+    set_bounds(monkeypatch, output, _PROGRESS_AFTER_SECONDS=0.01)
+    said: list[str] = []
+
+    def has_said() -> bool:
+        said.append(capsys.readouterr().err)
+        return any(said)
+
     with face.progress("upserting"):
-        time.sleep(0.1)
-    lines = capsys.readouterr().err.splitlines()
+        wait_until(has_said)
+    lines = "".join([*said, capsys.readouterr().err]).splitlines()
     assert len(lines) == 2  # That it goes on, and that it is done.
     assert all("upserting" in line for line in lines)
     if isinstance(face, JsonOutput):

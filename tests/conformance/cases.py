@@ -12,10 +12,10 @@ import bucketlake as bl
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.result import WriteResult
 from bucketlake.services.check.findings import Severity
-from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
 from tests.conformance.kinds import Kind
+from tests.inside import storage_of
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("at", pa.int64())]
@@ -114,11 +114,6 @@ def rows(numbers: Iterable[int], at: int = 0, *, days: str = "ab") -> list[Row]:
 def arrow(batch: Iterable[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
     """Return rows as an Arrow table."""
     return pa.Table.from_pylist([*batch], schema)
-
-
-def storage_of(table: bl.Table) -> Storage:
-    """Return the storage of a table."""
-    return open_storage(table.path)
 
 
 def objects(table: bl.Table) -> dict[str, bytes]:

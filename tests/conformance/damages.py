@@ -29,7 +29,7 @@ from bucketlake.format.parquet_checksums import CHECKSUMS
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
 from bucketlake.index.ring_engine import ENGINES, new_prefix
 from bucketlake.index.rings import metadata_path, ring_after
-from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.file_listing import list_partitions_as
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import load_snapshot
@@ -41,6 +41,7 @@ from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import Publication, claim_commit
+from bucketlake.timeline.table_properties import table_at
 from tests.broken_tables import (
     base_file,
     commit_by_hand,
@@ -486,7 +487,9 @@ def _is_gone_with_the_metadata_table(table: bl.Table) -> None:
 def _is_of_the_other_kind(table: bl.Table) -> None:
     assert isinstance(table.index, bl.RecordIndex | bl.DynamicBucket)
     storage, is_partitioned = storage_of(table), not table.index.partitioned
-    build_metadata_table(storage, ["record_index"], is_partitioned=is_partitioned, keeps_one=True)
+    build_metadata_table(
+        table_at(storage), ["record_index"], is_partitioned=is_partitioned, keeps_one=True
+    )
 
 
 _OF_INDEX = ".hoodie/metadata/record_index/"

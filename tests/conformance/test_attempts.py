@@ -42,9 +42,9 @@ from tests.conformance.cases import (
     objects,
     rows,
     rows_of,
-    storage_of,
 )
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.inside import storage_of
 
 _NUMBERS = count()
 
@@ -72,7 +72,7 @@ class AttemptedAgain(ArrowSource):
         packed = [ArrowSource(own, threads=1).pack(tagger) for own in _arrivals(self._batch)]
         first = packed[0]
         assert all(one.counts == first.counts for one in packed)
-        return PackedAgain(first.flow, first.schema, first.tasks_wanted, self, packed)
+        return PackedAgain(first.flow, first.schema, first.engine, self, packed)
 
     def in_attempts(self, writes: list[Callable[[], Any]]) -> Any:
         """Run the tasks of a write for each attempt; return the results of the last."""

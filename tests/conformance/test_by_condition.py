@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from bucketlake.write import by_condition
 from tests.conformance.cases import Checked, Row, arrow, rows
 from tests.meanwhile import meanwhile
+from tests.spies import spy
 
 
 def expect_values(table: Checked, value: int) -> None:
@@ -75,14 +74,8 @@ def test_a_row_that_another_writer_deletes_meanwhile_does_not_come_back(
 def test_commits_to_partitions_without_a_match_are_no_conflict(
     table: Checked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    added, checks = rows(range(100, 104), 1, days="b"), []
-    check = by_condition.require_same_matches
-
-    def counting(*arguments: Any) -> None:
-        checks.append(arguments)
-        check(*arguments)
-
-    monkeypatch.setattr(by_condition, "require_same_matches", counting)
+    added = rows(range(100, 104), 1, days="b")
+    checks = spy(monkeypatch, by_condition, "require_same_matches", lambda *given: given)
     meanwhile(monkeypatch, lambda: table.table.upsert(arrow(added)))
     table.table.update({"v": "-7"}, where="day = 'a' AND at = 1")
     assert len(checks) == 1

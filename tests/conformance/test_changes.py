@@ -13,8 +13,9 @@ from bucketlake.errors import TimelineError
 from bucketlake.format.log_block import read_log_blocks
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.model.result import WriteResult
-from tests.conformance.cases import FLAG, Case, Checked, Row, Rows, in_order, rows, storage_of
+from tests.conformance.cases import FLAG, Case, Checked, Row, Rows, in_order, rows
 from tests.conformance.test_attempts import write_in_attempts
+from tests.inside import storage_of
 
 Change = tuple[str, str, Row | None, Row | None]
 

@@ -13,7 +13,8 @@ from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
-from tests.conformance.cases import Checked, Row, arrow, rows, storage_of
+from tests.conformance.cases import Checked, Row, arrow, rows
+from tests.inside import storage_of
 
 
 def insert(table: Checked, batch: list[Row], policy: DuplicatePolicy) -> WriteResult:

@@ -10,7 +10,8 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import IndexStateError
 from bucketlake.index.setting import index_from_options
-from tests.conformance.cases import SCHEMA, Case, Checked, arrow, objects, rows, rows_of, storage_of
+from tests.conformance.cases import SCHEMA, Case, Checked, arrow, objects, rows, rows_of
+from tests.inside import storage_of
 
 
 def test_options_of_an_index_give_the_same_index(case: Case) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from bucketlake.errors import InputError
@@ -11,6 +9,7 @@ from bucketlake.model.result import WriteResult
 from bucketlake.write import arrow_merge
 from tests.conformance.cases import Checked, Row, arrow, rows
 from tests.meanwhile import meanwhile
+from tests.spies import forbid
 
 ON = "t.id = s.id AND t.day = s.day"
 
@@ -75,10 +74,7 @@ def test_merge_updates_deletes_and_inserts_in_one_commit(table: Checked) -> None
 def test_merge_by_key_of_all_columns_is_an_upsert(
     table: Checked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_read(*_: Any) -> None:
-        raise AssertionError("an upsert reads no row of the table")
-
-    monkeypatch.setattr(arrow_merge, "read_arrow", no_read)
+    forbid(monkeypatch, arrow_merge, "read_arrow")  # An upsert reads no row of the table.
     on = "t.id = s.id" if table.case.kind.keys_are_global else ON
     twice = table.table.merge(arrow([*source(), *rows([3], 7)]), on).when_matched_update_all()
     with pytest.raises(InputError, match=r"two rows of the source have the key .*k3"):

@@ -10,7 +10,8 @@ import bucketlake as bl
 from bucketlake.errors import IndexStateError, MissingFileError
 from bucketlake.model.file_slice import DataFile
 from bucketlake.services.check.findings import FindingKind
-from tests.conformance.cases import Checked, arrow, rows, storage_of
+from tests.conformance.cases import Checked, arrow, rows
+from tests.inside import storage_of
 
 
 def newest_file(table: bl.Table, partition: str) -> str:

@@ -19,8 +19,9 @@ from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.conformance import test_attempts
-from tests.conformance.cases import FLAG, Case, Row, storage_of
+from tests.conformance.cases import FLAG, Case, Row
 from tests.conformance.test_attempts import AttemptedAgain
+from tests.inside import storage_of
 from tests.meanwhile import meanwhile
 from tests.partial_rows import upserted
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,8 +21,11 @@ from bucketlake.write.record_index import indexed_write
 from bucketlake.write.record_index.locate import LocateStage
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import open_target
-from tests.conformance.cases import Case, Checked, arrow, rows, storage_of
+from tests.bounds import set_bounds
+from tests.conformance.cases import Case, Checked, arrow, rows
 from tests.conformance.test_attempts import write_in_attempts
+from tests.inside import storage_of
+from tests.spies import spy
 
 
 def many_of(case: Case) -> int:
@@ -37,24 +39,16 @@ def many_of(case: Case) -> int:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
     """Tasks hold 20 records at most; the list notes the parts that they locate or write."""
-    monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
-    monkeypatch.setattr(indexed_write, "BYTES_MAX", 1_000)
-    write, locate = GroupWriter.write, LocateStage.run
+    set_bounds(monkeypatch, write_plan, RECORDS_PER_TASK_MAX=20)
+    set_bounds(monkeypatch, indexed_write, BYTES_MAX=1_000)
     written: list[SlotPart] = []
-    lock = threading.Lock()
-
-    def noted(self, slot, *arguments):  # type: ignore[no-untyped-def]
-        with lock:
-            written.append(slot.part)
-        return write(self, slot, *arguments)
-
-    def noted_lookups(self, lookups, *arguments):  # type: ignore[no-untyped-def]
-        with lock:
-            written.extend(lookup.part for lookup in lookups)
-        return locate(self, lookups, *arguments)
-
-    monkeypatch.setattr(GroupWriter, "write", noted)
-    monkeypatch.setattr(LocateStage, "run", noted_lookups)
+    spy(monkeypatch, GroupWriter, "write", lambda _, slot, *__: written.append(slot.part))
+    spy(
+        monkeypatch,
+        LocateStage,
+        "run",
+        lambda _, lookups, *__: written.extend(lookup.part for lookup in lookups),
+    )
     return written
 
 
@@ -115,7 +109,7 @@ class Losing(ArrowSource):
 
     def pack(self, tagger: Tagger) -> PackedRecords:
         packed, fewer = super().pack(tagger), ArrowSource(self._rows[:-1]).pack(tagger)
-        return Miscounted(fewer.flow, fewer.schema, fewer.tasks_wanted, packed.counts)
+        return Miscounted(fewer.flow, fewer.schema, fewer.engine, packed.counts)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
 
 from tests.conformance.cases import Case, Checked, in_order, rows, rows_of
 from tests.simulation.conditions import Conditions
@@ -90,3 +94,41 @@ def test_earlier_times_and_what_changed_since_are_read(
     assert rows_of(where) == rows([1], 2)
     some = table.table.to_arrow(where="id = 'k1'", as_of=second.requested_at)
     assert rows_of(some) == rows([1])
+
+
+def test_the_terminals_of_a_scan_agree_whatever_its_options_are(
+    case: Case, new_path: Callable[[], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = case.make(new_path())
+    for batch in (rows(range(6)), rows(range(4, 9), 1), rows(range(2), 2)):
+        made.upsert(batch)
+    table, (first, second, _) = made.table, made.table.timeline()
+    asked: list[dict[str, Any]] = [
+        {},
+        {"where": "id = 'k1'"},
+        {"where": "day = 'a' AND at > 0", "columns": ["id", "day", "at"]},
+        {"where": "id = 'nobody'"},
+        {"as_of": second.requested_at},
+        {"since": first.completed_at},
+        {"since": first.completed_at, "until": second.completed_at, "where": "at > 0"},
+        {"read_optimized": True},
+    ]
+    for options in asked:
+        scan = table.scan(**options)
+        whole = scan.to_arrow()
+        expected = _sorted(whole)
+        streamed = [scan.to_batches().read_all(), pa.table(scan)]
+        frames = [scan.to_polars().to_arrow(), pa.Table.from_pandas(scan.to_pandas())]
+        for found in (*streamed, *(frame.cast(whole.schema) for frame in frames)):
+            assert found.schema.equals(whole.schema)
+            assert _sorted(found) == expected, options
+        assert scan.count() == table.count(**options) == len(expected)
+        scan.show(100)
+        assert len(capsys.readouterr().out.splitlines()) == 2 + len(expected)
+        report = scan.explain()
+        assert (report.file_groups_kept > 0) >= bool(expected)
+    assert rows_of(pa.table(table)) == in_order(made.rows.values())
+
+
+def _sorted(found: pa.Table) -> list[dict[str, Any]]:
+    return found.sort_by([("day", "ascending"), ("id", "ascending")]).to_pylist()

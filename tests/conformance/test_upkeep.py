@@ -54,8 +54,9 @@ def test_a_rollback_of_a_commit_with_dependents_is_rejected_or_takes_them_along(
     table: Checked,
 ) -> None:
     before = dict(table.rows)
-    first = table.upsert(rows(range(4, 14), 2)).instant
-    second = table.upsert(rows(range(4, 14), 3)).instant
+    first = table.upsert(rows(range(4, 14, 2), 3)).instant
+    late = rows(range(4, 14, 2), 2)  # They lose to the rows of the first commit.
+    second = table.upsert([*late, *rows(range(5, 15, 2), 3)]).instant
     assert first is not None
     with pytest.raises(TimelineError, match="build on it"):
         table.table.rollback(first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 
 import pytest
 
@@ -111,11 +112,48 @@ def test_deletes_by_flag_go_by_their_ordering_values(
     made.check()
 
 
+HISTORIES_WITHOUT_ORDERING = (
+    [(1, False), (None, True)],
+    [(None, True), (1, False)],
+    [(9, False), (None, True), (3, False), (2, False)],
+    [(3, False), (None, True), (9, True)],
+    [(9, False), (None, True), (None, False)],
+    [(5, False), (None, True), (7, False), (None, True)],
+)
+"""Ordering values of the records of a key, and whether they delete; a delete may have none."""
+
+
+def test_deletes_without_ordering_value_do_the_same_in_one_batch_and_in_several(
+    case: Case, new_path: Callable[[], str]
+) -> None:
+    histories = [
+        [{"id": f"k{n}", "day": "a", "v": at, "at": at, FLAG: deletes} for at, deletes in history]
+        for n, history in enumerate(HISTORIES_WITHOUT_ORDERING)
+    ]
+    at_once = [row for history in histories for row in history]
+    batches = [[row for row in several if row] for several in zip_longest(*histories)]
+    found = []
+    for written in ([at_once], batches):
+        table = case.make(new_path()).table
+        table.upsert(arrow(rows(range(0, 6, 2), 8, days="a")))
+        for batch in written:
+            table.upsert(arrow(batch, WITH_FLAG))
+        found.append(rows_of(table.to_arrow()))
+        if case.merges_on_read:
+            table.compact()
+            assert rows_of(table.to_arrow()) == found[-1]
+    assert found[0] == found[1]
+    assert "k0" not in {row["id"] for row in found[0]}
+
+
 def test_every_row_may_go_and_the_table_is_written_on(table: Checked) -> None:
     table.delete([*table.rows.values()])
     table.check_rows()
     assert table.rows == {}
     table.upsert(rows(range(5), 9))
+    table.check()
+    table.delete([*table.rows.values()])
+    table.upsert(rows(range(3), 10), bl.Table.bulk_insert)
     table.check()
 
 

@@ -7,7 +7,7 @@ and runs ``foreachBatch`` in a Python process beside the server.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -19,13 +19,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import bucketlake as bl
-import bucketlake.table
 from bucketlake.errors import InputError, StorageError
-from bucketlake.spark.spool import SPOOL_FOLDER, is_repeatable
+from bucketlake.spark.frame_source import SPOOL_FOLDER, is_repeatable
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import State
 from tests.spark.frames import Row, frame_of, in_order, rows_of
+from tests.waiting import SECONDS_MAX
 
 pytestmark = pytest.mark.spark
 
@@ -248,6 +248,11 @@ class FullDisk(LocalStorage):
             raise StorageError(f"{self.root}/{path}", "put if absent", "no space left on device")
         super().put_if_absent(path, data)
 
+    def put_all_if_absent(self, objects: Sequence[tuple[str, Buffer]]) -> set[str]:
+        for path, data in objects:
+            self.put_if_absent(path, data)
+        return set()
+
 
 def test_an_error_of_storage_in_a_task_is_raised_as_itself(
     spark: SparkSession, table: bl.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,7 +260,7 @@ def test_an_error_of_storage_in_a_task_is_raised_as_itself(
     """The client gets no more of a task's error than its text."""
     rows, frame = held_by(table), frame_of(spark, events(range(40), 2), tmp_path)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Tasks cannot import the tests.
-    monkeypatch.setattr(bucketlake.table, "open_storage", lambda path, options: FullDisk(path))
+    monkeypatch.setattr("bucketlake.read.handle.open_storage", lambda path, _: FullDisk(path))
     with pytest.raises(StorageError, match=r"put if absent .*parquet: no space left on device"):
         table.upsert(frame)
     monkeypatch.undo()
@@ -290,5 +295,5 @@ def test_a_table_is_read_by_format_in_sql_and_as_a_stream(
             .option("checkpointLocation", checkpoint)
             .option("path", target)
         )
-        assert query.trigger(availableNow=True).start().awaitTermination(120)
+        assert query.trigger(availableNow=True).start().awaitTermination(SECONDS_MAX)
     assert in_order(rows_of(spark.read.parquet(target))) == expected

@@ -79,13 +79,14 @@ def test_most_golden_tables_have_a_bucket_index_of_fixed_counts() -> None:
 def test_records_lie_in_the_bucket_that_their_file_id_names(name: str) -> None:
     index = _index(name)
     assert index is not None
-    _, files = _base_files(name)
+    config, files = _base_files(name)
+    fields = index.hash_fields or config.key_spec.record_key_fields
     records = 0
     for path, rows in files:
         parsed = BaseFileName.from_file_name(path.rpartition("/")[2])
         assert parsed is not None, path
         count = index.count_of(path.rpartition("/")[0])
-        buckets = assign_buckets(rows["_hoodie_record_key"], count, index.hash_fields or ())
+        buckets = assign_buckets(rows["_hoodie_record_key"], count, fields)
         assert set(buckets.tolist()) <= {bucket_of_file_id(parsed.file_id)}, path
         records += len(rows)
     assert records > 0

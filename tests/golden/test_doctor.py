@@ -12,10 +12,10 @@ from bucketlake.config.support import check_readable
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.partition_metadata import partition_marker_path
 from bucketlake.model.file_name import BaseFileName, InstantTime
-from bucketlake.read.file_system_view import list_objects
 from bucketlake.services.check.doctor import diagnose
 from bucketlake.services.check.findings import FindingKind, Remedy
 from bucketlake.services.check.repair import repair
+from bucketlake.slices.file_system_view import list_objects
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import read_archive

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake.config.entries import Entries
+from bucketlake.config.entries import ConfigEntries
 from bucketlake.config.key_entries import key_spec_of
 from bucketlake.errors import BucketLakeError, ConfigError, InputError
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
@@ -129,7 +129,7 @@ def _spec(keys: str, partitions: str, generator: str, options: dict[str, str]) -
         **({"hoodie.table.keygenerator.class": f"x.{generator}"} if generator else {}),
         **options,
     }
-    return key_spec_of(Entries(entries))
+    return key_spec_of(ConfigEntries(entries))
 
 
 GENERATORS = {

@@ -11,23 +11,22 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import FormatError, MetadataTableError
-from bucketlake.format.metadata_record.column_stats import decode_column_stats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.record_index import decode_locations
+from bucketlake.format.metadata_record.record_schema import decode_column_stats, decode_locations
 from bucketlake.metadata import file_listing
-from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table, skipped_commits
-from bucketlake.metadata.record_index.locations import RecordIndexReader
-from bucketlake.metadata.slices.entry_reader import (
+from bucketlake.metadata.entry_reader import (
     SliceEntries,
     Wanted,
     read_all,
     read_keys,
     read_slices,
 )
+from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table, skipped_commits
+from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import log_instant
-from bucketlake.read import file_system_view
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.check.doctor import diagnose
+from bucketlake.slices import file_system_view
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
@@ -57,23 +56,23 @@ def storage(request: pytest.FixtureRequest) -> MemoryStorage:
 def test_partitions_and_files_are_those_of_storage(storage: MemoryStorage) -> None:
     table = metadata_table_of(storage)
     stored = file_system_view.list_partitions(storage)
-    assert file_listing.list_partitions(table) == list(stored)
+    assert file_listing.listed_partitions(table) == list(stored)
     files = [file for held in stored.values() for file in held]
-    assert set(file_listing.list_files(table)) == set(files)
+    assert set(file_listing.listed_files(table)) == set(files)
     for partition, held in stored.items():
-        assert set(file_listing.list_files(table, [partition])) == set(held)
+        assert set(file_listing.listed_files(table, [partition])) == set(held)
 
 
 def test_slices_at_every_commit_are_those_of_storage(storage: MemoryStorage) -> None:
     config = read_table_config(storage)
-    for commit in load_timeline(opened_table(storage, config)).completed_commits():
+    table = opened_table(storage, config)
+    timeline = load_timeline(table)
+    for commit in timeline.completed_commits():
+        then = timeline.as_of(commit.requested_at)
         by_list, by_storage = (
             {path for found in snapshot.all_slices() for path in found.paths}
             for snapshot in (
-                load_snapshot(
-                    opened_table(storage, config), as_of=commit.requested_at, lists_storage=flag
-                )
-                for flag in (False, True)
+                load_snapshot(table, then, lists_storage=flag) for flag in (False, True)
             )
         )
         if not config.layout.has_tree_archive:
@@ -194,7 +193,7 @@ def test_metadata_table_of_hudi_1_0_2_is_read_by_the_schema_of_its_records() -> 
     table = metadata_table_of(storage)
     stored = file_system_view.list_partitions(storage)
     files = [file for held in stored.values() for file in held]
-    assert set(file_listing.list_files(table)) == set(files)
+    assert set(file_listing.listed_files(table)) == set(files)
     (stats,) = read_all(table, MetadataPartition.COLUMN_STATS)
     _, found = decode_column_stats(stats.values, stats.where)
     assert set(found.columns.to_pylist()) >= {"ts"}

@@ -36,26 +36,24 @@ from bucketlake.format.metadata_record.bounds import (
     unwrap_bounds,
     wrap_bounds,
 )
-from bucketlake.format.metadata_record.column_stats import (
-    WrappedValues,
-    decode_column_stats,
-    encode_column_stats,
-)
-from bucketlake.format.metadata_record.entry_keys import column_stats_keys, partition_stats_key
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.format.metadata_record.file_records import decode_file_maps, encode_file_maps
-from bucketlake.format.metadata_record.record_index import (
-    IndexedLocation,
-    decode_locations,
-    encode_locations,
-)
 from bucketlake.format.metadata_record.record_schema import (
+    IndexedLocation,
     RecordKind,
+    WrappedValues,
+    column_stats_keys,
+    decode_column_stats,
+    decode_file_maps,
+    decode_locations,
+    encode_column_stats,
+    encode_file_maps,
+    encode_locations,
+    partition_stats_key,
     record_frame,
     record_schema_json,
+    resolver,
 )
-from bucketlake.format.metadata_record.resolution import resolver
-from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.model.file_name import FileId, InstantTime
 from tests.golden.objects import (
     MOR_TABLES_FOLDER,
@@ -105,7 +103,7 @@ def hfiles_of(name: str) -> list[tuple[MetadataPartition, HFileReader]]:
 def values_of(name: str, *partitions: MetadataPartition) -> Iterator[pa.BinaryArray]:
     for partition, reader in hfiles_of(name):
         if partition in partitions:
-            yield reader.read().values.combine_chunks()
+            yield reader.read().values
 
 
 def without_meta(value: bytes) -> bytes:
@@ -130,15 +128,15 @@ def payloads_of(content: memoryview) -> list[bytes]:
 def test_hfiles_are_written_with_the_cells_and_facts_of_hudi(name: str) -> None:
     for _, reader in hfiles_of(name):
         hfile = reader.read()
-        (created_at_ms,) = struct.unpack(">q", hfile.info["hfile.CREATE_TIME_TS"])
-        keys, values = hfile.keys.combine_chunks(), hfile.values.combine_chunks()
-        schema_json = hfile.info["schema"].decode()
+        (created_at_ms,) = struct.unpack(">q", reader.info["hfile.CREATE_TIME_TS"])
+        keys, values = hfile.keys, hfile.values
+        schema_json = reader.info["schema"].decode()
         again = encode_hfile(keys, values, schema_json, created_at_ms=created_at_ms)
         mine = HFileReader.of_bytes(again, "mine")
         assert mine.read().keys.equals(hfile.keys)
         assert mine.read().values.equals(hfile.values)
         blooms = {"bloomFilterTypeCode", "minRecordKey", "maxRecordKey"}
-        assert mine.info == {k: v for k, v in hfile.info.items() if k not in blooms}
+        assert mine.info == {k: v for k, v in reader.info.items() if k not in blooms}
         theirs = payloads_of(content_of(reader))
         if all(len(payload) <= BLOCK_BYTES for payload in theirs):
             assert payloads_of(memoryview(again)) == theirs
@@ -150,7 +148,7 @@ def test_hfiles_are_written_with_the_cells_and_facts_of_hudi(name: str) -> None:
 def test_lookups_find_every_key_of_hudis_files(name: str) -> None:
     for _, reader in hfiles_of(name):
         hfile = reader.read()
-        keys = hfile.keys.combine_chunks()
+        keys = hfile.keys
         assert reader.lookup(keys).keys.equals(keys)
         for row in range(0, len(keys), 7):
             found = reader.lookup(keys[row : row + 1])
@@ -235,9 +233,8 @@ def test_blocks_of_the_metadata_table_are_written_as_hudi_wrote_them(name: str) 
         else:
             hfile = open_hfile_block(block).read()
             schema_json = block.headers[HeaderKey.SCHEMA]
-            columns = [column.combine_chunks() for column in (hfile.keys, hfile.values)]
             written = encode_hfile_block(
-                *columns, schema_json, instant=block.instant, created_at_ms=0
+                hfile.keys, hfile.values, schema_json, instant=block.instant, created_at_ms=0
             )
             (again,) = read_log_blocks(memory_of({"f": written}), "f")
             assert (again.kind, again.headers) == (block.kind, block.headers)
@@ -341,7 +338,7 @@ def test_keys_of_statistics_are_those_of_hudi(name: str) -> None:
         if partition not in STATS:
             continue
         hfile = reader.read()
-        _, stats = decode_column_stats(hfile.values.combine_chunks(), name)
+        _, stats = decode_column_stats(hfile.values, name)
         columns = zip(hfile.keys, stats.columns, stats.names, strict=True)
         for key, column, text in (tuple(item.as_py() for item in row) for row in columns):
             if partition is MetadataPartition.PARTITION_STATS:

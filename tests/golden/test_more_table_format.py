@@ -12,15 +12,14 @@ from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import LAYOUT_1, LAYOUT_2
 from bucketlake.errors import TimelineError, UnsupportedFeatureError
-from bucketlake.format.archive_log import ArchivedState, archive_log_name, encode_archive_log
+from bucketlake.format.archive_file import ArchivedState, archive_log_name, encode_archive_log
 from bucketlake.format.avro.timeline_records import avro_schema, decode_record, encode_record
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
-from bucketlake.format.pretty_json import print_json
+from bucketlake.format.json_fields import render_json
 from bucketlake.format.properties import parse_properties, render_properties
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.keys import KeyGenerator
 from bucketlake.model.table_type import MergeMode, TableType
-from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import (
@@ -38,6 +37,7 @@ from tests.golden.objects import (
     objects_of_table,
     table_names,
 )
+from tests.pinned import snapshot_as_of
 from tests.storages import memory_of
 
 TABLES = table_names(MORE_TABLES_FOLDER)
@@ -169,7 +169,7 @@ def test_commits_of_version_6_are_printed_as_hudi_prints_them() -> None:
     commits = [objects[path] for path in objects if path.endswith((".commit", ".inflight"))]
     assert len(commits) > 2
     for data in commits:
-        assert print_json(json.loads(data)).encode() == data
+        assert render_json(json.loads(data)).encode() == data
         decoded = decode_commit_metadata(data, "f")
         again = encode_commit_metadata(decoded, LAYOUT_1)
         assert again.startswith(b'{\n  "partitionToWriteStats" : {\n')
@@ -183,7 +183,7 @@ def test_time_travel_in_version_6_is_refused_where_only_its_archive_tells_of_a_c
     first = timeline.completed_commits()[0].requested_at
 
     def slices(as_of: str | None) -> int:
-        return len(load_snapshot(opened_table(storage, config), as_of=as_of).all_slices())
+        return len(snapshot_as_of(opened_table(storage, config), as_of).all_slices())
 
     assert slices(None) > 0
     for at in (times[1], first):

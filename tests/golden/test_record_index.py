@@ -10,15 +10,14 @@ from bucketlake.flow.threads import HERE
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.log_deletes import decode_delete_block
-from bucketlake.format.metadata_record.record_index import decode_locations
-from bucketlake.metadata.inner_table import inner_table
+from bucketlake.format.metadata_record.record_schema import decode_locations
+from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.metadata.index_builder import build_index
-from bucketlake.services.metadata.index_plan import plan_index
+from bucketlake.services.metadata.index_builder import build_index, plan_index
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import table_at
@@ -89,7 +88,7 @@ def test_built_index_is_that_of_the_rows(snapshot: Snapshot, is_partitioned: boo
     found = set()
     for stat in stats:
         hfile = HFileReader.open(metadata, stat.path, stat.file_size_bytes).read()
-        values = decode_locations(hfile.values.combine_chunks(), stat.path)
+        values = decode_locations(hfile.values, stat.path)
         for key, code in zip(hfile.keys.to_pylist(), values.indices.to_pylist(), strict=True):
             location = values.locations[code]
             found.add((location.partition_path, key.decode(), str(location.file_id)))

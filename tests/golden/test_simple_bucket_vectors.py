@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from bucketlake.hashing.index_key import hash_index_keys
+import bucketlake as bl
+from bucketlake.hashing.index_key import SplitFields, hash_index_keys
 from bucketlake.index.bucket_hash import (
     BUCKET_COUNT_MAX,
     assign_buckets,
     bucket_of_file_id,
     file_id_prefix,
 )
-from tests.hash_oracle import bucket_of, index_key, java_list_hash
+from tests.hash_oracle import bucket_of, index_key, java_list_hash, split_index_key
+from tests.table_index import of_table
 
 FOLDER = Path(__file__).parent / "vectors"
 
@@ -59,6 +62,36 @@ def test_the_oracle_takes_keys_apart_as_hudi_does() -> None:
     assert [bucket_of(v["recordKey"], v["numBuckets"], v["hashFields"]) for v in VECTORS] == [
         v["bucketId"] for v in VECTORS
     ]
+
+
+@pytest.mark.parametrize("rule", ["split", "whole"])
+def test_each_release_of_hudi_hashes_the_same_values_of_a_key(rule: str) -> None:
+    vectors = [v for v in _load("split_keys.json", "vectors") if v[rule] is not None]
+    assert len(vectors) >= 472
+    for fields in {tuple(v["hashFields"]) for v in vectors}:
+        own = [v for v in vectors if tuple(v["hashFields"]) == fields]
+        names = SplitFields(fields) if rule == "split" else fields
+        keys = pa.array([v["recordKey"] for v in own])
+        assert hash_index_keys(keys, names).tolist() == [v[rule]["hash"] for v in own]
+        take = split_index_key if rule == "split" else index_key
+        assert [take(v["recordKey"], fields) for v in own] == [v[rule]["values"] for v in own]
+
+
+@pytest.mark.parametrize("kind", [bl.SimpleBucket(16), bl.PartitionBucket({"a": 8}, default=16)])
+@pytest.mark.parametrize("key_fields", [("id",), ("f1", "f2")])
+def test_without_hash_fields_keys_are_hashed_by_the_names_of_all_key_fields(
+    kind: bl.SimpleBucket | bl.PartitionBucket, key_fields: tuple[str, ...]
+) -> None:
+    vectors = [
+        v
+        for v in _load("split_keys.json", "vectors")
+        if tuple(v["hashFields"]) == key_fields and v["whole"] is not None
+    ]
+    assert len(vectors) >= 60
+    layout = of_table(kind, *key_fields).layout()
+    keys = pa.array([v["recordKey"] for v in vectors])
+    slots = layout.slots_of_keys(keys, [""], np.zeros(len(keys), np.int32))
+    assert slots.tolist() == [(v["whole"]["hash"] & 0x7FFFFFFF) % 16 for v in vectors]
 
 
 def test_file_ids_spell_their_bucket_as_hudi_does() -> None:

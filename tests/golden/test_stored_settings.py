@@ -18,7 +18,7 @@ import bucketlake as bl
 from bucketlake.config.write_options import parse_job_options
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.index.setting import index_from_options
-from bucketlake.write.create import plan_table
+from bucketlake.write.create import new_config, plan_table
 from tests.golden.keys.make_stored_settings import BASE, DROPPED, ROWS, TIME, WRITE
 
 STORED = json.loads(Path(__file__).with_name("keys").joinpath("stored_settings.json").read_text())
@@ -42,10 +42,8 @@ def planned(options: dict[str, str]) -> dict[str, str]:
     """Return what a first ``save`` with these options stores."""
     job = parse_job_options(BASE | options)
     index = index_from_options(job.index_options)
-    made = plan_table(
-        "stored", ROWS.schema, job.key_spec, job.merging, index,
-        table_type="copy_on_write", name=job.table_name, metadata_table=False,
-    )  # fmt: skip
+    config = new_config(job.key_spec, job.merging, name=job.table_name)
+    made = plan_table("stored", ROWS.schema, config, index, metadata_table=False)
     return compared(made.config.to_properties())
 
 

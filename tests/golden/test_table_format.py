@@ -20,12 +20,9 @@ from bucketlake.format.avro.timeline_records import (
 )
 from bucketlake.format.clustering_plan import decode_clustering_plan, encode_clustering_plan
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
-from bucketlake.format.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    parse_commit_time,
-)
+from bucketlake.format.partition_metadata import PARTITION_METADATA_FILE
 from bucketlake.format.properties import parse_properties, render_properties
-from bucketlake.model.file_name import BaseFileName, LogFileName
+from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.memory import MemoryStorage
@@ -231,9 +228,7 @@ def test_partition_markers_tell_the_first_commit(name: str) -> None:
     assert of_data
     for path in of_data:
         content = storage.read(path)
-        commit_time = parse_commit_time(content)
-        assert commit_time is not None
-        assert timeline.is_completed(commit_time)
+        assert timeline.is_completed(InstantTime(parse_properties(content)["commitTime"]))
         depth = "1" if config.key_spec.partition_fields else "0"
         assert parse_properties(content)["partitionDepth"] == depth
 

@@ -25,6 +25,7 @@ from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.table_properties import table_at
+from tests.bounds import set_bounds
 from tests.golden.objects import VIRTUAL_TABLES_FOLDER, objects_of_table, table_names
 from tests.golden.rows import plain_rows
 from tests.golden.virtual_tables import VIRTUAL_TABLES
@@ -132,7 +133,7 @@ def test_log_files_too_large_for_memory_give_the_same_rows(
 ) -> None:
     table = open_golden(name)
     rows = table.to_arrow()
-    monkeypatch.setattr(slice_reader, "LOG_BYTES_PER_PASS", 500)
+    set_bounds(monkeypatch, slice_reader, LOG_BYTES_PER_PASS=500)
     assert plain_rows(table.to_arrow(), rows.column_names) == plain_rows(rows, rows.column_names)
 
 

@@ -1,12 +1,17 @@
-"""Real Hudi for the interop tests: one peer a test process, started by the first that asks."""
+"""Real Hudi for the interop tests: one peer a release, started by the first test that asks for it.
+
+The newest release runs in each test process. Tests that ask for another peer are a group, which one
+process runs: no peer is started twice, but one that tests of two groups use.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,47 +29,72 @@ def pytest_report_header() -> str:
     return f"interop: cases of commit {'all' if DEEP else commit()[:12]}"
 
 
+SHARED = ("hudi_0_15", "hudi_1_0", "hudi_1_1", "hudi_in_tokyo", "bucket")
+"""What takes long to start; a test that uses several of them is in the group of the first."""
+
+Releases = Callable[[str], HudiPeer]
+
+
+@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep a third; turns of both writers on each kind and table type are all kept."""
+    """Keep an eighth; turns of both writers on each kind and table type are all kept."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("slow")
-    keep_cases_of_this_commit(config, items, Path(__file__).parent, 3)
+            asked = {*getattr(item, "fixturenames", ())}
+            if group := next((name for name in SHARED if name in asked), None):
+                item.add_marker(pytest.mark.xdist_group(group))
+    keep_cases_of_this_commit(config, items, Path(__file__).parent, 8)
 
 
 @pytest.fixture(scope="session")
-def hudi_peer() -> Iterator[HudiPeer]:
-    """Real Hudi on Spark 3.5; where it cannot be had, a skip, or in CI a failure."""
-    with start_hudi() as peer:
-        yield peer
+def hudi_of_release() -> Iterator[Releases]:
+    """Real Hudi on Spark 3.5 by release; where it cannot be had, a skip, or in CI a failure."""
+    with ExitStack() as started:
+        yield cache(lambda version: started.enter_context(start_hudi(version=version)))
+
+
+def as_it_began(peer: HudiPeer) -> Iterator[HudiPeer]:
+    """Give a peer to a test; then it forgets what was SET and the tables that were named."""
+    yield peer
+    for table in peer.sql("SHOW TABLES"):
+        peer.sql(f"DROP TABLE {table['tableName']}")
+    peer.sql("RESET")
+
+
+@pytest.fixture(scope="session")
+def hudi_peer(hudi_of_release: Releases) -> HudiPeer:
+    """The newest release, for fixtures that tests share."""
+    return hudi_of_release(HUDI_VERSION)
 
 
 @pytest.fixture
 def hudi(hudi_peer: HudiPeer) -> Iterator[HudiPeer]:
-    """The same, which afterwards forgets what a test has SET and the tables that it named."""
-    yield hudi_peer
-    for table in hudi_peer.sql("SHOW TABLES"):
-        hudi_peer.sql(f"DROP TABLE {table['tableName']}")
-    hudi_peer.sql("RESET")
+    """The newest release."""
+    yield from as_it_began(hudi_peer)
 
 
-@pytest.fixture(scope="module")
-def hudi_1_1() -> Iterator[HudiPeer]:
-    """Hudi of the release before, for the tests of one module."""
-    with start_hudi(version="1.1.1") as peer:
-        yield peer
+@pytest.fixture
+def hudi_1_1(hudi_of_release: Releases) -> Iterator[HudiPeer]:
+    """The first release that writes version 9, in its newest patch."""
+    yield from as_it_began(hudi_of_release("1.1.1"))
 
 
-@pytest.fixture(scope="module")
-def hudi_0_15() -> Iterator[HudiPeer]:
+@pytest.fixture
+def hudi_1_0(hudi_of_release: Releases) -> Iterator[HudiPeer]:
+    """The last release that writes version 8 by default."""
+    yield from as_it_began(hudi_of_release("1.0.2"))
+
+
+@pytest.fixture
+def hudi_0_15(hudi_of_release: Releases) -> Iterator[HudiPeer]:
     """The last release that writes version 6 by default."""
-    with start_hudi(version="0.15.0") as peer:
-        yield peer
+    yield from as_it_began(hudi_of_release("0.15.0"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def hudi_in_tokyo() -> Iterator[HudiPeer]:
-    """Another one, nine hours ahead of UTC, for the tests of one module."""
+    """Another one, nine hours ahead of UTC."""
     with start_hudi({"TZ": "Asia/Tokyo"}) as peer:
         yield peer
 
@@ -78,7 +108,7 @@ def bucket() -> Iterator[Bucket]:
 
 @pytest.fixture(scope="session")
 def hudi_on_s3(bucket: Bucket) -> Iterator[HudiPeer]:
-    """Real Hudi that reaches this server; the group "bucket" of tests shares it."""
+    """Real Hudi that reaches this server."""
     settings = s3a.settings(bucket.options["endpoint"])
     settings |= {"spark.jars.packages": s3a.packages("3.5")}
     with start_hudi(environment_of(bucket), settings) as peer:

@@ -16,7 +16,7 @@ from pathlib import Path
 import bucketlake as bl
 from bucketlake.format.clustering_plan import ClusteringPlan, decode_clustering_plan
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.resize.report import ResizeReport
+from bucketlake.services.resize.service import ResizeReport
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, Instant, State

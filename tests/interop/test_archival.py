@@ -12,6 +12,7 @@ from bucketlake.timeline import archive_writer
 from bucketlake.timeline.archive_files import newest_manifest
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.open_table import opened_table
+from tests.bounds import set_bounds
 from tests.choices import DEEP, combinations
 from tests.interop.layouts import BY_RULES
 from tests.interop.model import commits_of, in_order, rows_of
@@ -129,7 +130,7 @@ def test_archivals_take_turns(
     first: Writer,
 ) -> None:
     """Each also merges files of the other, and drops old manifests."""
-    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
+    set_bounds(monkeypatch, archive_writer, MERGED_FILES=2)
     table = made(hudi, tmp_path / "turns", merge_on_read=merge_on_read)
     step = 0
     for turn in range(5):

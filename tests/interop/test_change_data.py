@@ -13,6 +13,7 @@ import bucketlake as bl
 from bucketlake.write import ingest, transaction
 from tests.faulty_storage import SimulatedCrash
 from tests.interop.peer.client import HudiPeer
+from tests.spies import breaks
 
 pytestmark = pytest.mark.interop
 
@@ -164,10 +165,7 @@ def test_a_rollback_by_hudi_takes_our_files_of_changes_away(
     given |= {"hoodie.metadata.enable": "false"}
     bl.save(rows([0, 1, 2], 1), str(path), options=given)
 
-    def die(*_: Any, **_named: Any) -> None:
-        raise SimulatedCrash("before the commit")
-
-    monkeypatch.setattr(ingest, "commit_planned", die)
+    breaks(monkeypatch, ingest, "commit_written", SimulatedCrash("before the commit"))
     monkeypatch.setattr(transaction, "settle", lambda *_: None)
     with pytest.raises(SimulatedCrash):
         bl.save(rows([0, 1], 2), str(path), options=given)

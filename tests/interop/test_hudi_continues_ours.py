@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import bucketlake as bl
 from bucketlake.errors import UnsupportedFeatureError
 from tests.interop.model import commits_of, in_order, rows_of
 from tests.interop.peer.client import HudiPeer
@@ -46,6 +47,21 @@ def test_hudi_writes_into_the_file_groups_that_are_there(table: SharedTable) -> 
     table.model.upsert(new)
     table.hudi_runs("insert", new)
     assert table.file_groups() == groups
+    table.assert_read_by_all()
+
+
+def test_a_position_is_found_before_commits_of_hudi_that_lack_it(table: SharedTable) -> None:
+    first, nothing = table.kind.rows(rows(range(24), 1)), table.kind.rows([])
+    table.model.upsert(rows(range(24), 1))
+    table.ours.upsert(first, position=bl.Position("topic", {"0": 7}))
+    table.ours.upsert(nothing, position=bl.Position("topic", {"0": 9}, first={"0": 8}))
+    table.upsert(HUDI, rows(range(5, 40), 2))
+    table.upsert(HUDI, rows(range(5, 10), 3))
+    assert table.ours.upsert(first, position=bl.Position("topic", {"0": 9})).skipped
+    table.upsert(BUCKETLAKE, rows(range(35, 50), 4))
+    found = table.ours.position("topic")
+    assert found is not None
+    assert dict(found.last) == {"0": 9}
     table.assert_read_by_all()
 
 

@@ -108,10 +108,10 @@ class Driver:
 @pytest.mark.parametrize(
     "step",
     [
-        "write.ingest.plan_write",
+        "write.stages.plan_write",
         "write.transaction.commit_write",
-        "actions.turns.claim_commit",
-        "actions.turns.complete_instant",
+        "actions.transact.claim_commit",
+        "actions.transact.finish",
     ],
 )
 def test_pending_commit_of_ours_is_rolled_back_by_hudi(
@@ -121,7 +121,7 @@ def test_pending_commit_of_ours_is_rolled_back_by_hudi(
     instant = Driver(monkeypatch, step).die(table, rows(range(10, 40), 5, ("eu", "us", "asia")))
     table.assert_read_by_all()
     written = [path for path in files_of(table, instant) if path.suffix == ".parquet"]
-    assert bool(written) is (step != "write.ingest.plan_write")
+    assert bool(written) is (step != "write.stages.plan_write")
 
     table.upsert(HUDI, rows(range(20, 30), 3))
     assert files_of(table, instant) == []

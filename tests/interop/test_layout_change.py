@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import table_at
 from tests.choices import combinations, some
-from tests.interop.conftest import start_hudi
 from tests.interop.model import in_order, rows_of
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer, rows
@@ -32,13 +30,6 @@ KINDS = {
     "two keys": TableKind(record_key=("id", "region")),
     "metadata": TableKind(metadata_table=True),
 }
-
-
-@pytest.fixture(scope="module")
-def hudi_1_0() -> Iterator[HudiPeer]:
-    """The last release that writes version 8 by default."""
-    with start_hudi(version="1.0.2") as peer:
-        yield peer
 
 
 def of_version(kind: TableKind, version: int) -> TableKind:
@@ -105,7 +96,6 @@ WAYS = combinations([*KINDS], [8, 9])
 WAY_NAMES = [f"{kind}, version {version}" for kind, version in WAYS]
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("kind", "version"), some(WAYS, 6), ids=[WAY_NAMES[WAYS.index(w)] for w in some(WAYS, 6)]
 )
@@ -132,7 +122,6 @@ def test_a_table_of_hudi_1_is_downgraded_and_continued_by_hudi_0_15_and_upgraded
     go_on(again, 40)
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("first", [*Writer], ids=lambda writer: f"{writer.value} first")
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_table_of_hudi_0_15_is_upgraded_and_continued_by_hudi_1(
@@ -153,7 +142,6 @@ def test_a_table_of_hudi_0_15_is_upgraded_and_continued_by_hudi_1(
     go_on(old, 40)
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("to", [6, 9])
 def test_ranges_and_savepoints_are_those_of_hudi_afterwards(
     hudi: HudiPeer, hudi_0_15: HudiPeer, tmp_path: Path, to: int

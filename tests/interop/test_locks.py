@@ -17,10 +17,11 @@ from tests.interop.at_once import write_at_once
 from tests.interop.layouts import ONE
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import HUDI, SharedTable, rows
+from tests.waiting import SECONDS_MAX
 
 pytestmark = pytest.mark.interop
 
-LOCK = bl.FileSystemLock(timeout_seconds=240)
+LOCK = bl.FileSystemLock(timeout_seconds=SECONDS_MAX)
 SHARING = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
     "hoodie.clean.failed.writes.policy": "LAZY",

@@ -9,23 +9,22 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bucketlake.actions import commit, turns
-from bucketlake.actions.turns import head
+from bucketlake.actions import commit, metadata_compaction, transact
+from bucketlake.actions.metadata_compaction import compact_metadata
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.metadata_record.record_schema import record_schema_json
-from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.slices import clean_slices, rewriter
-from bucketlake.metadata.slices.slice_compaction import compact_metadata
+from bucketlake.metadata import rewrite
+from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import table_clock
-from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.instant import Action, State, table_clock
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
+from tests.bounds import set_bounds
 from tests.choices import DEEP
 from tests.faulty_storage import SimulatedCrash
 from tests.indexed_tables import add_record_index
@@ -40,6 +39,7 @@ from tests.interop.shared_table import (
     rows,
 )
 from tests.interop.table_kind import TableKind
+from tests.spies import breaks
 
 pytestmark = pytest.mark.interop
 
@@ -78,7 +78,6 @@ def compact(path: Path, delta_commits: int = 10) -> InstantTime | None:
     clock = table_clock(storage.root, config.timeline_timezone)
     return compact_metadata(
         OpenTable(storage, config, clock, NO_LOCK),
-        lambda: head(OpenTable(storage, config, clock, NO_LOCK)),
         delta_commits=delta_commits,
     )
 
@@ -120,7 +119,7 @@ def test_metadata_table_that_we_build_is_used_and_compacted_by_both(
     assert len(compactions(table.path)) == 1
     assert_read(table)
     monkeypatch.undo()
-    monkeypatch.setattr(clean_slices, "KEPT_MS", 0)
+    set_bounds(monkeypatch, metadata_compaction, KEPT_MS=0)
     commit_often(table, 15)
     assert len(compactions(table.path)) == 2
     assert_read(table)
@@ -142,7 +141,7 @@ def test_hudi_takes_back_a_write_of_ours_that_died_with_log_files(
         shutil.copytree(table.path, tmp_path / "copy" / "shared")
         raise SimulatedCrash
 
-    monkeypatch.setattr(turns, "claim_commit", die)
+    monkeypatch.setattr(transact, "claim_commit", die)
     with pytest.raises(SimulatedCrash):
         table.write(BUCKETLAKE, rows(range(5), 9))
     monkeypatch.undo()
@@ -167,11 +166,7 @@ def test_hudi_goes_on_after_a_compaction_of_ours_that_died_and_after_a_rollback(
     table.upsert(HUDI, rows(range(3, 9), 2), SKIPPING)
     monkeypatch.setattr(commit, "_serve_metadata_table", lambda *_: None)
     commit_often(table, 3)
-
-    def die(*_: object, **__: object) -> None:
-        raise SimulatedCrash
-
-    monkeypatch.setattr(rewriter, "rewrite_slice", die)
+    breaks(monkeypatch, rewrite, "rewrite_slice", SimulatedCrash())
     with pytest.raises(SimulatedCrash):
         compact(table.path)
     monkeypatch.undo()
@@ -223,7 +218,7 @@ def put_base_file(path: Path, shard: int, extra: int) -> None:
     keys, values = pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary())
     if found:
         held = HFileReader.of_bytes(file.read_bytes(), file.name).read()
-        keys, values = held.keys.combine_chunks(), held.values.combine_chunks()
+        keys, values = held.keys, held.values
     if extra:
         names = pa.array([f"extra{number:07d}" for number in range(extra)]).cast(pa.binary())
         assert names[-1].as_py() < keys[0].as_py()

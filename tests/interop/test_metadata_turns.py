@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import MetadataTableWarning
-from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant
@@ -229,10 +229,10 @@ def test_replaced_and_undone_commits_leave_the_metadata_table_right(
     turns.upsert(BUCKETLAKE)
     turns.check_filters()
     for step, hudi_is_next, is_committed in (
-        ("actions.turns.claim_commit", True, False),
-        ("actions.turns.claim_commit", False, False),
-        ("actions.turns.complete_instant", True, False),
-        ("actions.turns.complete_instant", False, True),
+        ("actions.transact.claim_commit", True, False),
+        ("actions.transact.claim_commit", False, False),
+        ("actions.transact.finish", True, False),
+        ("actions.transact.finish", False, True),
         ("actions.completion.publish_completed", True, False),
         ("actions.completion.publish_completed", False, True),
     ):

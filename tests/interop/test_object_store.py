@@ -15,7 +15,7 @@ from tests.interop.shared_table import rows
 from tests.interop.table_kind import TableKind
 from tests.unit.storage.bucket import Bucket
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("bucket")]
+pytestmark = pytest.mark.interop
 
 KINDS = [TableKind(), TableKind(merge_on_read=True)]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.format.archive_log import archive_log_number
+from bucketlake.format.archive_file import archive_log_number
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.archive_reader import archived_commit, read_archive
 from bucketlake.timeline.table_properties import table_at

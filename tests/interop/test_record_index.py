@@ -9,7 +9,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.format.hfile.reader import HFileReader
-from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
+from bucketlake.format.metadata_record.record_schema import IndexedLocation, decode_locations
 from bucketlake.storage.location import open_storage
 from tests.choices import combinations
 from tests.indexed_tables import add_record_index
@@ -39,7 +39,7 @@ def entries_of(path: Path) -> dict[tuple[str, str], IndexedLocation]:
         if not stored.path.endswith(".hfile"):
             continue
         hfile = HFileReader.open(storage, stored.path, stored.size_bytes).read()
-        values = decode_locations(hfile.values.combine_chunks(), stored.path)
+        values = decode_locations(hfile.values, stored.path)
         shard = stored.path.rpartition("/")[2].split("_")[0]
         for key, code in zip(hfile.keys.to_pylist(), values.indices.to_pylist(), strict=True):
             found[shard, key.decode()] = values.locations[code]

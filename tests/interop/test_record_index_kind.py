@@ -36,7 +36,6 @@ def keys_of(table: SharedTable, *regions: str) -> list[str]:
 
 
 @KINDS
-@pytest.mark.every_case  # Of each kind and table type.
 def test_hudi_and_bucketlake_upsert_delete_and_overwrite_in_turns(
     hudi: HudiPeer, tmp_path: Path, index: str, merge_on_read: bool, we_begin: bool
 ) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.model.column_type import TIMESTAMP
-from bucketlake.where.arrow_filter import to_arrow_expression
+from bucketlake.where.arrow_filter import truth_of
 from bucketlake.where.parser import parse_where
 from tests.choices import DEEP
 from tests.interop.model import Row, rows_of
@@ -85,7 +85,7 @@ def assert_filtered_alike(table: SharedTable, hudi: HudiPeer, *, nan_by_hudi: bo
     assert whole.num_rows > 20
     for where in CONDITIONS:
         predicate = parse_where(where, SCHEMA, time_zone="UTC")
-        matching = rows_of(whole.filter(to_arrow_expression(predicate, SCHEMA)), SCHEMA)
+        matching = rows_of(whole.filter(truth_of(predicate, whole)), SCHEMA)
         assert repr(rows_of(table.ours.to_arrow(where=where), SCHEMA)) == repr(matching), where
         if not (nan_by_hudi and "price" in where):
             found = rows_of(hudi.read(table.path, SKIPPING, where=where), SCHEMA)

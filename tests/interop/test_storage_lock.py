@@ -20,8 +20,9 @@ from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import rows
 from tests.interop.table_kind import TableKind
 from tests.unit.storage.bucket import Bucket
+from tests.waiting import SECONDS_MAX
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("bucket")]
+pytestmark = pytest.mark.interop
 
 CLIENT = Path(__file__).parent / "peer" / "S3StorageLockClient.java"
 SHARING = {
@@ -32,7 +33,7 @@ SHARING = {
     ),
     "hoodie.write.lock.wait_time_ms": "60000",
 }
-LOCK = bl.StorageLock(timeout_seconds=120)
+LOCK = bl.StorageLock(timeout_seconds=SECONDS_MAX)
 KIND = TableKind()
 BATCHES = 3
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 import bucketlake as bl
 from tests.choices import combinations, some
 from tests.interop import test_statistics as statistics
-from tests.interop.conftest import start_hudi
 from tests.interop.layouts import Layout, with_columns
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer, rows
@@ -35,20 +33,6 @@ KINDS = {
 TURNS = combinations([*KINDS], [*Writer])
 
 
-@pytest.fixture(scope="module")
-def hudi_1_0() -> Iterator[HudiPeer]:
-    """The last release that writes version 8 by default."""
-    with start_hudi(version="1.0.2") as peer:
-        yield peer
-
-
-@pytest.fixture(scope="module")
-def hudi_1_1() -> Iterator[HudiPeer]:
-    """The first release that writes version 9, in its newest patch."""
-    with start_hudi(version="1.1.1") as peer:
-        yield peer
-
-
 def names(turns: list[tuple[str, Writer]]) -> list[str]:
     return [f"{kind}, {first.value} first" for kind, first in turns]
 
@@ -57,7 +41,6 @@ def layout_of(kind: str) -> Layout:
     return Layout(kind, KINDS[kind], lambda n: {"region": ("eu", "us")[n % 2]})
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize(("kind", "first"), TURNS, ids=names(TURNS))
 def test_hudi_1_0_and_bucketlake_write_in_turns(
     hudi_1_0: HudiPeer, tmp_path: Path, kind: str, first: Writer
@@ -112,7 +95,6 @@ def test_hudi_1_1_and_bucketlake_take_turns(
     assert bl.open_table(str(tmp_path / "turns")).config().version == version
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_upgraded_and_downgraded_tables_are_written_on_by_both(
     hudi: HudiPeer, hudi_1_0: HudiPeer, tmp_path: Path, kind: str
@@ -189,7 +171,6 @@ def old_table(hudi: HudiPeer, path: Path, kind: str, first: Writer) -> SharedTab
     return table
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize(("kind", "first"), OLD_TURNS, ids=names(OLD_TURNS))
 def test_hudi_0_15_and_bucketlake_write_in_turns(
     hudi_0_15: HudiPeer, tmp_path: Path, kind: str, first: Writer

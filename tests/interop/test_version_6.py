@@ -34,9 +34,9 @@ DYING = """
 import os, sys
 import pyarrow.parquet as pq
 import bucketlake as bl
-from bucketlake.actions import turns
+from bucketlake.actions import transact
 
-turns.claim_commit = lambda *_: os._exit(0)
+transact.claim_commit = lambda *_: os._exit(0)
 path, operation, batch = sys.argv[1:]
 getattr(bl.open_table(path), operation)(pq.read_table(batch))
 raise SystemExit(1)
@@ -87,7 +87,6 @@ def instants_of(table: SharedTable, action: Action) -> list[str]:
     return [i.requested_at for i in table.ours.timeline() if i.action is action]
 
 
-@pytest.mark.every_case
 @WRITERS
 def test_a_savepoint_outlives_the_clean_of_the_other_and_is_restored(
     table: SharedTable, writer: Writer
@@ -112,7 +111,6 @@ def test_a_savepoint_outlives_the_clean_of_the_other_and_is_restored(
     go_on(table, writer)
 
 
-@pytest.mark.every_case
 @WRITERS
 def test_a_commit_is_rolled_back_by_the_other(table: SharedTable, writer: Writer) -> None:
     table.write(writer, rows(range(30, 70), 9))
@@ -124,7 +122,6 @@ def test_a_commit_is_rolled_back_by_the_other(table: SharedTable, writer: Writer
     go_on(table, other_than(writer))
 
 
-@pytest.mark.every_case
 @WRITERS
 def test_a_clean_that_died_is_ended_by_the_other(
     table: SharedTable, tmp_path: Path, writer: Writer
@@ -189,7 +186,6 @@ def test_hudi_rolls_back_a_write_of_ours_that_died(
     go_on(table, BUCKETLAKE)
 
 
-@pytest.mark.every_case
 def test_changes_are_those_that_hudi_finds(table: SharedTable) -> None:
     since = newest(table)
     table.upsert(BUCKETLAKE, rows(range(5), 3))
@@ -201,7 +197,6 @@ def test_changes_are_those_that_hudi_finds(table: SharedTable) -> None:
     assert [row["id"] for row in expected] == [f"k{n}" for n in range(8)]
 
 
-@pytest.mark.every_case
 def test_time_travel_is_refused_after_a_clean_of_either(table: SharedTable) -> None:
     first = table.ours.timeline()[0].requested_at
     at_first = rows_of(table.ours.to_arrow(as_of=first), KIND.schema)

@@ -115,7 +115,6 @@ def test_we_roll_back_a_write_of_hudi_that_failed(table: SharedTable) -> None:
     go_on(table, HUDI)
 
 
-@pytest.mark.every_case
 @WRITERS
 def test_a_delta_commit_is_rolled_back_by_the_other(table: SharedTable, writer: Writer) -> None:
     table.write(writer, rows(range(30, 70), 9))
@@ -127,7 +126,6 @@ def test_a_delta_commit_is_rolled_back_by_the_other(table: SharedTable, writer: 
     go_on(table, other_than(writer))
 
 
-@pytest.mark.every_case
 @WRITERS
 def test_a_savepoint_outlives_compactions_and_cleans_and_is_restored(
     table: SharedTable, writer: Writer
@@ -154,7 +152,6 @@ def test_a_savepoint_outlives_compactions_and_cleans_and_is_restored(
     go_on(table, writer)
 
 
-@pytest.mark.every_case
 def test_changes_are_those_that_hudi_finds(table: SharedTable) -> None:
     since = newest(table)
     table.upsert(BUCKETLAKE, rows(range(5), 4))
@@ -169,7 +166,6 @@ def test_changes_are_those_that_hudi_finds(table: SharedTable) -> None:
     )
 
 
-@pytest.mark.every_case
 @WRITERS
 def test_both_archive_a_table_with_log_files(table: SharedTable, writer: Writer) -> None:
     for n in range(4):

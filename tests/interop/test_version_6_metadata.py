@@ -5,16 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions.turns import head
+from bucketlake.actions.metadata_compaction import compact_metadata
 from bucketlake.metadata.metadata_table import load_metadata_table
-from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -48,7 +46,8 @@ from tests.metadata_truth import (
     stored_files,
 )
 
-pytestmark = pytest.mark.interop
+# A release that is asked for by name is a fixture that no signature shows.
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("hudi_0_15")]
 
 PLAIN = TableKind(version=6, metadata_table=True)
 MERGED = replace(PLAIN, merge_on_read=True)
@@ -107,7 +106,7 @@ class Turns:
     def compact(self) -> str | None:
         """Have bucketlake compact the metadata table."""
         here = table_at(open_storage(str(self.table.path)))
-        return compact_metadata(here, partial(head, here), delta_commits=1)
+        return compact_metadata(here, delta_commits=1)
 
     @property
     def compactions(self) -> list[str]:
@@ -118,7 +117,6 @@ class Turns:
         return [i.requested_at for i in known.completed() if i.action is Action.COMMIT]
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("kind", "first", "release"), TURNS, ids=[f"{k}, {f.value} first, {r}" for k, f, r in TURNS]
 )
@@ -248,7 +246,7 @@ def test_both_write_at_once_under_one_lock(hudi_0_15: HudiPeer, tmp_path: Path, 
     def write_ours(batch: list[dict[str, object]]) -> None:
         ours.upsert(KINDS[kind].rows(batch))
         here = table_at(open_storage(str(table.path)), LOCK)
-        compact_metadata(here, partial(head, here), delta_commits=2)
+        compact_metadata(here, delta_commits=2)
 
     left, _ = write_at_once(BATCHES, lambda batch: table.write(HUDI, batch, SHARING), write_ours)
     for batch in left:

@@ -21,8 +21,8 @@ def kind_of(method: str, path: str) -> str:
 @pytest.mark.parametrize(
     ("metadata_table", "expected"),
     [
-        (False, {"GET": 8, "LIST": 10, "HEAD": 4, "PUT": 8, "POST": 2}),
-        (True, {"GET": 16, "LIST": 15, "HEAD": 6, "PUT": 15, "POST": 2}),
+        (False, {"GET": 8, "LIST": 10, "HEAD": 4, "PUT": 9, "POST": 2}),
+        (True, {"GET": 16, "LIST": 15, "HEAD": 6, "PUT": 16, "POST": 2}),
     ],
 )
 def test_an_upsert_of_one_file_group_and_a_read_send_few_requests(

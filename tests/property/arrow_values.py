@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_of, map_of
+from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_type, map_of
 
 Values = st.SearchStrategy[Any]
 
@@ -47,7 +47,7 @@ def stored_types(*, required: bool = False) -> st.SearchStrategy[pa.DataType]:
     nullable = st.booleans() if required else st.just(True)
 
     def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
-        lists = st.builds(lambda t, n: list_of(t, nullable=n), inner, nullable)
+        lists = st.builds(lambda t, n: list_type(t, nullable=n), inner, nullable)
         maps = st.builds(lambda t, n: map_of(t, nullable=n), inner, nullable)
         return lists | maps | st.lists(fields(inner, nullable), min_size=1, max_size=3).map(_struct)
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.merge.combining import Combining, completed
+from bucketlake.merge.combining import Combining, Gaps, completed
 from bucketlake.merge.duplicates import combine_duplicates
-from bucketlake.merge.gaps import Gaps
 from bucketlake.merge.group_merge import GroupMerge, MergeRule, Stamp
 from bucketlake.merge.incoming import (
     IncomingRecords,

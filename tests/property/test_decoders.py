@@ -16,10 +16,11 @@ from bucketlake.format.clustering_plan import (
     ClusteringPlan,
     ResizeFacts,
     decode_clustering_plan,
+    decode_compaction_plan,
     encode_clustering_plan,
+    encode_compaction_plan,
 )
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
-from bucketlake.format.compaction_plan import decode_compaction_plan, encode_compaction_plan
 from bucketlake.format.properties import parse_properties
 from bucketlake.format.rollback_metadata import (
     RollbackPlan,

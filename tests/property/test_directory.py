@@ -9,13 +9,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.format.directory_metadata import (
+from bucketlake.format.hashing_metadata import (
+    HashingMetadata,
     decode_child_buckets,
     decode_directory_metadata,
     encode_child_buckets,
     encode_directory_metadata,
 )
-from bucketlake.format.hashing_metadata import HashingMetadata
 from bucketlake.hashing.directory import (
     Directory,
     Suffix,

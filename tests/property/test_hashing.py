@@ -7,17 +7,17 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bucketlake.hashing import index_key, java_hash
-from bucketlake.hashing.index_key import hash_index_keys
-from bucketlake.hashing.java_hash import hash_strings
+from bucketlake.hashing import index_key
+from bucketlake.hashing.index_key import SplitFields, hash_index_keys, hash_strings, join_index_keys
 from bucketlake.index.bucket_hash import assign_buckets
-from tests.hash_oracle import bucket_of, java_list_hash, java_string_hash
+from tests.hash_oracle import bucket_of, java_list_hash, java_string_hash, split_index_key
 from tests.hash_oracle import index_key as oracle_index_key
 
 # Texts of all planes, with what lies around the surrogates (U+D800 to U+DFFF) and the last plane.
 EDGES = "\x00\x7f\x80߿ࠀ퟿￿\U00010000\U0010ffff"
 TEXTS = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(EDGES)))
 ASCII = st.text(st.characters(max_codepoint=127))
+ASCII_LETTERS = "abcdefgh"
 KEYS = st.lists(st.one_of(st.none(), TEXTS, ASCII))
 
 # Keys as they come, and pieces that meet the odd corners of how Hudi takes keys apart.
@@ -32,6 +32,19 @@ def composite_keys(draw: st.DrawFn) -> list[str]:
     values = st.one_of(TEXTS, st.sampled_from(["__null__", "__empty__", "", "2024-01-01 10:00:00"]))
     rows = draw(st.lists(st.tuples(*[values] * len(names)), max_size=8))
     return [",".join(f"{n}:{v}" for n, v in zip(names, row, strict=True)) for row in rows]
+
+
+@st.composite
+def keys_of_a_table(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """The key fields of a table, and keys of it, whose values may look like other fields."""
+    names = st.sampled_from(["a", "id", "bb", "é", "header.eid", "a_long_name"])
+    fields = draw(st.lists(names, min_size=1, max_size=4, unique=True))
+    odd = st.sampled_from([",zz:q", "x,id:1", "b,", "10:30", ":", ",", "__null__", "__empty__"])
+    values = st.one_of(st.text(ASCII_LETTERS), odd)
+    rows = draw(st.lists(st.tuples(*[values] * len(fields)), max_size=8))
+    if len(fields) == 1:
+        return fields, [value for (value,) in rows]
+    return fields, [",".join(map(":".join, zip(fields, row, strict=True))) for row in rows]
 
 
 def _expected(keys: list[str | None]) -> list[int]:
@@ -70,14 +83,14 @@ def test_a_chunked_column_hashes_as_its_chunks_in_order(chunks: list[list[str | 
 
 @given(keys=KEYS, block_units=st.integers(1, 40))
 def test_hashes_do_not_depend_on_where_blocks_end(keys: list[str | None], block_units: int) -> None:
-    usual = java_hash._BLOCK_UNITS
+    usual = index_key._BLOCK_UNITS
     try:
-        java_hash._BLOCK_UNITS = block_units
-        java_hash._tables.cache_clear()
+        index_key._BLOCK_UNITS = block_units
+        index_key._tables.cache_clear()
         assert hash_strings(pa.array(keys, pa.string())).tolist() == _expected(keys)
     finally:
-        java_hash._BLOCK_UNITS = usual
-        java_hash._tables.cache_clear()
+        index_key._BLOCK_UNITS = usual
+        index_key._tables.cache_clear()
 
 
 @given(keys=st.lists(ODD_KEYS), hash_fields=FIELDS)
@@ -92,6 +105,20 @@ def test_any_key_is_taken_apart_as_the_plain_parser_does(
     assert hash_index_keys(pa.array(keys, pa.string()), hash_fields).tolist() == expected
 
 
+@given(keys=st.lists(st.one_of(ODD_KEYS, TEXTS)), more=composite_keys(), hash_fields=FIELDS)
+@example(keys=["", "a:b", "a,b", ":", "a:b,,"], more=[], hash_fields=["id"])
+def test_any_key_is_split_as_the_plain_rule_of_hudi_0_15_does(
+    keys: list[str], more: list[str], hash_fields: list[str]
+) -> None:
+    keys += more
+    values = [split_index_key(key, hash_fields) for key in keys]
+    column, fields = pa.array(keys, pa.string()), SplitFields(hash_fields)
+    assert hash_index_keys(column, fields).tolist() == [java_list_hash(found) for found in values]
+    joined = "".join("null" if text is None else text for found in values for text in found)
+    blocks = join_index_keys(column, fields)
+    assert b"".join(data[at[0] : at[-1]].tobytes() for data, at in blocks).decode() == joined
+
+
 @given(keys=composite_keys(), hash_fields=FIELDS)
 def test_composite_keys_are_taken_apart_as_the_plain_parser_does(
     keys: list[str], hash_fields: list[str]
@@ -101,24 +128,39 @@ def test_composite_keys_are_taken_apart_as_the_plain_parser_does(
     assert hash_index_keys(column, hash_fields).tolist() == expected + expected[:1]
 
 
+@given(table=keys_of_a_table())
+@example(table=(["id"], ["a:b,", "plain", "a:b,"]))
+@example(table=(["a", "b"], ["a:p,b:q", "a:p,zz:q,b:1", "a:x,b:1,b:2"]))
+def test_keys_of_a_table_are_taken_apart_by_the_names_of_its_key_fields(
+    table: tuple[list[str], list[str]],
+) -> None:
+    fields, keys = table
+    values = [oracle_index_key(key, fields) for key in keys]
+    column = pa.array(keys, pa.string())
+    assert hash_index_keys(column, fields).tolist() == [java_list_hash(found) for found in values]
+    joined = "".join("null" if text is None else text for found in values for text in found)
+    blocks = join_index_keys(column, fields)
+    assert b"".join(data[at[0] : at[-1]].tobytes() for data, at in blocks).decode() == joined
+
+
 @given(keys=st.lists(st.one_of(ODD_KEYS, TEXTS)), rows=st.integers(1, 5))
 def test_index_hashes_do_not_depend_on_how_many_rows_are_taken_at_once(
     keys: list[str], rows: int
 ) -> None:
-    expected = [java_list_hash(oracle_index_key(key, ())) for key in keys]
+    expected = [java_list_hash(oracle_index_key(key, ["a", "id"])) for key in keys]
     usual = index_key._ROWS_AT_ONCE
     try:
         index_key._ROWS_AT_ONCE = rows
-        assert hash_index_keys(pa.array(keys, pa.string())).tolist() == expected
+        assert hash_index_keys(pa.array(keys, pa.string()), ["a", "id"]).tolist() == expected
     finally:
         index_key._ROWS_AT_ONCE = usual
 
 
 @given(keys=st.lists(st.one_of(ODD_KEYS, TEXTS)), bucket_count=st.integers(1, 99_999_999))
 def test_every_key_has_the_bucket_of_the_plain_rule(keys: list[str], bucket_count: int) -> None:
-    buckets = assign_buckets(keys, bucket_count)
+    buckets = assign_buckets(keys, bucket_count, ["id"])
     assert buckets.dtype == np.int32
-    assert buckets.tolist() == [bucket_of(key, bucket_count) for key in keys]
+    assert buckets.tolist() == [bucket_of(key, bucket_count, ["id"]) for key in keys]
 
 
 @given(keys=st.lists(st.one_of(st.none(), ODD_KEYS)), hash_fields=FIELDS)

@@ -22,7 +22,7 @@ import bucketlake as bl
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.table_type import TableType
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.instant import system_now_ms
 from tests.choices import DEEP, every_second
 
 FLAG = "_hoodie_is_deleted"

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import bucketlake as bl
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.table_type import TableType
-from bucketlake.read.file_system_view import list_files
 from bucketlake.services.check.findings import Severity
+from bucketlake.slices.file_system_view import list_files
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
 from tests.choices import DEEP, combinations, some

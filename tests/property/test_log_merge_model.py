@@ -11,9 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.merge.gaps import Gaps
-from bucketlake.merge.log_records import LogEntries, LogMerge
-from bucketlake.merge.slice_merge import SliceMerge
+from bucketlake.merge.combining import Gaps
+from bucketlake.merge.log_records import LogEntries, merged_entries, merged_slice
 
 SCHEMA = pa.schema(
     [("_hoodie_record_key", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())]
@@ -81,15 +80,14 @@ def merged(
     compares: bool,
     gaps: Gaps | None = None,
 ) -> dict[str, Row]:
-    merge = LogMerge(SCHEMA, compares, gaps)
-    for columns, entries in found:
-        merge.add(entries_of(columns, entries, compares))
+    blocks = [entries_of(columns, entries, compares) for columns, entries in found]
     stored = pa.Table.from_pylist(
         [{"_hoodie_record_key": key, **row} for key, row in base.items()], SCHEMA
     )
     chunks = [stored.slice(i, 2) for i in range(0, stored.num_rows, 2)]
     fields = ("ts",) if compares else ()
-    run = SliceMerge(merge.survivors(), SCHEMA, fields, gaps).run(iter(chunks))
+    records = merged_entries(blocks, SCHEMA, compares=compares, gaps=gaps)
+    run = merged_slice(records, iter(chunks), fields, gaps)
     rows = [row for chunk in run for row in chunk.to_pylist()]
     result = {row.pop("_hoodie_record_key"): row for row in rows}
     assert len(result) == len(rows), "a key is there twice"
@@ -217,12 +215,11 @@ def test_a_record_after_a_commit_time_delete_cancels_it_as_hudi_does() -> None:
 
 def calls_for(blocks: int) -> int:
     """Count the calls that merging so many parts of one row takes."""
-    merge, calls = LogMerge(SCHEMA, True), Counter[str]()
-    for number in range(blocks):
-        merge.add(entries_of(("ts", "v"), [Entry("a", number, v=number)], True))
+    calls = Counter[str]()
+    parts = [entries_of(("ts", "v"), [Entry("a", n, v=n)], True) for n in range(blocks)]
     sys.setprofile(lambda _, event, __: calls.update([event]))
     try:
-        merge.survivors()
+        merged_entries(parts, SCHEMA, compares=True)
     finally:
         sys.setprofile(None)
     return calls.total()

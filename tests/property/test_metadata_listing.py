@@ -14,8 +14,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.metadata.file_listing import FileChanges, list_files, list_partitions
-from bucketlake.metadata.slices.entry_reader import read_all, read_keys
+from bucketlake.metadata.entry_reader import read_all, read_keys
+from bucketlake.metadata.file_listing import FileChanges, listed_files, listed_partitions
 from tests.metadata_tables import (
     FIRST,
     Entries,
@@ -100,11 +100,11 @@ def histories(draw: st.DrawFn) -> tuple[MadeTable, Model]:
 def test_listing_is_that_of_a_dict(history: tuple[MadeTable, Model]) -> None:
     made, model = history
     table = made.open()
-    assert list_partitions(table) == sorted(model)
+    assert listed_partitions(table) == sorted(model)
     expected = {f"{p}/{name}": size for p, files in model.items() for name, size in files.items()}
-    assert {file.path: file.size_bytes for file in list_files(table)} == expected
+    assert {file.path: file.size_bytes for file in listed_files(table)} == expected
     for partition in PARTITIONS:
-        found = {file.path: file.size_bytes for file in list_files(table, [partition])}
+        found = {file.path: file.size_bytes for file in listed_files(table, [partition])}
         own = {path: size for path, size in expected.items() if path.startswith(f"{partition}/")}
         assert found == own
 

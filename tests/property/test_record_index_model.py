@@ -21,9 +21,10 @@ import bucketlake as bl
 from bucketlake.model.table_type import TableType
 from bucketlake.services.check.findings import Severity
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.instant import system_now_ms
 from bucketlake.write import write_plan
 from bucketlake.write.record_index import lookups
+from tests.bounds import set_bounds
 from tests.choices import DEEP, combinations
 
 FLAG = "_hoodie_is_deleted"
@@ -243,8 +244,8 @@ def test_histories_of_writes_give_the_rows_and_entries_of_a_dictionary(
         new_model(partitioned=partitioned, ordered=ordered, table_type=table_type) as model,
     ):
         if are_cut:  # Several tasks share the lookups of one shard.
-            patch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 3)
-            patch.setattr(lookups, "LOOKED_UP_MAX", 5)
+            set_bounds(patch, write_plan, RECORDS_PER_TASK_MAX=3)
+            set_bounds(patch, lookups, LOOKED_UP_MAX=5)
         for step, value in steps:
             model.run(step, value)
             model.check()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import bucketlake as bl
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.instant import system_now_ms
 from tests.choices import DEEP
 from tests.ring_tables import (
     MERGE_ALL,

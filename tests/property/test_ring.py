@@ -16,7 +16,7 @@ from bucketlake.format.hashing_metadata import (
     encode_hashing_metadata,
 )
 from bucketlake.hashing import index_key, xx_hash
-from bucketlake.hashing.java_hash import text_buffers
+from bucketlake.hashing.index_key import text_buffers
 from bucketlake.hashing.ring import HashRange, Ring, initial_ring
 from bucketlake.hashing.xx_hash import hash_ring_keys, xx_hash_texts
 from bucketlake.model.file_name import InstantTime

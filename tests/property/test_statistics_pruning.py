@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketlake as bl
-from bucketlake.metadata.statistics.credible import credible_statistics
-from bucketlake.metadata.statistics.lookup import FoundStatistics
+from bucketlake.metadata.statistics.merged import FoundStatistics, credible_statistics
 from bucketlake.metadata.statistics.of_file import (
     FileStatistics,
     column_stats_of,
@@ -31,10 +30,10 @@ from bucketlake.model.column_type import TIMESTAMP
 from bucketlake.read.pruning import by_statistics
 from bucketlake.read.pruning.prune import prune_slices
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import table_at
-from bucketlake.where.arrow_filter import to_arrow_expression
+from bucketlake.where.arrow_filter import truth_of
 from bucketlake.where.predicate import (
     And,
     Comparison,
@@ -49,6 +48,7 @@ from bucketlake.where.predicate import (
     Predicate,
 )
 from tests.choices import some
+from tests.pinned import snapshot_as_of
 
 SCHEMA = pa.schema(
     {
@@ -108,7 +108,7 @@ PREDICATES: st.SearchStrategy[Predicate] = st.recursive(
 
 
 def matching(rows: pa.Table, predicate: Predicate) -> pa.Table:
-    return rows.filter(to_arrow_expression(predicate, rows.schema))
+    return rows.filter(truth_of(predicate, rows))
 
 
 Unit: TypeAlias = list[list[dict[str, Any]]]
@@ -277,7 +277,7 @@ def table_of(table_type: str, ordering: str | None, seed: int) -> bl.Table:
 
 def snapshot_of(table: bl.Table, as_of: str | None = None) -> Snapshot:
     storage = open_storage(table.path)
-    return load_snapshot(table_at(storage), as_of=as_of)
+    return snapshot_as_of(table_at(storage), as_of)
 
 
 def read(snapshot: Snapshot, slices: Any) -> pa.Table:

@@ -70,11 +70,14 @@ def test_digits_order_as_times_do(first_ms: int, second_ms: int) -> None:
     assert (first < second) == (first_ms < second_ms)
 
 
+INNER = st.text("aä=_- .%1", min_size=1, max_size=6).filter(lambda name: name.strip(" ."))
+"""Names of files and folders inside a table."""
+
 STATS = st.builds(
     WriteStat,
-    file_id=TEXT.map(FileId),
-    path=TEXT,
-    partition_path=TEXT.filter(bool),
+    file_id=INNER.map(FileId),
+    path=INNER,
+    partition_path=INNER,
     previous_commit=TEXT.filter(bool),
     previous_base_file=st.none() | TEXT,
     record_count=COUNTS,
@@ -86,9 +89,9 @@ STATS = st.builds(
 COMMITS = st.builds(
     CommitMetadata,
     operation=st.sampled_from(["UPSERT", "INSERT_OVERWRITE", "CLUSTER", "SOMETHING_NEW"]),
-    write_stats=st.dictionaries(TEXT, st.lists(STATS, max_size=3).map(tuple), max_size=3),
+    write_stats=st.dictionaries(INNER, st.lists(STATS, max_size=3).map(tuple), max_size=3),
     extra=st.dictionaries(TEXT, TEXT, max_size=3),
-    replaced_file_ids=st.dictionaries(TEXT, st.lists(TEXT.map(FileId)).map(tuple), max_size=3),
+    replaced_file_ids=st.dictionaries(INNER, st.lists(INNER.map(FileId)).map(tuple), max_size=3),
     compacted=st.booleans(),
 )
 

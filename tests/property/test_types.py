@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.errors import NullElementWarning
-from bucketlake.format.avro.table_schema import arrow_from_avro, avro_from_arrow
+from bucketlake.format.avro.table_schema import avro_from_arrow
+from bucketlake.format.avro.tree import arrow_from_avro
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.format.key_range import key_range
+from bucketlake.model.arrays import columns_with_null_elements
 from bucketlake.model.cast import cast_table
-from bucketlake.model.column_type import list_of, map_of
+from bucketlake.model.column_type import list_type, map_of
 from bucketlake.model.evolution import evolve
-from bucketlake.model.null_elements import columns_with_null_elements
 from bucketlake.model.schema import META_NAMES, normalise_schema
 from bucketlake.storage.memory import MemoryStorage
 from tests.meta_columns import meta_columns
@@ -116,7 +117,7 @@ WIDER = {
 def wider_types(data_type: pa.DataType) -> st.SearchStrategy[pa.DataType]:
     """Types that hold every value of a type: what older files are read as."""
     if pa.types.is_list(data_type):
-        return wider_types(data_type.value_type).map(list_of)
+        return wider_types(data_type.value_type).map(list_type)
     if pa.types.is_map(data_type):
         return wider_types(data_type.item_type).map(map_of)
     if pa.types.is_struct(data_type):
@@ -133,7 +134,7 @@ def wider_fields(fields: list[pa.Field]) -> st.SearchStrategy[list[pa.Field]]:
     """Wider fields in another order, among new ones."""
     wider = st.tuples(*(wider_types(f.type).map(f.with_type) for f in fields))
     return wider.flatmap(
-        lambda known: st.permutations([*known, pa.field("new", list_of(pa.int32()))])
+        lambda known: st.permutations([*known, pa.field("new", list_type(pa.int32()))])
     )
 
 

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.actions.conflict import retried
-from bucketlake.actions.stream_batches import Batch
 from bucketlake.config.table_version import table_version
 from bucketlake.errors import (
     BucketLakeError,
@@ -33,16 +32,17 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     TimelineError,
 )
-from bucketlake.model.retention import CleanPolicy, Retention
-from bucketlake.model.schema_merge import SchemaMerge
+from bucketlake.model.position import UNKNOWN_ORIGIN, Batch, Origin
+from bucketlake.model.retention import ArchivalLimits, CleanPolicy, Retention
+from bucketlake.model.row_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
-from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.archival import archive
 from bucketlake.services.check.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.check.findings import Severity
 from bucketlake.services.check.repair import repair
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.resize.limits import ResizeLimits
+from bucketlake.services.resize.service import ResizeLimits
 from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
@@ -213,7 +213,7 @@ class Crowd:
     # Actions of actors.
 
     def _build_index(self) -> None:
-        build_index(self.memory, lock=self.lock, now_ms=lambda: self.stage.now_ms)
+        build_index(table_at(self.memory, self.lock, lambda: self.stage.now_ms))
 
     def _prepare(self) -> None:
         """Write rows, and mostly plan a resize, so that most writers meet one."""
@@ -268,7 +268,7 @@ class Crowd:
                 since, until = self.record.follower.reached, before[-1].completed_at
             storage = StagedStorage(self.memory, self.stage)
             try:
-                with mock.patch("bucketlake.table.open_storage", return_value=storage):
+                with mock.patch("bucketlake.read.handle.open_storage", return_value=storage):
                     found = bl.Table(self.memory.root).to_arrow(since=since, until=until)
             except BucketLakeError as error:
                 # A rollback or a clean may have deleted files that the read needs. In layout 1,
@@ -520,10 +520,10 @@ class Crowd:
         self, operation: Operation, rows: pa.Table, batch: int | None, target: Callable[[], Target]
     ) -> object:
         source = LateSource(rows, self)
-        of_stream = None if batch is None else Batch(STREAM, batch)
+        origin = UNKNOWN_ORIGIN if batch is None else Origin(Batch(STREAM, batch))
 
         def write() -> object:
-            return write_records(target(), operation, source, batch=of_stream, merge=_GROWS)
+            return write_records(target(), operation, source, origin=origin, merge=_GROWS)
 
         return self._with_index(target, write)
 
@@ -538,7 +538,7 @@ class Crowd:
             # An undo took the index off, because it could not take back its entries; or another
             # writer converts the table, and builds the index or died meanwhile.
             if lacks_index(self.memory):
-                build_index(target().storage, lock=self.lock, now_ms=lambda: self.stage.now_ms)
+                build_index(table_at(target().storage, self.lock, lambda: self.stage.now_ms))
         return retried(write)
 
     def _perform(

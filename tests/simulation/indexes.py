@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import bucketlake as bl
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.setting import INDEXED_KINDS, TableIndex, setting_at
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.services.metadata.rebuild import build_metadata_table
-from bucketlake.services.rebucket.file_size_conversion import ConversionReport
-from bucketlake.services.rebucket.kind_conversion import run_kind_conversion
+from bucketlake.services.rebucket.kind_conversion import ConversionReport, run_kind_conversion
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.target import Target
 
@@ -50,18 +47,17 @@ def lacks_index(storage: Storage) -> bool:
     return name not in config.metadata_partitions or not is_right
 
 
-def build_index(storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int]) -> None:
+def build_index(table: OpenTable) -> None:
     """Build the record-level index of a table as its index kind needs it, or the usual one."""
+    storage = table.storage
     index = index_in_force(storage)
     is_needed = isinstance(index, INDEXED_KINDS)
     if not is_needed and not read_table_config(storage).rules.has_partitioned_index:
         return  # A key may be in two partitions, and the index would be one for the table.
     build_metadata_table(
-        storage,
+        table,
         [MetadataPartition.RECORD_INDEX],
         is_partitioned=not isinstance(index, INDEXED_KINDS) or index.partitioned,
-        lock=lock,
-        now_ms=now_ms,
     )
 
 

@@ -29,7 +29,7 @@ from unittest import mock
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.actions.turns import head
+from bucketlake.actions.metadata_compaction import compact_metadata
 from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.errors import (
     BucketLakeError,
@@ -39,9 +39,9 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.index.setting import TableIndex
-from bucketlake.metadata.slices.slice_compaction import compact_metadata
-from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.model.retention import ArchivalLimits, CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
+from bucketlake.services.archival import archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.metadata.rebuild import build_metadata_table
@@ -113,6 +113,8 @@ class Choice:
     step : int
     state : int
         Number of the state before the step.
+    process : str
+        The process that goes on if nothing is planned.
     others : tuple of str
         Processes that could go on instead of the one that did.
     is_free : bool
@@ -123,6 +125,7 @@ class Choice:
 
     step: int
     state: int
+    process: str
     others: tuple[str, ...]
     is_free: bool
     is_change: bool
@@ -165,7 +168,7 @@ class PlannedStage(Stage):
             others = tuple(one.name for one in ready if one is not chosen)
             state = hash((self._state(), self.now_ms))
             is_free = chosen is not self._last
-            self.choices.append(Choice(step, state, others, is_free, self._is_change))
+            self.choices.append(Choice(step, state, chosen.name, others, is_free, self._is_change))
             chosen = next((one for one in ready if one.name == wanted), chosen)
         self._last = chosen
         return chosen
@@ -247,6 +250,8 @@ class Scenario:
     name : str
         Name of the service.
     service : callable
+    beside : callable or None
+        A service that runs in place of the second writer.
     table_type : str
     has_metadata_table : bool
     has_savepoint : bool
@@ -264,6 +269,7 @@ class Scenario:
 
     name: str
     service: Run
+    beside: Run | None = None
     table_type: str = "copy_on_write"
     has_metadata_table: bool = False
     has_savepoint: bool = False
@@ -285,12 +291,16 @@ def _clean(at: Target, _: Deed) -> object:
     )
 
 
+def _archive(at: Target, _: Deed) -> object:
+    return archive(at.table, ArchivalLimits(1, 2))
+
+
 def _build(at: Target, _: Deed) -> object:
-    return build_metadata_table(at.storage, now_ms=at.table.clock.now_ms)
+    return build_metadata_table(table_at(at.storage, now_ms=at.table.clock.now_ms))
 
 
 def _compact_metadata(at: Target, _: Deed) -> object:
-    return compact_metadata(at.table, partial(head, at.table), delta_commits=1)
+    return compact_metadata(at.table, delta_commits=1)
 
 
 def _roll_back(at: Target, deed: Deed) -> object:
@@ -307,6 +317,39 @@ def _restore(at: Target, deed: Deed) -> object:
 
 MOR = "merge_on_read"
 METADATA_6 = "compaction of a metadata table of version 6"
+VERSIONS = (6, 8, NEWEST_VERSION)
+TWO_COMPACTIONS = tuple(
+    Scenario(f"two compactions of version {version}", _compact, _compact, MOR, version=version)
+    for version in VERSIONS
+)
+TWO_SERVICES = (
+    *TWO_COMPACTIONS,
+    *(
+        Scenario(
+            f"two compactions of a metadata table of version {version}",
+            _compact_metadata,
+            _compact_metadata,
+            has_metadata_table=True,
+            version=version,
+        )
+        for version in VERSIONS
+    ),
+    Scenario("compaction and clean of version 6", _compact, _clean, MOR, version=6),
+    Scenario(
+        "compaction and rollback of version 6", _compact, _roll_back, MOR, undoes=True, version=6
+    ),
+    Scenario(
+        "compaction and restore of version 6",
+        _compact,
+        _restore,
+        MOR,
+        has_savepoint=True,
+        undoes=True,
+        version=6,
+    ),
+    Scenario("two cleans of version 6", _clean, _clean, version=6),
+    Scenario("two archivals of version 6", _archive, _archive, version=6),
+)
 SCENARIOS = (
     Scenario("compaction", _compact, table_type=MOR),
     Scenario("compaction of version 6", _compact, table_type=MOR, version=6),
@@ -341,11 +384,14 @@ class Exploration:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.processes = ("writer 1", "writer 2", scenario.name)
+        second = "writer 2" if scenario.beside is None else "the other service"
+        self.processes = ("writer 1", second, scenario.name)
         self.found = Explored()
         self._first, self._deeds = self._prepared()
 
-    def explore(self, switches: int, *, before_reads: bool = True) -> Explored:
+    def explore(
+        self, switches: int, *, before_reads: bool = True, interrupts: str | None = None
+    ) -> Explored:
         """Run all plans with at most so many switches.
 
         Parameters
@@ -354,14 +400,22 @@ class Exploration:
             Switches that interrupt a process. At its end or sleep each other process is tried.
         before_reads : bool
             Whether processes are also interrupted before they read, not only before changes.
+        interrupts : str, optional
+            The only process that is interrupted; by default all are.
         """
-        return self._explore([Plan()], switches, before_reads=before_reads)
+        return self._explore([Plan()], switches, before_reads, interrupts)
 
     def explore_deaths(self, switches: int, *, every: int = 1) -> Explored:
         """Do the same for plans in which a process dies: after each ``every``-th change of each."""
-        return self._explore([*self._deaths()][::every], switches, before_reads=True)
+        return self._explore([*self._deaths()][::every], switches)
 
-    def _explore(self, plans: Sequence[Plan], switches: int, *, before_reads: bool) -> Explored:
+    def _explore(
+        self,
+        plans: Sequence[Plan],
+        switches: int,
+        before_reads: bool = True,
+        interrupts: str | None = None,
+    ) -> Explored:
         pending = [*plans]
         reached: dict[object, int] = {}  # Number of further switches that were tried from a state.
         states: set[int] = set()
@@ -371,6 +425,8 @@ class Exploration:
             for choice in self.run(plan)[first:]:
                 states.add(choice.state)
                 if not (choice.is_free or choice.is_change or before_reads):
+                    continue
+                if not choice.is_free and interrupts not in (None, choice.process):
                     continue
                 for other in choice.others:
                     switch = Switch(choice.step, other)
@@ -465,11 +521,8 @@ class _Play:
         self.memory._shelf.objects.update(objects)
         self.record.deeds += [replace(deed) for deed in deeds]
         scenario, to = self.scenario, self.scenario.partition
-        actions = [
-            _writes(3, to, scenario.own_rows[0]),
-            _writes(4, to, scenario.own_rows[1]),
-            (Deed(scenario.name, same), scenario.service),
-        ]
+        actions = [_writes(3, to, scenario.own_rows[0]), self._second()]
+        actions.append((Deed(scenario.name, same), scenario.service))
         for name in self._names:
             self._storage(name)
         actors = [
@@ -486,6 +539,13 @@ class _Play:
         self.record.check()
         require_true_metadata(self.memory, self._story)
         return choices
+
+    def _second(self) -> tuple[Deed, Run]:
+        """Return what the second process does."""
+        scenario, beside = self.scenario, self.scenario.beside
+        if beside is None:
+            return _writes(4, scenario.partition, scenario.own_rows[1])
+        return Deed(f"{scenario.name}, the other", same), beside
 
     def alone(self, name: str, action: tuple[Deed, Run]) -> None:
         """Let one process act alone."""

@@ -11,8 +11,7 @@ import pyarrow as pa
 from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
-from bucketlake.storage.subfolder import Subfolder
+from bucketlake.storage.base import Storage, Subfolder
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import PackedRecords
@@ -51,14 +50,14 @@ class RememberingSource(ArrowSource):
 
     def pack(self, tagger: Tagger) -> PackedRecords:
         packed = super().pack(tagger)
-        return _Remembering(packed.flow, packed.schema, packed.tasks_wanted, self._kept)
+        return _Remembering(packed.flow, packed.schema, packed.engine, self._kept)
 
 
 @dataclass(frozen=True)
 class _Remembering(PackedRecords):
     """Packed records that keep the tasks of their write."""
 
-    late: list[LateTasks]
+    kept_tasks: list[LateTasks]
 
     def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         write = super().write
@@ -66,7 +65,7 @@ class _Remembering(PackedRecords):
         def again(storage: Storage) -> object:
             return write(plan, _task_on(storage, task))
 
-        self.late.append(LateTasks(task.writer.instant, again))
+        self.kept_tasks.append(LateTasks(task.writer.instant, again))
         return write(plan, task)
 
     def write_by_shard(
@@ -86,11 +85,11 @@ class _Remembering(PackedRecords):
             )
             return write(moved, plans, task_count)
 
-        self.late.append(LateTasks(stage.records.task.writer.instant, again))
+        self.kept_tasks.append(LateTasks(stage.records.task.writer.instant, again))
         return write(stage, plans, task_count)
 
     def locate(self, plan: LookupPlan, task: LocateStage) -> Flow:
-        return _Located(super().locate(plan, task), self.late)
+        return _Located(super().locate(plan, task), self.kept_tasks)
 
 
 class _Located:

@@ -8,12 +8,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from bucketlake.actions import early_conflict, turns
 from bucketlake.flow import threads
 from bucketlake.read import arrow_reader
-from bucketlake.services.resize import overtaking
-from bucketlake.timeline import clock, commit_order, heartbeat, locks, table_properties
-from bucketlake.timeline.clock import IssuedTimes
+from bucketlake.storage import waiting
+from bucketlake.timeline import commit_order, heartbeat, instant, locks
+from bucketlake.timeline.instant import IssuedTimes
 from tests.simulation.stage import InTurn, Stage, threads_of
 
 
@@ -42,8 +41,7 @@ class Processes:
         """Replace clock, sleep, threads and process state by those of the simulation."""
         with ExitStack() as stack:
             set_ = lambda *args: stack.enter_context(mock.patch.object(*args))  # noqa: E731
-            for module in (turns, early_conflict, locks, overtaking, table_properties):
-                set_(module, "time", self._stage)
+            set_(waiting, "time", self._stage)
             for module in (threads, arrow_reader):
                 set_(module, "ThreadPoolExecutor", InTurn)
             for module in (heartbeat, locks):
@@ -51,7 +49,7 @@ class Processes:
             set_(locks, "system_now_ms", lambda: self._stage.now_ms)
             set_(heartbeat, "_this_process", self._process)
             set_(heartbeat, "_beating", _PerProcess(self._process))
-            set_(clock, "issued_times", self._issued_times)
+            set_(instant, "issued_times", self._issued_times)
             set_(commit_order, "_KEPT", 1)  # No actor is overtaken by many others.
             yield
 

@@ -8,17 +8,15 @@ from dataclasses import replace
 
 from bucketlake.flow.threads import Threads
 from bucketlake.format.log_block import read_log_blocks
-from bucketlake.index.extendible import ExtendibleBucket
 from bucketlake.index.hashing_config import INITIAL_INSTANT
-from bucketlake.index.ring_kind import RingKind
+from bucketlake.index.ring_kind import ExtendibleBucket, RingKind
 from bucketlake.index.rings import stored_versions
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
-from bucketlake.read.file_system_view import list_partitions
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.resize.report import ResizeReport
 from bucketlake.services.resize.resize import resize
+from bucketlake.services.resize.service import ResizeLimits, ResizeReport
+from bucketlake.slices.file_system_view import list_partitions
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import UNDOING
 from bucketlake.timeline.table_properties import table_at

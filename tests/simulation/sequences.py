@@ -28,8 +28,11 @@ from tests.simulation.resizes import drawn_limits, has_rings
 from tests.simulation.shapes import MARKER, Key, Row, Shape
 
 State = dict[Key, tuple[Row, str]]
+GONE = "gone"
+"""Before the key of a delete that is remembered, in a state."""
 """Rows of the table, each with the instant of its last commit, by partition and key values."""
 
+SOURCE = "a source"
 GROWS = ["add_columns", "widen_types"]
 META = [RECORD_KEY, PARTITION_PATH]
 BEGINNING = "0" * 17
@@ -44,6 +47,7 @@ class Commit:
     completed_at: str
     after: Callable[[State, str], State]
     rescales: bool
+    position: int | None = None
 
 
 class Player:
@@ -101,6 +105,8 @@ class Player:
         rows, batch = self._batch()
         operation = self.random.choice(["upsert"] * 8 + ["insert", "bulk_insert"])
         self.log.append(f"  {operation}")
+        if operation == "upsert" and self.random.random() < 0.4:
+            return self._follow(rows, batch)
         try:
             result = getattr(self.table, operation)(batch, merge_schema=GROWS)
         except InputError as error:
@@ -109,6 +115,22 @@ class Player:
         else:
             self._committed(result, self._upserted(rows))
 
+    def _follow(self, rows: list[Row], batch: pa.Table) -> None:
+        """Write rows of a source, from where the table is in it; or what the table has again."""
+        held = self._position()
+        end = (held or 0) + self.random.randrange(3)
+        self.log.append(f"  from {held} to {end}")
+        begin = {} if held is None else {"p": held + 1}
+        position = bl.Position(SOURCE, {"p": end}, begin if end != held else {})
+        result = self.table.upsert(batch, merge_schema=GROWS, position=position)
+        assert result.skipped == (end == held), result
+        self._committed(result, self._upserted(rows), position=end)
+
+    def _position(self) -> int | None:
+        """Return where the source is by the newest valid commit that moved it."""
+        moved = [one.position for one in self.commits if one.position is not None]
+        return moved[-1] if moved else None
+
     def overwrite(self) -> None:
         rows, batch = self._batch()
         size = len(self.shape.partitions)
@@ -116,7 +138,7 @@ class Player:
 
         def after(state: State, instant: str) -> State:
             kept = {key: held for key, held in state.items() if key[:size] not in touched}
-            return self._upserted(rows)(kept, instant)
+            return self._upserted(rows, meets=False)(kept, instant)
 
         self._committed(self.table.insert_overwrite(batch, merge_schema=GROWS), after)
 
@@ -125,9 +147,13 @@ class Player:
         if self.random.random() < 0.3:
             rows, batch = [], batch.slice(0, 0)
             self.log.append("  with nothing")
-        after = self._upserted(rows)
+        after = self._upserted(rows, meets=False)
         result = self.table.insert_overwrite(batch, whole_table=True, merge_schema=GROWS)
-        self._committed(result, lambda _, instant: after({}, instant))
+
+        def alone(state: State, instant: str) -> State:
+            return after({key: held for key, held in state.items() if key[0] == GONE}, instant)
+
+        self._committed(result, alone)
 
     def delete(self) -> None:
         if not self.shape.deletes:
@@ -199,22 +225,40 @@ class Player:
         added = [name for name in names if name.startswith("x")]
         return row | {name: self.random.choice([None, 1, 2]) for name in added}
 
-    def _upserted(self, rows: list[Row]) -> Callable[[State, str], State]:
-        """Return the effect of an upsert: the greater ordering value wins, else the later row."""
+    def _upserted(self, rows: list[Row], *, meets: bool = True) -> Callable[[State, str], State]:
+        """Return the effect of an upsert: the greater ordering value wins, else the later row.
+
+        A delete wins over a row with its ordering value, and is remembered if the rows meet the
+        deletes before them; the state has it under ``GONE`` and the key.
+        """
+        meets = meets and self.shape.ordered
 
         def is_late(row: Row, held: Row | None) -> bool:
             return self.shape.ordered and held is not None and row["ts"] < held["ts"]
 
-        best: dict[Key, Row] = {}
-        for row in rows:
-            key = self.shape.key_of(row)
-            if not is_late(row, best.get(key)):
-                best[key] = row
+        def resets_key(row: Row) -> bool:
+            return bool(row.get(MARKER)) and row["ts"] == 0  # An int's 0 is no ordering value.
 
         def after(state: State, instant: str) -> State:
             state = dict(state)
+            best: dict[Key, Row] = {}
+            for row in rows:
+                key = self.shape.key_of(row)
+                gone = state.get((GONE, *key)) if meets and not resets_key(row) else None
+                if gone is not None and row["ts"] < gone[0]["ts"] + (not row.get(MARKER)):
+                    continue
+                held = best.get(key)
+                ties = self.shape.ordered and held is not None and 0 < row["ts"] == held["ts"]
+                loses = ties and held is not None and held.get(MARKER) and not row.get(MARKER)
+                if not loses and not is_late(row, held):
+                    best[key] = row
+            for row in rows if meets else ():
+                place = (GONE, *self.shape.key_of(row))
+                newest = state[place][0]["ts"] if place in state else 0
+                if row.get(MARKER) and row["ts"] > newest:
+                    state[place] = (row, instant)
             for key, row in best.items():
-                resets = row.get(MARKER) and row["ts"] == 0  # An int's 0 is no ordering value.
+                resets = resets_key(row)
                 if not resets and is_late(row, state[key][0] if key in state else None):
                     continue
                 if row.get(MARKER):
@@ -231,12 +275,13 @@ class Player:
         after: Callable[[State, str], State],
         *,
         rescales: bool = False,
+        position: int | None = None,
     ) -> None:
         self.log.append(f"  -> {result.instant}")
         if result.instant is None:
             return
         made = next(i for i in self.table.timeline() if i.requested_at == result.instant)
-        commit = Commit(str(result.instant), str(made.completed_at), after, rescales)
+        commit = Commit(str(result.instant), str(made.completed_at), after, rescales, position)
         self.commits.append(commit)
 
     # Services.
@@ -306,6 +351,8 @@ class Player:
     def check(self) -> None:
         """Read the whole table, then do a random check."""
         self._check_buckets(self._read())
+        found, held = bl.open_table(self.path).position(SOURCE), self._position()
+        assert (found and found.last) == (None if held is None else {"p": held}), (found, held)
         checks: list[Callable[[], None]] = [self._check_where]
         if self.commits:
             checks += [self._check_past, self._check_range]
@@ -382,7 +429,7 @@ class Player:
         state: State = {}
         for one in filter(counts, self.commits):
             state = one.after(state, one.instant)
-        return state
+        return {key: held for key, held in state.items() if key[0] != GONE}
 
     def _require_same(self, found: list[Row], state: State, what: str) -> None:
         seen = {self.shape.key_of(row): row for row in found}

@@ -1,5 +1,5 @@
-"""All interleavings of two writers and a service, up to a number of switches; see
-``interleavings.py``.
+"""All interleavings of two writers and a service, or of a writer and two services, up to a number
+of switches; see ``interleavings.py``.
 """
 
 from __future__ import annotations
@@ -7,7 +7,14 @@ from __future__ import annotations
 import pytest
 
 from tests.choices import DEEP
-from tests.simulation.interleavings import METADATA_6, SCENARIOS, Exploration, Scenario
+from tests.simulation.interleavings import (
+    METADATA_6,
+    SCENARIOS,
+    TWO_COMPACTIONS,
+    TWO_SERVICES,
+    Exploration,
+    Scenario,
+)
 
 _IN_SECONDS = (
     "compaction",
@@ -31,7 +38,18 @@ def test_every_interleaving_of_two_writers_and_a_service_keeps_all_commits(
         print(f"\n{scenario.name}: {explored.runs:,} runs, {explored.states:,} states")
 
 
-@_named(*SCENARIOS)
+@_named(*(TWO_SERVICES if DEEP else TWO_COMPACTIONS))
+def test_every_interleaving_of_a_writer_and_two_services_keeps_all_commits(
+    scenario: Scenario, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only in version 6 does a planner act between its last look and its turn."""
+    reads, only = DEEP or scenario.version == 6, None if DEEP else scenario.name
+    explored = Exploration(scenario).explore(1, before_reads=reads, interrupts=only)
+    with capsys.disabled():
+        print(f"\n{scenario.name}: {explored.runs:,} runs, {explored.states:,} states")
+
+
+@_named(*SCENARIOS, *(TWO_SERVICES if DEEP else TWO_COMPACTIONS[:1]))
 def test_a_process_that_dies_after_any_change_loses_no_commit_of_the_others(
     scenario: Scenario,
 ) -> None:

@@ -26,9 +26,10 @@ from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.create import make_table, plan_table
+from bucketlake.write.create import make_table, new_config, plan_table
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
+from tests.bounds import set_bounds
 from tests.choices import some
 from tests.faulty_storage import (
     FaultyStorage,
@@ -41,11 +42,14 @@ from tests.simulation.world import ONE_BY_ONE, PARTITIONS, SCHEMA, World, rescal
 STEPS = 10
 TWO = bl.SimpleBucket(2)
 
+# Its writers' clocks are moved, and a warning is no fault.
+pytestmark = pytest.mark.filterwarnings("ignore::bucketlake.ClockWarning")
+
 
 def test_no_committed_row_is_lost_or_doubled_whatever_fails(
     seed: int, kind_name: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
+    set_bounds(monkeypatch, archive_writer, MERGED_FILES=2)
     world = World(seed, kind_name=kind_name)
     try:
         for _ in range(STEPS):
@@ -60,7 +64,7 @@ def test_no_committed_row_is_lost_or_doubled_whatever_fails(
 def test_archival_among_all_steps_loses_nothing(
     seed: int, kind_name: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
+    set_bounds(monkeypatch, archive_writer, MERGED_FILES=2)
     world = World(seed, fault_rate=0.3, archival_rate=0.7, kind_name=kind_name)
     try:
         for _ in range(STEPS):
@@ -319,9 +323,8 @@ def test_death_at_every_step_of_a_savepoint_leaves_one_or_none_that_holds_its_fi
 
 def make(storage: FaultyStorage | MemoryStorage, index: bl.PartitionBucket) -> None:
     spec = KeySpec(("id",), ("p",), KeyGenerator.SIMPLE)
-    kind = "copy_on_write"
-    merging = MergeSettings(("ts",))
-    planned = plan_table("made", SCHEMA, spec, merging, index, table_type=kind, name="made")
+    config = new_config(spec, MergeSettings(("ts",)), name="made")
+    planned = plan_table("made", SCHEMA, config, index)
     make_table(storage, planned)
 
 

@@ -17,7 +17,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import resize as resize_module
-from bucketlake.services.resize.limits import ResizeLimits
+from bucketlake.services.resize.service import ResizeLimits
 from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -28,6 +28,7 @@ from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
+from tests.bounds import set_bounds
 from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.simulation.resizes import require_committed_blocks, resize_one_by_one
@@ -141,7 +142,7 @@ def test_death_at_every_step_of_a_resize_loses_nothing_and_the_next_one_ends_it(
     table_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On copy-on-write the write overtakes the plan; the next plan has writers wait."""
-    monkeypatch.setattr(resize_module, "ROUNDS_BESIDE_WRITERS", 0)
+    set_bounds(monkeypatch, resize_module, ROUNDS_BESIDE_WRITERS=0)
     objects = written(table_type, second_write)
     assert die_at_every_step(objects, lambda s: resize(s, SPLIT_ALL), [SECOND]) == {0}
 

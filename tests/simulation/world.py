@@ -28,18 +28,18 @@ from bucketlake.index.recorded_counts import RECORD_FOLDER
 from bucketlake.index.rescaled import rescaled_index
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.result import WriteResult
-from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.model.retention import ArchivalLimits, CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.read_plan import plan_slices
-from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.archival import archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
-from bucketlake.services.rebucket.file_size_conversion import ConversionReport
+from bucketlake.services.rebucket.kind_conversion import ConversionReport
 from bucketlake.services.rebucket.rescale import RescaleReport, plan_rescale, run_rescale
-from bucketlake.services.resize.report import ResizeReport
+from bucketlake.services.resize.service import ResizeReport
 from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
@@ -146,7 +146,7 @@ class World:
             metadata_table=self.seed % 2 == 1 or self.kind.needs_metadata_table,
         )
         if self.keeps_index:
-            build_index(self.storage, now_ms=lambda: self.now_ms)
+            build_index(table_at(self.storage, now_ms=lambda: self.now_ms))
         self.states: list[Rows] = [{}]
         self.commits: set[tuple[str, str | None]] = set()  # Active and archived.
         self.before: dict[str, Rows] = {}  # Rows before a commit, by its instant, if certain.
@@ -305,7 +305,7 @@ class World:
 
         def run(target: Target) -> None:
             if not is_dynamic(target.index):  # A conversion that had died may be completed now.
-                turn(target.storage, now_ms=lambda: self.now_ms)
+                turn(table_at(target.storage, now_ms=lambda: self.now_ms))
 
         self._attempt(run, lambda state: state)
 
@@ -446,7 +446,7 @@ class World:
             # Any other error promises that nothing was written.
             self.log.append(f"  {error!r}")
             if isinstance(error, IndexStateError) and lacks_index(self.storage):
-                build_index(self.storage, now_ms=lambda: self.now_ms)
+                build_index(table_at(self.storage, now_ms=lambda: self.now_ms))
                 self.log.append("  the index was built; again")
                 self._attempt(run, after, may_be_refused=may_be_refused, steps=steps)
                 return

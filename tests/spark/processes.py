@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from tests.waiting import SECONDS_MAX, wait_until
+
 ROOT = Path(__file__).parents[2]
 WORKER_HOSTS = ["127.0.0.1", "127.0.0.2"]
-START_SECONDS_MAX = 120
+DRIVER_SECONDS_MAX = 2 * SECONDS_MAX  # It waits itself, and then says for what.
 
 # Runs a command until it ends or until the process of the tests has died, however that died. What
 # the command has started dies with it.
@@ -62,13 +62,15 @@ def _start(
     )  # fmt: skip
 
 
-def run_driver(name: str, *arguments: object, log: Path, seconds_max: float = 600) -> Any:
+def run_driver(name: str, *arguments: object, log: Path) -> Any:
     """Run a driver program to its end and return what it reports."""
     process = start_driver(name, *arguments, log=log)
     try:
-        output, _ = process.communicate(timeout=seconds_max)
+        output, _ = process.communicate(timeout=DRIVER_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        raise AssertionError(f"{name} still ran after {seconds_max} s: {tail(log)}") from None
+        raise AssertionError(
+            f"{name} still ran after {DRIVER_SECONDS_MAX} s: {tail(log)}"
+        ) from None
     finally:
         kill_group(process)
     assert process.returncode == 0, f"{name}: {tail(log)}"
@@ -172,11 +174,11 @@ def _start_java(
 
 
 def _wait_for(process: subprocess.Popen[str], log: Path, words: str) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while not re.search(words, log.read_text(errors="replace")):
+    def says_so() -> bool:
         assert process.poll() is None, f"the process ended: {tail(log)}"
-        assert time.monotonic() < deadline, f"{log} does not say '{words}': {tail(log)}"
-        time.sleep(0.2)
+        return words in log.read_text(errors="replace")
+
+    wait_until(says_so, lambda: f"{log} does not say '{words}': {tail(log)}")
 
 
 def _free_port() -> int:

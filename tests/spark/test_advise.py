@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 import bucketlake as bl
 from bucketlake import advising
 from bucketlake.errors import InputError
+from tests.bounds import set_bounds
 
 pytestmark = pytest.mark.spark
 
@@ -19,7 +20,7 @@ def test_a_dataframe_is_a_sample_as_its_arrow_table_is(
     found = bl.advise(frame, record_key="id", partition_by="part", rows=1_000_000_000)
     assert [own.path for own in found.workload.partitions] == ["0", "1", "2"]
     assert found[0].advised.startswith("bl.SimpleBucket(")
-    monkeypatch.setattr(advising, "SAMPLE_ROWS_MAX", 30)
+    set_bounds(monkeypatch, advising, SAMPLE_ROWS_MAX=30)
     few = bl.advise(frame, record_key="id").workload
     assert few.bytes_per_row is not None
     assert few.size_bytes <= 30 * few.bytes_per_row + 1

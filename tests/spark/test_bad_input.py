@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's 
 from pyspark.sql import types as T  # noqa: N812
 
 import bucketlake as bl
-import bucketlake.table
+import bucketlake.read.handle
 from bucketlake.config.paths_of_table import MARKER_FOLDER
 from bucketlake.errors import InputError, StorageError, UnsupportedFeatureError
 from bucketlake.storage.base import Buffer
@@ -157,6 +158,11 @@ class FullDisk(LocalStorage):
             raise StorageError(f"{self.root}/{path}", "put if absent", "no space left on device")
         super().put_if_absent(path, data)
 
+    def put_all_if_absent(self, objects: Sequence[tuple[str, Buffer]]) -> set[str]:
+        for path, data in objects:
+            self.put_if_absent(path, data)
+        return set()
+
 
 class ReadOnly(LocalStorage):
     """A disk on which this user may change nothing but what is bucketlake's own."""
@@ -166,6 +172,9 @@ class ReadOnly(LocalStorage):
 
     def put_if_absent(self, path: str, data: Buffer) -> None:
         raise StorageError(f"{self.root}/{path}", "put if absent", "permission denied")
+
+    def put_all_if_absent(self, objects: Sequence[tuple[str, Buffer]]) -> set[str]:
+        raise StorageError(f"{self.root}/{objects[0][0]}", "put if absent", "permission denied")
 
 
 class LosesFiles(LocalStorage):
@@ -196,7 +205,7 @@ def test_an_error_of_storage_in_a_task_arrives_as_itself_and_the_write_is_rolled
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Tasks cannot import the tests.
     before, rows = files_of(Path(table.path)), in_order(rows_of(table.to_arrow()))
-    monkeypatch.setattr(bucketlake.table, "open_storage", lambda path, options: storage(path))
+    monkeypatch.setattr(bucketlake.read.handle, "open_storage", lambda path, options: storage(path))
     with pytest.raises(StorageError, match=message) as caught:
         table.upsert(good.selectExpr("id", "part", "ts + 1 AS ts", "price"))
     assert "Traceback" not in str(caught.value)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.drivers.common import deleted_in, rows_of_round
-from tests.spark.processes import cluster, run_driver
+from tests.spark.drivers.common import KEYS, deleted_in, model_of, rows_of_round
+from tests.spark.processes import WORKER_HOSTS, cluster, run_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.any_spark]
 
@@ -61,3 +61,16 @@ def test_writes_on_a_cluster_are_exact_while_executors_die_and_tasks_are_copied(
     assert len(report["left"].pop("staged")) <= KILLS
     assert report["left"] == NOTHING_LEFT
     assert report["doctor"] == []
+
+
+def test_two_executors_report_together_what_their_cache_answered(
+    master: str, tmp_path: Path
+) -> None:
+    """Of the location cache of dynamic buckets."""
+    report = run_driver("cached", master, tmp_path, log=tmp_path / "log")
+    counts = [(r["looked_up"], r["from_cache"], r["from_table"]) for r in report["results"]]
+    new_table, cold, warm = (0, 0, 0), (KEYS, 0, KEYS), (KEYS, KEYS, 0)
+    assert counts == [new_table, warm, warm, cold, warm], "the first write noted its keys"
+    assert report["rows"] == model_of(range(1, 6))
+    hosts = {note.split("-")[4] for note in report["notes"]}
+    assert hosts == set(WORKER_HOSTS), "one executor looked all keys up"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
-from bucketlake.read.read_plan import returned_schema
+from bucketlake.read.read_plan import plan_read, returned_schema
+from bucketlake.where.predicate import Among, In, leaves
+from bucketlake.where.sets import merged
+from tests.bounds import set_bounds
 from tests.conformance.cases import Case, in_order
 from tests.conformance.kinds import kinds_named
 from tests.conftest import GOLDEN_TABLES
@@ -29,9 +36,10 @@ if TYPE_CHECKING:
 source = pytest.importorskip("pyspark.sql.datasource", reason="Spark 3 has no sources in Python")
 
 from bucketlake.spark import data_source, splits  # noqa: E402
-from bucketlake.spark.source_options import SourceOptions  # noqa: E402
+from bucketlake.spark.pushed_filters import pushed_predicate  # noqa: E402
 from bucketlake.spark.spark_schema import spark_from_arrow  # noqa: E402
 from bucketlake.spark.splits import batches_of  # noqa: E402
+from bucketlake.spark.stream_source import SourceOptions  # noqa: E402
 
 pytestmark = pytest.mark.spark
 
@@ -61,12 +69,9 @@ def by_id(found: DataFrame) -> list[Row]:
 
 
 def files_read(table: bl.Table, **options: str) -> set[str]:
-    """Return the base files that the tasks of a read get."""
-    loaded = data_source.BucketLakeSource(
-        source.CaseInsensitiveDict({"path": table.path, **options})
-    )
-    splits = loaded.reader(loaded.schema()).partitions()
-    jobs = [job for split in splits for job in split.jobs]
+    """Return the base files that a read by format reads."""
+    given = SourceOptions.of({"path": table.path, **options})
+    jobs = plan_read(*data_source._pin(given, given.request())).jobs
     return {getattr(job, "path", None) or job.base_file.path for job in jobs}
 
 
@@ -76,8 +81,91 @@ def test_small_files_share_a_task(trips: bl.Table, monkeypatch: pytest.MonkeyPat
         return len(loaded.reader(loaded.schema()).partitions())
 
     assert tasks() == 1
-    monkeypatch.setattr(splits, "_SPLIT_BYTES_LEAST", 4_000)
+    set_bounds(monkeypatch, splits, _SPLIT_BYTES_LEAST=4_000)
     assert tasks() == 8  # Larger tables have as many tasks as before.
+
+
+STEPS = {  # As the processes of Spark do them, each after Spark's own imports.
+    "load": """
+import pyspark.sql.worker.create_data_source
+from pyspark_bucketlake import DefaultSource
+from pyspark.sql.datasource import CaseInsensitiveDict
+found = DefaultSource(CaseInsensitiveDict({"path": path, "where": where}))
+result = found, found.schema()
+""",
+    "plan": """
+import pyspark.sql.worker.plan_data_source_read
+found, schema = pickle.loads(given)
+reader = found.reader(schema)
+result = found, reader, reader.partitions()
+""",
+    "task": """
+import pyspark.worker
+found, reader, splits = pickle.loads(given)
+assert found.name() == "bucketlake"
+result = [row for split in splits for batch in reader.read(split) for row in batch.to_pylist()]
+""",
+}
+AROUND_A_STEP = """
+import io, os, pickle, sys
+path, where = sys.argv[1:]
+given = sys.stdin.buffer.read()
+touched = []
+def seen(event, arguments):
+    if event in ("open", "os.scandir") and str(arguments[0]).startswith(path):
+        touched.append((event, os.path.relpath(arguments[0], path)))
+sys.addaudithook(seen)
+{step}
+from pyspark.cloudpickle import dumps
+modules = [name for name in sys.modules if sys.modules[name] is not None]
+sys.stdout.buffer.write(pickle.dumps((modules, touched, dumps(result))))
+"""
+
+
+def in_processes(table: bl.Table, where: str) -> tuple[dict[str, Any], list[Row]]:
+    """Read as Spark does; return the modules and opened files of each process, and the rows."""
+    found, given = {}, b""
+    for name, step in STEPS.items():
+        code = AROUND_A_STEP.format(step=step)
+        arguments = [sys.executable, "-c", code, table.path, where]
+        done = subprocess.run(arguments, input=given, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
+        modules, touched, given = pickle.loads(done.stdout)
+        found[name] = set(modules), Counter(touched)
+    return found, pickle.loads(given)
+
+
+def test_a_point_read_opens_the_table_once_and_imports_little(trips: bl.Table) -> None:
+    found, rows = in_processes(trips, "id = 'k1' AND day = 'y'")
+    assert rows == [{"id": "k1", "day": "y", "v": 1}]
+    opening = [("open", ".hoodie/hoodie.properties"), ("os.scandir", ".hoodie/timeline")]
+    # The plan looks whether a clean or a new setting took away what it listed.
+    assert [found[step][1][once] for step in ("load", "plan") for once in opening] == [1] * 4
+    assert found["plan"][1]["os.scandir", ".hoodie/metadata/.hoodie/timeline"] == 1
+    assert not found["task"][1]  # The plan read the rows.
+    for modules, _ in found.values():
+        assert not {"pandas", "sqlglot"} & modules
+    rooms = {name.split(".")[1] for name in found["task"][0] if name.startswith("bucketlake.")}
+    assert rooms == {"errors", "model", "spark"}
+    assert "bucketlake.spark.data_source" not in found["task"][0]
+
+
+def test_many_rows_of_a_condition_are_read_by_tasks(
+    trips: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = data_source.BucketLakeSource(
+        source.CaseInsensitiveDict({"path": trips.path, "where": "day < 'z'"})
+    )
+    reader = loaded.reader(loaded.schema())
+    ways = []
+    for limit in (2**20, 1):
+        set_bounds(monkeypatch, splits, _ROWS_BYTES_MOST=limit)
+        (only,) = reader.partitions()
+        rows = [row for batch in reader.read(only) for row in batch.to_pylist()]
+        ways.append((type(only).__name__, sorted(row["id"] for row in rows)))
+    (read, found), (left, found_by_task) = ways
+    assert (read, left) == ("ReadSplit", "Split")
+    assert found == found_by_task == sorted(f"k{n}" for n in range(40) if n % 3 < 2)
 
 
 def test_each_kind_is_read_by_format_and_a_condition_reads_the_files_of_its_key(
@@ -304,7 +392,7 @@ def test_a_write_by_format_names_the_way_to_write_and_writes_nothing(
         stream = spark.readStream.format("rate").load().writeStream.format("bucketlake")
         query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start(path)
         with pytest.raises(Exception, match=r"foreachBatch\(.*upsert_batch.*nothing was written"):
-            query.awaitTermination(60)
+            query.awaitTermination()
     assert trips.timeline() == before
     assert not (tmp_path / "none").exists()
 
@@ -450,11 +538,22 @@ def test_pushed_filters_prune_files_and_lose_no_row(tmp_path: Path, table_type: 
         expected = [row for row in rows if all(truth(pushed, row) for pushed in filters)]
         kept = [row for row in found if all(truth(pushed, row) for pushed in filters)]
         assert sorted(map(place, kept)) == sorted(map(place, expected)), filters
-        pruned += sum(len(split.jobs) for split in splits) < everything
+        pruned += len(plan_read(chosen, index, besides=reader._pushed).jobs) < everything
     assert pruned > 40
     reader = data_source.PushingReader(options, chosen, index, schema)
     reader.pushFilters([source.EqualTo(("id",), "k3"), source.EqualTo(("day",), DAYS[0])])
-    assert sum(len(split.jobs) for split in reader.partitions()) == 1
+    assert len(plan_read(chosen, index, besides=reader._pushed).jobs) == 1
+
+
+def test_pushed_list_of_many_values_is_one_set() -> None:
+    schema = pa.schema([("n", pa.int64()), ("day", pa.date32())])
+    for length in (1_000, 4_000):
+        found = pushed_predicate(source.In(("n",), tuple(range(length))), schema)
+        assert found == In("n", tuple(range(length)))
+        (leaf,) = leaves(merged(found, schema))
+        assert isinstance(leaf, Among)
+        assert len(leaf.keys) == length
+    assert pushed_predicate(source.In(("day",), ("today",)), schema) is None
 
 
 def test_spark_itself_pushes_filters_where_it_keeps_the_scans_of_a_frame_apart(

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bucketlake.spark.facts import facts_in_tasks, facts_of
+from bucketlake.spark.facts import column_facts, facts_in_tasks
 
 pytestmark = pytest.mark.spark
 
@@ -19,5 +19,5 @@ def test_facts_arrive_at_their_tasks(spark: SparkSession, by_task: dict[int, lis
     told = [(text, task) for task, texts in by_task.items() for text in texts]
     sent = facts_in_tasks(spark, [text for text, _ in told], [task for _, task in told], 3)
     rows = sent.repartition(3, "task").select(F.spark_partition_id().alias("at"), "facts").collect()
-    found = {row.at: facts_of(pa.array([row.facts])) for row in rows}
+    found = {row.at: column_facts(pa.array([row.facts])) for row in rows}
     assert {at: facts for at, facts in found.items() if facts} == by_task

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.flow.numbered_rows import in_task_order
-from bucketlake.flow.stage import NO_TASK, GroupName, Groups, IntArray, Rows
+from bucketlake.flow.stage import NO_TASK, GroupName, Groups, Int32Array, Rows
 from bucketlake.spark import flow
 from bucketlake.spark.flow import SparkFlow, Work
 from bucketlake.spark.spark_schema import spark_from_arrow
+from tests.bounds import set_bounds
 from tests.spark.frames import frame_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Stage:
 
     tasks: Mapping[GroupName, int]
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         places = zip(rows.table["path"].to_pylist(), rows.table["slot"].to_pylist(), strict=True)
         tasks = np.array([self.tasks.get(place, 0) for place in places], np.int32)
         marked = rows.table.append_column("routed", pa.array(np.ones(len(tasks), np.bool_)))
@@ -79,7 +80,7 @@ def test_rows_go_to_the_tasks_of_their_groups(
     *,
     is_whole: bool,
 ) -> None:
-    monkeypatch.setattr(flow, "_GROUPS_MAX", limit)
+    set_bounds(monkeypatch, flow, _GROUPS_MAX=limit)
     count = 600
     groups = [(f"p'{number % 7}\"/é", number) for number in range(group_count or 5)]
     rows = [(*groups[number % len(groups)], number) for number in range(count)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,9 @@ from pyspark.sql import SparkSession
 
 import bucketlake as bl
 from bucketlake.errors import InputError
+from bucketlake.spark.spark_schema import arrow_from_spark
+from bucketlake.write.input_files import heads
+from tests.bounds import set_bounds
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +78,46 @@ def test_tasks_read_files_for_a_merge_on_other_columns(spark: SparkSession, tmp_
     result = by_key.when_matched_update_all().when_not_matched_insert_all().execute()
     assert (result.inserted, result.updated) == (18, 57)
     assert not list((tmp_path / "table/.hoodie/.bucket_index/ext/spool").glob("**/*"))
+
+
+def test_texts_that_spark_writes_come_back(spark: SparkSession, tmp_path: Path) -> None:
+    row = (
+        "SELECT 'a' AS id, X'00FF41' AS b, double('NaN') AS x, -double('Infinity') AS y, "
+        "float(0.1) AS f, CAST(1.50 AS DECIMAL(9, 2)) AS p, true AS ok, date'1500-01-01' AS d, "
+        "timestamp'2026-01-01 08:00:00.123456' AS at, timestamp_ntz'2026-01-01 08:00:00' AS local, "
+        "map('k', 1L) AS m, array(struct(1 AS q, date'2026-01-01' AS r)) AS s, 'x\ny\"' AS text"
+    )
+    whole = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "escape": '"'}
+    frame = spark.sql(row)
+    table = bl.create_table(
+        str(tmp_path / "table"), schema=arrow_from_spark(frame.schema), record_key="id"
+    )
+    table.upsert(frame)
+    expected = table.to_arrow().to_pylist()
+    frame.write.options(**whole).option("compression", "gzip").json(str(tmp_path / "json"))
+    table.upsert(bl.files(str(tmp_path / "json"), format="jsonl"))
+    assert str(table.to_arrow().to_pylist()) == str(expected)
+    flat = frame.drop("b", "m", "s")
+    flat.write.options(**whole, header=True).option("compression", "bzip2").csv(
+        str(tmp_path / "csv")
+    )
+    table.upsert(bl.files(str(tmp_path / "csv"), format="csv"), missing="keep")
+    assert str(table.to_arrow().to_pylist()) == str(expected)
+
+
+def test_tasks_read_large_texts_cut_where_rows_end(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bounds(monkeypatch, heads, PIECE_BYTES=20_000, HEAD_BYTES=5_000)
+    breaks = ROWS.set_column(1, "day", pa.array([f'd\n"{i}",' for i in range(3000)]))
+    pa.csv.write_csv(breaks, tmp_path / "a.csv")
+    table = bl.create_table(str(tmp_path / "table"), schema=ROWS.schema, record_key="id")
+    assert table.upsert(bl.files(f"{tmp_path}/a.csv")).inserted == 3000
+    assert table.to_arrow().sort_by("n").equals(breaks)
+    lines = [json.dumps({"id": f"k{i}", "n": i}) for i in range(2999)] + ['{"id": "k", "day": "d"}']
+    (tmp_path / "b.jsonl").write_text("\n".join(lines))
+    assert table.upsert(bl.files(f"{tmp_path}/b.jsonl"), nulls="keep").inserted == 1
+    lines[2500] = '{"id": "k2500", "n": "x"}'
+    (tmp_path / "b.jsonl").write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r'row 2501, column n: "x" is a text, and no bigint'):
+        table.upsert(bl.files(f"{tmp_path}/b.jsonl"), nulls="keep")

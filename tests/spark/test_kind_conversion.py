@@ -15,6 +15,7 @@ from bucketlake.write.pack import PackedRecords
 from tests.indexed_tables import ROWS_OF_LARGE, shards_of
 from tests.ring_tables import SCHEMA, keyed, rows
 from tests.spark.frames import frame_of, rows_of
+from tests.spies import forbid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,11 +59,7 @@ def test_a_session_builds_the_index_of_a_conversion_and_writes_under_the_new_kin
     )
     table.upsert(frame_of(spark, rows(range(60), days="ab"), tmp_path))
     table.upsert(frame_of(spark, rows(range(40, 80), 1, days="ab"), tmp_path))
-
-    def start(*_: object) -> NoReturn:
-        raise AssertionError("the index was built in threads of the driver")
-
-    monkeypatch.setattr(Threads, "start", start)
+    forbid(monkeypatch, Threads, "start")
     groups = {bucket.file_id for bucket in table.buckets()}
     converted = bl.convert(table.path, DYNAMIC, spark=spark)
     expected = keyed(range(40)) | keyed(range(40, 80), 1)

@@ -18,12 +18,14 @@ from bucketlake.model.result import WriteResult
 from bucketlake.write import write_plan
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index import indexed_write
-from bucketlake.write.record_index.lookups import Lookup, LookupPlan
+from bucketlake.write.record_index.lookups import Lookup
 from bucketlake.write.write_plan import SlotPlan
+from tests.bounds import set_bounds
 from tests.conformance.cases import Case, Checked, Row, arrow, in_order, rows
 from tests.conformance.kinds import Kind, kinds_named
 from tests.conformance.test_parts import many_of
 from tests.spark.frames import frame_of, rows_of
+from tests.spies import spy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,20 +120,10 @@ def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
     spark: SparkSession, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned: list[list[SlotPlan | Lookup]] = []
-    write, locate = PackedRecords.write, PackedRecords.locate
-
-    def noted_slots(self: PackedRecords, found: write_plan.WritePlan, task: Any) -> Any:
-        planned.append([*found.slots])
-        return write(self, found, task)
-
-    def noted_lookups(self: PackedRecords, found: LookupPlan, task: Any) -> Any:
-        planned.append([*found.lookups])
-        return locate(self, found, task)
-
-    monkeypatch.setattr(PackedRecords, "write", noted_slots)
-    monkeypatch.setattr(PackedRecords, "locate", noted_lookups)
-    monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
-    monkeypatch.setattr(indexed_write, "BYTES_MAX", 1_000)
+    spy(monkeypatch, PackedRecords, "write", lambda _, plan, __: planned.append([*plan.slots]))
+    spy(monkeypatch, PackedRecords, "locate", lambda _, plan, __: planned.append([*plan.lookups]))
+    set_bounds(monkeypatch, write_plan, RECORDS_PER_TASK_MAX=20)
+    set_bounds(monkeypatch, indexed_write, BYTES_MAX=1_000)
     world = ByFrames(spark, case, tmp_path)
     many = many_of(case)
     world.upsert([*rows(range(many)), *rows(range(5), 1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's 
 
 import bucketlake as bl
 from bucketlake.errors import InputError
-from bucketlake.spark.spool import SPOOL_FOLDER
-from bucketlake.write.merge_statement import Merge
+from bucketlake.spark.frame_source import SPOOL_FOLDER
+from bucketlake.spark.spark_schema import spark_from_arrow
+from tests.choices import combinations
+from tests.merge_rules import RULES, TYPES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -75,29 +78,26 @@ def test_merge_on_other_columns_evaluates_what_spark_knows(
     assert not [*Path(table.path, SPOOL_FOLDER).glob("*")]
 
 
-def test_ambiguous_rows_and_stored_keys_are_refused_before_anything_is_written(
+@pytest.mark.parametrize(("name", "table_type"), combinations([*RULES], TYPES))
+def test_a_rule_of_merges_holds_with_spark(
+    spark: SparkSession, tmp_path: Path, name: str, table_type: str
+) -> None:
+    RULES[name].check(str(tmp_path / "t"), table_type, partial(frame_of, spark))
+
+
+def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    return spark.createDataFrame(rows.to_pylist(), spark_from_arrow(rows.schema))
+
+
+def test_texts_that_spark_refuses_are_errors_before_anything_is_written(
     spark: SparkSession, table: bl.Table
 ) -> None:
     before = len(table.timeline())
-    source = spark.createDataFrame(
-        [("k2", "a", 7, "m1", 9), ("k2", "a", 8, "m0", 9)], "id string, day string, n int, "
-        "mail string, at bigint",
-    )  # fmt: skip
-
-    def refused(merge: Merge, match: str) -> None:
-        with pytest.raises(InputError, match=match):
-            merge.execute()
-
-    merge = table.merge(source, ON)
-    both = r"key 'k2' in partition 'a': \(.*n=[78].*\) and \(.*n=[78].*\)"
-    refused(merge.when_matched_update({"n": "s.n"}, "s.at > t.at"), both)
-    refused(merge.when_matched_update_all().when_not_matched_insert_all(), "two rows .* key 'k2'")
-    by_mail = table.merge(source, "t.mail = s.mail AND t.day = s.day AND t.n > 99")
-    refused(by_mail.when_not_matched_insert_all("s.n = 7"), "inserted with key 'k2' .*table has")
-    refused(merge.when_matched_update({"n": "no_such_function(s.n)"}), "no_such_function")
-    refused(merge.when_matched_update({"n": "s.mail"}), "table holds int")
+    merge = table.merge(ROWS.slice(2, 1), ON, spark=spark)
+    for text, words in (("no_such_function(s.n)", "no_such_function"), ("s.mail", "holds int")):
+        with pytest.raises(InputError, match=words):
+            merge.when_matched_update({"n": text}).execute()
     assert len([e for e in table.timeline() if e.completed_at]) == before
-    assert merge.when_matched_delete().execute().deleted == 1
 
 
 def test_statements_run_on_paths_names_views_and_subqueries(
@@ -128,3 +128,31 @@ def test_statements_run_on_paths_names_views_and_subqueries(
     gone = {"k3", *(f"k{n}" for n in range(10, 20))}
     assert found.keys() == {*ROWS["id"].to_pylist(), "z"} - gone
     assert (found["k1"]["n"], found["z"]["mail"], found["k1"]["mail"]) == (102, "y", "m0")
+
+
+@pytest.mark.parametrize("clauses", [1, 4])
+def test_a_merge_has_few_jobs_however_many_clauses_it_has(
+    spark: SparkSession, tmp_path: Path, clauses: int
+) -> None:
+    """One for values that prune; one for the smaller side of the join; two are those of an upsert.
+
+    The first of the two joins, counts and packs.
+    """
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=ROWS.schema, record_key="id", index=bl.SimpleBucket(2)
+    )
+    table.upsert(ROWS)
+    frame_of(spark, ROWS).write.parquet(str(tmp_path / "source"))
+    source = spark.read.parquet(str(tmp_path / "source"))
+    merge = table.merge(source, "t.id = s.id")
+    for number in range(clauses):
+        merge = merge.when_matched_update({"n": f"s.n + {number}"}, f"s.n % 4 = {number}")
+    before = job_count(spark)
+    assert merge.when_not_matched_insert_all("s.n <> 5").execute().updated == 10 * clauses
+    assert job_count(spark) - before <= 4
+
+
+def job_count(spark: SparkSession) -> int:
+    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
+    context.listenerBus().waitUntilEmpty()
+    return int(context.statusStore().jobsList(None).size())

@@ -10,24 +10,25 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions.turns import head
+from bucketlake.actions.metadata_compaction import compact_metadata
+from bucketlake.actions.metadata_withdrawal import DELTA_COMMITS, withdraw_compactions
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError, ServiceWarning
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE, ThreadFlow
-from bucketlake.metadata.slices.compaction_state import DELTA_COMMITS, withdraw_compactions
-from bucketlake.metadata.slices.rewriter import SliceRewriter
-from bucketlake.metadata.slices.slice_compaction import compact_metadata
+from bucketlake.metadata.rewrite import SliceRewriter
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.instant import table_clock
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config, table_at
+from tests.bounds import set_bounds
 from tests.metadata_truth import require_true_index
 from tests.spark.frames import frame_of
+from tests.spies import breaks, forbid
 from tests.storages import objects_of
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ def compact(table: bl.Table, engine: Engine) -> InstantTime | None:
     clock = table_clock(storage.root, config.timeline_timezone)
     return compact_metadata(
         OpenTable(storage, config, clock, NO_LOCK),
-        lambda: head(OpenTable(storage, config, clock, NO_LOCK)),
         delta_commits=1,
         engine=engine,
     )
@@ -81,7 +81,7 @@ def base_files(storage: Storage, instant: InstantTime) -> dict[str, bytes]:
 @pytest.fixture
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks rewrite small slices, too."""
-    monkeypatch.setattr("bucketlake.metadata.slices.rewriter.HERE_BYTES_MAX", -1)
+    set_bounds(monkeypatch, "bucketlake.metadata.rewrite", HERE_BYTES_MAX=-1)
 
 
 @pytest.mark.usefixtures("every_size")
@@ -148,10 +148,7 @@ def test_task_of_a_compaction_that_was_withdrawn_leaves_no_file(
 def test_commit_that_compacts_lets_tasks_do_it(
     spark: SparkSession, table_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*_: object) -> WriteStat:
-        raise AssertionError("this process does not rewrite the slices")
-
-    monkeypatch.setattr(SliceRewriter, "write", never)
+    forbid(monkeypatch, SliceRewriter, "write")  # This process does not rewrite the slices.
     table = make(table_path, DELTA_COMMITS - 1)
     assert table.metadata_table().last_compaction is None
     table.upsert(frame_of(spark, rows(5000, 5100), table_path.with_name("input")))
@@ -166,10 +163,7 @@ def test_failure_of_spark_in_a_compaction_leaves_the_commit_alone(
 ) -> None:
     from bucketlake.spark.flow import SparkFlow
 
-    def fail(*_: object) -> list[str]:
-        raise RuntimeError("the job was cancelled")
-
-    monkeypatch.setattr(SparkFlow, "results", fail)
+    breaks(monkeypatch, SparkFlow, "results", RuntimeError("the job was cancelled"))
     table = make(table_path, DELTA_COMMITS - 1)
     with pytest.warns(ServiceWarning, match="compact in tasks .*the job was cancelled"):
         table.upsert(rows(5000, 5100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -52,5 +53,18 @@ def test_base_files_in_a_bucket_are_read_by_sparks_own_reader(report: dict[str, 
 def test_no_secret_is_in_sparks_plans_logs_or_errors(report: dict[str, Any]) -> None:
     shown = [report[kind]["plan"] for kind in ("copy_on_write", "merge_on_read")]
     assert "mapInArrow" in shown[1] or "MapInArrow" in shown[1]
+    shown += [report[kind]["shown"] for kind in ("copy_on_write", "merge_on_read")]
+    shown += [report["log"], report["error"], report["files"][1]]
+    shown += [report["source"]["plan"]] if "source" in report else []
+    assert "SparkListenerJobEnd" in report["events"]
     for secret in report["secrets"]:
-        assert secret not in "".join([*shown, report["log"], report["error"]])
+        assert secret not in "".join([*shown, report["events"]])
+
+
+def test_files_in_a_bucket_are_written(report: dict[str, Any]) -> None:
+    assert report["files"][0] == 1
+
+
+@pytest.mark.skipif(version("pyspark").startswith("3."), reason="Spark 3 has no sources in Python")
+def test_the_data_source_reads_a_bucket(report: dict[str, Any]) -> None:
+    assert report["source"]["rows"] == len(report["merge_on_read"]["model"])

@@ -133,6 +133,7 @@ class World:
             for name in ("by_frame", "by_arrow")
         )
         self.model: dict[Place, Row] = {}
+        self.gone: dict[Place, tuple[Any, ...]] = {}  # The newest delete of each key.
         self.clock = 0
 
     def place(self, row: Row) -> Place:
@@ -183,7 +184,19 @@ class World:
         return by_frame
 
     def upserted(self, rows: list[Row], onto: Mapping[Place, Row]) -> dict[Place, Row]:
-        """Say what the model holds after an upsert."""
+        """Say what the model holds after an upsert; deletes are remembered."""
+        if not self.layout.event_time:
+            return self.overwritten(rows, onto)
+        before = dict(self.gone)
+        for row in rows:
+            if row["_hoodie_is_deleted"]:
+                place = self.place(row)
+                self.gone[place] = max(self.order(row), self.gone.get(place, self.order(row)))
+        late = [row for row in rows if self.order(row) <= before.get(self.place(row), ())]
+        return self.overwritten([row for row in rows if row not in late], onto)
+
+    def overwritten(self, rows: list[Row], onto: Mapping[Place, Row]) -> dict[Place, Row]:
+        """Say what the model holds after an overwrite, where ``onto`` stays."""
         after = dict(onto)
         for place, row in self.winners(rows).items():
             if place in after and self.order(row) < self.order(after[place]):
@@ -242,7 +255,7 @@ def test_each_operation_leaves_what_the_model_holds_however_the_rows_come(world:
 
     rows = world.batch(6)[:3]
     kept = {p: row for p, row in world.model.items() if p[0] not in world.of_partitions(rows)}
-    world.write("insert_overwrite", rows, world.upserted(rows, kept))
+    world.write("insert_overwrite", rows, world.overwritten(rows, kept))
 
     more = world.batch(5)
     world.write("insert", more, world.upserted(more, world.model))
@@ -274,7 +287,7 @@ def test_overwriting_the_whole_table_leaves_the_new_rows_alone_and_none_empties_
     simple: World,
 ) -> None:
     rows = [{**row, "site": "eu"} for row in simple.batch(8)]
-    simple.write("insert_overwrite", rows, simple.upserted(rows, {}), whole_table=True)
+    simple.write("insert_overwrite", rows, simple.overwritten(rows, {}), whole_table=True)
     simple.write("insert_overwrite", [], {}, whole_table=True)
     rows = simple.batch(8)
     simple.write("upsert", rows, simple.upserted(rows, {}))
@@ -358,3 +371,44 @@ def test_columns_come_in_any_order_and_far_more_batches_than_rows_fit_in_one(
     finally:
         simple.spark.conf.set(key, before)
     simple.settle(results, expected)
+
+
+def test_a_table_is_made_of_a_frame_with_its_rows_or_of_its_columns_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.createDataFrame(
+        [("a", 1, False), ("b", 2, True)], "id string, n long, _hoodie_is_deleted boolean"
+    )
+    made = bl.create_table(str(tmp_path / "rows"), frame, record_key="id")
+    assert [(row.id, row.n) for row in made.read().collect()] == [("a", 1)]
+    bare = bl.create_table(str(tmp_path / "columns"), schema=frame, record_key="id")
+    assert (bare.schema().names, bare.count()) == (["id", "n"], 0)
+    broken = frame.selectExpr("CASE WHEN n = 2 THEN NULL ELSE id END AS id", "n")
+    with pytest.raises(bl.InputError, match="null"):
+        bl.create_table(str(tmp_path / "refused"), broken, record_key="id")
+    assert not [path for path in (tmp_path / "refused").rglob("*") if path.is_file()]
+
+
+def test_late_rows_of_frames_files_and_merges_stay_out(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("site", pa.string()), ("ts", pa.int64())])
+    table = bl.create_table(
+        str(tmp_path / "late"), schema=schema, record_key="id", partition_by="site", ordering="ts"
+    )
+
+    def frame(ids: str, ts: int, *, gone: bool = False) -> Any:
+        rows = [{"id": i, "site": "eu", "ts": ts, "_hoodie_is_deleted": gone} for i in ids]
+        return frame_of(spark, pa.Table.from_pylist(rows), tmp_path / f"{ids}{ts}")
+
+    table.upsert(frame("abcd", 6, gone=True))
+    late = table.upsert(frame("ax", 5))
+    assert (late.inserted, late.ignored) == (1, 1)
+    files = tmp_path / "landing"
+    frame("by", 5).drop("_hoodie_is_deleted").write.parquet(str(files))
+    late = table.upsert(bl.files(f"{files}/*.parquet"))
+    assert (late.inserted, late.ignored) == (1, 1)
+    source = frame("cz", 5).drop("_hoodie_is_deleted")
+    merge = table.merge(source, "t.id = s.id AND t.site = s.site")
+    late = merge.when_not_matched_insert_all().execute()
+    assert (late.inserted, late.ignored) == (1, 1)
+    table.upsert(frame("d", 7))
+    assert sorted(row.id for row in table.read(spark).collect()) == ["d", "x", "y", "z"]

@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import acero
 
 from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.read.pruning.key_candidates import find_hash_keys
-from bucketlake.where.arrow_filter import to_arrow_expression
+from bucketlake.spark.read import SPARK_SETTINGS
+from bucketlake.where.arrow_filter import truth_of
 from bucketlake.where.parser import parse_where
 from bucketlake.where.predicate import Opaque, Predicate, leaves
-from bucketlake.where.spark_settings import SPARK_SETTINGS
 from bucketlake.where.sql_literal import decode_string
 
 if TYPE_CHECKING:
@@ -144,10 +143,7 @@ def accepted_by_spark(rows: DataFrame, texts: Sequence[str]) -> list[str]:
 
 
 def arrow_results(predicate: Predicate) -> list[bool | None]:
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(TABLE))
-    options = acero.ProjectNodeOptions([to_arrow_expression(predicate, SCHEMA)], ["c"])
-    project = acero.Declaration("project", options, [source])
-    found: list[bool | None] = project.to_table(use_threads=False)["c"].to_pylist()
+    found: list[bool | None] = truth_of(predicate, TABLE).to_pylist()
     return found
 
 

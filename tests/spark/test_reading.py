@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import BucketLakeError, ConfigError, InputError
+from bucketlake.errors import BucketLakeError, ConfigError, FormatError, InputError, StorageError
 from bucketlake.format import base_file
 from bucketlake.model.schema import META_NAMES
+from bucketlake.storage.location import open_storage
+from tests.listed_files import list_file
 from tests.spark.frames import Row, frame_of, in_order, rows_of
 
 if TYPE_CHECKING:
@@ -131,8 +134,9 @@ def test_the_table_is_read_as_of_each_of_its_commits(spark: SparkSession, writte
     for instant, rows in written.states.items():
         assert in_order(rows_of(written.table.read(spark, as_of=instant))) == in_order(rows)
         assert in_order(rows_of(written.table.to_arrow(as_of=instant))) == in_order(rows)
-    assert rows_of(written.table.read(spark, as_of="2000-01-01")) == []
-    assert rows_of(written.table.to_arrow(as_of="2000-01-01")) == []
+    for read in (written.table.to_arrow, partial(written.table.read, spark)):
+        with pytest.raises(bl.ConfigError, match="the first commit of the table is"):
+            read(as_of="2000-01-01")
 
 
 def test_each_record_is_located_where_its_bucket_lies(written: Written) -> None:
@@ -257,3 +261,57 @@ def test_a_damaged_file_is_an_error_whatever_the_session_says(
     set_to("spark.sql.files.ignoreCorruptFiles", "true")
     with pytest.raises(Exception, match=r"(?i)FAILED_READ_FILE|can ?not read|corrupt|decompress"):
         table.read().collect()
+
+
+@pytest.mark.any_spark
+def test_foreign_file_is_not_read_through_a_listing_or_a_link(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = {
+        name: bl.create_table(str(tmp_path / name), schema=SCHEMA, record_key="id",
+                              partition_by="site", index=bl.SimpleBucket(1))
+        for name in ("other", "listed", "linked")
+    }  # fmt: skip
+    for table in made.values():
+        table.upsert(pa.table({"id": ["a"], "site": ["x"], "v": [1]}, schema=SCHEMA))
+    foreign = next((tmp_path / "other/x").glob("*.parquet"))
+    list_file(open_storage(made["listed"].path), "../other/x", foreign.name)
+    with pytest.raises(FormatError, match="inside the table"):
+        made["listed"].read(spark).collect()
+    own = next((tmp_path / "linked/x").glob("*.parquet"))
+    own.unlink()
+    own.symlink_to(foreign)
+    with pytest.raises(StorageError, match="a symbolic link leads to"):
+        made["linked"].read(spark).collect()
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_keys_choose_the_same_rows_with_spark_as_without(
+    spark: SparkSession, tmp_path: Path, table_type: str
+) -> None:
+    schema = pa.schema([*SCHEMA, ("head", pa.struct([("n", pa.int32())]))])
+    rows = [
+        {"id": f"k{i}", "site": f"s{i % 2}", "v": None if i == 3 else i, "head": {"n": i}}
+        for i in range(20)
+    ]
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=schema, record_key=["id"], partition_by=["site"],
+        index=bl.SimpleBucket(2), table_type=table_type,
+    )  # fmt: skip
+    table.upsert(pa.Table.from_pylist(rows, schema))
+    table.upsert(pa.Table.from_pylist(rows[:5], schema))
+    keys = pa.table({"id": ["k1", "k2", "k3", "none"], "more": [1, 2, 3, 4]})
+    pairs = pa.table({"head.n": pa.array([3, 4, 5], pa.int32()), "v": [None, 4, 6]})
+    options: list[dict[str, Any]] = [
+        {"keys": keys},
+        {"keys": spark.createDataFrame([("k1", "s1"), ("k2", "s1")], "id string, site string")},
+        {"keys": keys, "where": "v > 1", "columns": ["site"]},
+        {"where": (["head.n", "v"], pairs), "columns": ["id"]},
+        {"where": ("v", [])},
+    ]
+    counts = []
+    for given in options:
+        with_spark = rows_of(table.read(spark, **given))
+        assert in_order(with_spark) == in_order(table.to_arrow(**given).to_pylist())
+        counts.append(len(with_spark))
+    assert counts == [3, 1, 1, 1, 0]

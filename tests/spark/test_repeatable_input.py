@@ -13,14 +13,15 @@ import bucketlake as bl
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import IndexStateError, InputError, StorageError
 from bucketlake.flow.stage import Rows
-from bucketlake.spark.pieces import pack, unpack
-from bucketlake.spark.spool import SPOOL_FOLDER, Spool, _is_stable, is_repeatable
+from bucketlake.spark.frame_source import SPOOL_FOLDER, Spool, _is_stable, is_repeatable
+from bucketlake.spark.record_pieces import pack, unpack
 from bucketlake.storage.local import LocalStorage
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.slot_stage import RECORDS, WriteStage, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import Placement, SlotPlan
 from tests.spark.frames import frame_of, rows_of
+from tests.table_index import of_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +155,7 @@ def test_a_relation_that_is_no_file_may_change() -> None:
 def test_a_row_of_a_bucket_that_was_not_counted_is_an_error(table: bl.Table) -> None:
     """A source that a table format lists anew may have got a partition meanwhile."""
     rows = pa.table({"id": ["a", "b"], "p": [0, 1], "v": [0.0, 1.0]}, schema=SCHEMA)
-    tagger = Tagger(table.config().key_spec, bl.SimpleBucket(2).layout(), SCHEMA)
+    tagger = Tagger(table.config().key_spec, of_table(bl.SimpleBucket(2)).layout(), SCHEMA)
     placement = Placement.of_slots([SlotPlan("0", slot, (), 1, slot) for slot in range(2)])
     writer = cast(GroupWriter, None)
     packed = Rows(RECORDS, tagger.with_tags(rows, tagger.tag(rows)))

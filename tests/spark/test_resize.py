@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,7 @@ from tests.ring_tables import (
     values,
 )
 from tests.spark.frames import frame_of, rows_of
+from tests.spies import forbid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +37,7 @@ EXECUTE: dict[str, Any] = {"max_file_size": 1 << 40, "merge_threshold": 0.0}
 @pytest.fixture(autouse=True)
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a resize that does not run in tasks of Spark."""
-
-    def start(*_: object) -> NoReturn:
-        raise AssertionError("a resize ran in threads of the driver")
-
-    monkeypatch.setattr(Threads, "start", start)
+    forbid(monkeypatch, Threads, "start")
 
 
 def read(spark: SparkSession, table: bl.Table, where: str | None = None) -> dict[str, int]:

@@ -12,6 +12,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.index.setting import TableIndex
 from tests.spark.frames import Row, rows_of
+from tests.waiting import SECONDS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -68,7 +69,7 @@ class Query:
         writer = loaded.writeStream.foreachBatch(self._take)
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
         query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(SECONDS_MAX)
 
     def _take(self, frame: DataFrame, number: int) -> None:
         rows = rows_of(frame)
@@ -214,6 +215,13 @@ def test_cleaned_files_stop_a_stream_with_the_way_to_begin_again(
     # Without the limit the batch ends at the newest commit, whose files are there.
     again = Query(spark, table, tmp_path / "again", start="earliest")
     assert again.run() == [keys(range(4), 3)]
+    images = {"changes": "true", "columns": "id,v"}
+    with pytest.raises(Exception, match="and the option start=") as caught:
+        Query(spark, table, tmp_path / "gone", **images).run()
+    since = str(caught.value).partition("the option start=")[2][:17]
+    assert table.changes_to_arrow(since=since).num_rows == 0
+    table.upsert(batch([0], 9))
+    assert table.changes_to_arrow(since=since).num_rows == 1
 
 
 def test_archived_commits_are_batches_as_long_as_their_files_are_there(

@@ -20,7 +20,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.actions.conflict import retried
-from bucketlake.actions.stream_batches import BATCHES
+from bucketlake.actions.tombstone_list import BATCHES
 from bucketlake.services.check.findings import Severity
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline

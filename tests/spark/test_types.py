@@ -233,8 +233,8 @@ def test_older_files_are_read_in_the_types_of_the_grown_table(
     [
         ({"count": pa.array(["x", "y"])}, r"column count: the table holds int, the batch string"),
         (
-            {"count": pa.array([1, 2], pa.int64())},
-            r"column count: the table holds int, the batch bigint; .*merge_schema='widen_types'",
+            {"count": pa.array([1, 2**40], pa.int64())},
+            r"column count: bigint does not fit int \(value 1099511627776 of key",
         ),
         (
             {"cuont": pa.array([1, 2], pa.int32())},
@@ -244,7 +244,7 @@ def test_older_files_are_read_in_the_types_of_the_grown_table(
         ({"id": pa.array([1.5, 2.5])}, r"column id: the table holds string, the batch double"),
         (
             {"place": pa.array([{"x": 2**40}] * 2, pa.struct([("x", pa.int64())]))},
-            r"column place\.x: .*int, the batch bigint, and only whole columns can be widened",
+            r"column place\.x: bigint does not fit int \(value 1099511627776 of key",
         ),
         (
             {"stops": pa.array([[{"s": 1}]] * 2, pa.list_(pa.struct([("s", pa.int32())])))},

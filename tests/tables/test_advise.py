@@ -16,6 +16,7 @@ from bucketlake.format.base_file import BaseFileReader
 from bucketlake.services.advice.advice import Advice, AdviceList
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
+from tests.spies import forbid, spy
 
 TARGET = 20_000  # Small tables then have files of every size.
 SCHEMA = pa.schema(
@@ -319,15 +320,8 @@ def test_no_data_file_is_read_and_no_commit_twice(
     for at in range(12):
         table.upsert(pa.concat_tables([orders(range(50), f"c{n}", at) for n in range(4)]))
 
-    def fail(*_: Any) -> None:
-        raise AssertionError("a data file is read")
-
-    monkeypatch.setattr(BaseFileReader, "__init__", fail)
-    reads: list[str] = []
-    read = MemoryStorage.read
-    monkeypatch.setattr(
-        MemoryStorage, "read", lambda own, path: (reads.append(path), read(own, path))[1]
-    )
+    forbid(monkeypatch, BaseFileReader, "__init__")
+    reads = spy(monkeypatch, MemoryStorage, "read", lambda _, path: path)
     advice = table.advise()
     assert advice.workload.commits == 10
     commits = [path for path in reads if path.endswith(".commit")]

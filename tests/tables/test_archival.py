@@ -30,22 +30,22 @@ from bucketlake.index.recorded_counts import record_path
 from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.metadata.changes import publish_change
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.retention import ArchivalLimits
 from bucketlake.model.table_type import Operation, TableType
-from bucketlake.read.file_system_view import list_partition
 from bucketlake.services import archival
-from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.archival import archive
 from bucketlake.services.undo.rollback_commits import roll_back
+from bucketlake.slices.file_system_view import list_partition
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archive_writer
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_files import newest_manifest
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.archive_writer import append, keep_active
-from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.instant import Action, Instant, State, shift_instant
+from bucketlake.timeline.instant import Action, Instant, InstantClock, State, shift_instant
 from bucketlake.timeline.locks import NO_LOCK
-from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.markers import Marker, MarkerType, write_markers
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import claim_rollback, outcome_path, read_outcome
 from bucketlake.timeline.table_properties import table_at
@@ -54,9 +54,13 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
+from tests.bounds import set_bounds
 from tests.broken_tables import later
 from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
+from tests.inside import storage_of, timeline_of, values_of
+from tests.meanwhile import PUTS, Interrupted, meanwhile
+from tests.spies import spy
 from tests.storages import objects_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -106,18 +110,8 @@ def upserts(table: bl.Table, number: int) -> list[Instant]:
     return [upsert(table, v) for v in range(1, number + 1)]
 
 
-def values(table: bl.Table, **options: Any) -> dict[str, int]:
-    found = table.to_arrow(**options)
-    assert found.num_rows == len(set(found["id"].to_pylist()))
-    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
-
-
 def all_are(v: int) -> dict[str, int]:
     return {f"k{n}": v for n in KEYS}
-
-
-def storage_of(table: bl.Table) -> MemoryStorage:
-    return MemoryStorage(table.path.removeprefix("memory://"))
 
 
 def paths(table: bl.Table, folder: str = "") -> set[str]:
@@ -136,10 +130,6 @@ def archived(table: bl.Table) -> list[str]:
 
 def times(instants: list[Instant]) -> list[str]:
     return [one.requested_at for one in instants]
-
-
-def timeline_of(table: bl.Table) -> Timeline:
-    return load_timeline(opened_table(storage_of(table), table.config()))
 
 
 def drop_replaced(table: bl.Table) -> None:
@@ -173,9 +163,9 @@ def test_the_oldest_commits_go_and_the_newest_stay(any_table: bl.Table) -> None:
     assert report.held_back is None
     assert active(any_table) == times(commits[4:])
     assert archived(any_table) == times(commits[:4])
-    assert values(any_table) == all_are(7)
+    assert values_of(any_table) == all_are(7)
     upsert(any_table, 8)
-    assert values(any_table) == all_are(8)
+    assert values_of(any_table) == all_are(8)
 
 
 def test_what_was_kept_of_an_instant_while_it_might_be_pending_goes_with_it(
@@ -270,7 +260,7 @@ def test_the_commit_before_a_pending_instant_stays(any_table: bl.Table) -> None:
     pending = f"{int(commits[-1].completed_at or 0) + 1}"
     storage = storage_of(any_table)
     storage.put(f".hoodie/timeline/{pending}.compaction.requested", b"")
-    before = values(any_table)
+    before = values_of(any_table)
     commits += upserts(any_table, 3)
     assert before == all_are(3)
     assert_stops(any_table, commits, 2, f"instant {pending} is pending")
@@ -305,7 +295,7 @@ def test_a_failed_write_is_settled_first_and_holds_nothing_back(table: bl.Table)
     storage.put(f".hoodie/timeline/{dead}.commit.requested", b"")
     storage.put(f".hoodie/timeline/{dead}.inflight", b"")
     name = f"00000000-0000-4000-8000-000000000000-0_1-0-1_{dead}.parquet"
-    write_marker(storage, dead, Marker("a", name, MarkerType.CREATE))
+    write_markers(storage, dead, [Marker("a", name, MarkerType.CREATE)])
     storage.put(f"a/{name}", b"rows")
     assert table.archive(keep_min=1, keep_max=1 + 1, dry_run=True).instants == ()
     report = archive(opened_table(storage, table.config()), ArchivalLimits(1, 2))
@@ -313,7 +303,7 @@ def test_a_failed_write_is_settled_first_and_holds_nothing_back(table: bl.Table)
     assert storage.stat(f"a/{name}") is None
     upsert(table, 3)
     assert table.archive(keep_min=1, keep_max=2).held_back is None
-    assert values(table) == all_are(3)
+    assert values_of(table) == all_are(3)
 
 
 @pytest.mark.parametrize("suffix", ["savepoint.inflight", "{0}.savepoint"])
@@ -336,7 +326,7 @@ def test_a_commit_whose_replaced_files_are_there_stays_until_they_are_cleaned(
     commits += [one for one in any_table.timeline() if one.requested_at == instant]
     commits += [upsert(any_table, 4), upsert(any_table, 5)]
     assert_stops(any_table, commits, 2, f"files that instant {instant} replaced in partition 'a'")
-    assert values(any_table) == all_are(5)
+    assert values_of(any_table) == all_are(5)
     # The metadata table may list the deleted files until their clean is completed.
     drop_replaced(any_table)
     clean = f".hoodie/timeline/{int(commits[-1].completed_at or 0) + 1}.clean.requested"
@@ -347,7 +337,7 @@ def test_a_commit_whose_replaced_files_are_there_stays_until_they_are_cleaned(
     storage_of(any_table).delete(clean)
     assert any_table.archive(keep_min=1, keep_max=2).held_back is None
     assert archived(any_table) == times(commits[:4])
-    assert values(any_table) == all_are(5)
+    assert values_of(any_table) == all_are(5)
 
 
 def test_the_last_commit_that_tells_the_schema_stays(
@@ -395,20 +385,20 @@ def test_a_reader_that_looked_before_still_reads(any_table: bl.Table) -> None:
 
 def test_time_travel_and_ranges_reach_into_the_archive(any_table: bl.Table) -> None:
     commits = [upsert(any_table, v, range(v, v + 2)) for v in range(6)]
-    before = {one: values(any_table, as_of=one.requested_at) for one in commits}
+    before = {one: values_of(any_table, as_of=one.requested_at) for one in commits}
     ranges = {
-        (one, other): values(any_table, since=one.completed_at, until=other.completed_at)
+        (one, other): values_of(any_table, since=one.completed_at, until=other.completed_at)
         for number, one in enumerate(commits)
         for other in commits[number:]
     }
     any_table.archive(keep_min=1, keep_max=2)
     assert len(archived(any_table)) == 5
     for one, found in before.items():
-        assert values(any_table, as_of=one.requested_at) == found
+        assert values_of(any_table, as_of=one.requested_at) == found
     for (one, other), found in ranges.items():
-        assert values(any_table, since=one.completed_at, until=other.completed_at) == found
-    assert values(any_table, since="2000-01-01") == values(any_table)
-    assert values(any_table, until=commits[0].completed_at) == {"k0": 0, "k1": 0}
+        assert values_of(any_table, since=one.completed_at, until=other.completed_at) == found
+    assert values_of(any_table, since="2000-01-01") == values_of(any_table)
+    assert values_of(any_table, until=commits[0].completed_at) == {"k0": 0, "k1": 0}
 
 
 def test_log_files_of_archived_commits_belong_to_the_slices_they_belonged_to() -> None:
@@ -418,12 +408,12 @@ def test_log_files_of_archived_commits_belong_to_the_slices_they_belonged_to() -
         upserts(table, 3)
         table.compact()
         upsert(table, 5, range(2))
-        found = values(table)
+        found = values_of(table)
         assert found == all_are(3) | {"k0": 5, "k1": 5}
         assert table.archive(keep_min=1, keep_max=2).held_back is None
-        assert values(table) == found
+        assert values_of(table) == found
         table.compact()
-        assert values(table) == found
+        assert values_of(table) == found
 
 
 def test_a_column_that_was_added_before_the_archive_ends_is_still_there(
@@ -442,7 +432,7 @@ def test_a_column_that_was_added_before_the_archive_ends_is_still_there(
         storage_of(any_table).put(path, without_schema(storage_of(any_table).read(path)))
     assert any_table.schema() == schema
     assert any_table.to_arrow()["note"].to_pylist() == ["x"] * 4
-    monkeypatch.setattr("bucketlake.timeline.active.newest_archived", lambda *_: None)
+    monkeypatch.setattr("bucketlake.timeline.archive_reader.newest_archived", lambda *_: None)
     assert any_table.schema() == SCHEMA  # As the table was made.
 
 
@@ -469,7 +459,7 @@ def test_an_archived_commit_is_not_rolled_back(table: bl.Table) -> None:
     assert paths(table) == before
     last = upsert(table, 5)
     table.rollback(last.requested_at)
-    assert values(table) == all_are(4)
+    assert values_of(table) == all_are(4)
 
 
 def test_the_last_commit_before_an_archive_is_not_rolled_back(table: bl.Table) -> None:
@@ -481,7 +471,7 @@ def test_the_last_commit_before_an_archive_is_not_rolled_back(table: bl.Table) -
     upsert(table, 5)
     with pytest.raises(TimelineError, match="the last commit of the active timeline"):
         table.rollback(commits[3].requested_at, cascade=True)
-    assert values(table) == all_are(5)
+    assert values_of(table) == all_are(5)
 
 
 def test_a_commit_that_an_archival_left_behind_does_not_count_as_the_last(table: bl.Table) -> None:
@@ -489,9 +479,9 @@ def test_a_commit_that_an_archival_left_behind_does_not_count_as_the_last(table:
     assert plan_archival(table, 3)() is archive_writer.Appended.DONE  # And it dies.
     with pytest.raises(TimelineError, match="the last commit of the active timeline"):
         table.rollback(commits[3].requested_at)
-    assert values(table) == all_are(4)
+    assert values_of(table) == all_are(4)
     upsert(table, 5)
-    assert values(table) == all_are(5)
+    assert values_of(table) == all_are(5)
 
 
 def test_the_index_of_a_partition_level_table_outlives_its_commits(table: bl.Table) -> None:
@@ -507,7 +497,7 @@ def test_the_index_of_a_partition_level_table_outlives_its_commits(table: bl.Tab
     assert opened.recorded_counts() == counts
     assert [one.instant for one in opened.rule_versions()] == [counts["a"].instant]
     upsert(opened, 9)
-    assert values(opened) == all_are(9)
+    assert values_of(opened) == all_are(9)
 
 
 @pytest.fixture
@@ -527,7 +517,7 @@ def ruled() -> bl.Table:
 
 
 def each_by_itself(table: bl.Table, **options: Any) -> dict[str, int]:
-    found = [values(table, where=f"id = 'k{n}'", **options) for n in range(24)]
+    found = [values_of(table, where=f"id = 'k{n}'", **options) for n in range(24)]
     return {key: v for one in found for key, v in one.items()}
 
 
@@ -538,7 +528,7 @@ def test_a_time_that_is_archived_is_pruned_by_its_own_rules(ruled: bl.Table) -> 
         upsert(ruled, v, range(24))
     ruled.archive(keep_min=1, keep_max=2)
     assert then.requested_at < active(ruled)[0]
-    whole = values(ruled, as_of=then.requested_at)
+    whole = values_of(ruled, as_of=then.requested_at)
     assert set(whole.values()) == {2}
     assert each_by_itself(ruled, as_of=then.requested_at) == whole
 
@@ -550,7 +540,7 @@ def test_a_range_below_the_newest_rules_is_pruned_by_the_archived_ones(ruled: bl
         upsert(ruled, v, range(24))
     ruled.archive(keep_min=1, keep_max=2)
     ruled.rescale({"a": 2, "b": 2, "c": 5}, dry_run=False)
-    whole = values(ruled, since="0" * 17, until=until)
+    whole = values_of(ruled, since="0" * 17, until=until)
     assert len(whole) == 24
     assert each_by_itself(ruled, since="0" * 17, until=until) == whole
 
@@ -571,19 +561,6 @@ def test_counts_of_a_write_that_hudi_rolled_back_go(table: bl.Table) -> None:
 # Writers meanwhile.
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    """Let something happen between the tasks of the next write and its commit."""
-    write = PackedRecords.write
-
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
-        stats = write(self, *arguments)
-        monkeypatch.undo()
-        other()
-        return stats
-
-    monkeypatch.setattr(PackedRecords, "write", write_slowly)
-
-
 def test_a_write_that_began_before_an_archival_commits_after_it(
     any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -591,7 +568,7 @@ def test_a_write_that_began_before_an_archival_commits_after_it(
     meanwhile(monkeypatch, lambda: any_table.archive(keep_min=1, keep_max=2))
     upsert(any_table, 6)
     assert len(archived(any_table)) == 4 - 1  # The commit before the pending one stays, too.
-    assert values(any_table) == all_are(6)
+    assert values_of(any_table) == all_are(6)
 
 
 @pytest.fixture
@@ -620,21 +597,17 @@ def test_commits_after_a_write_that_comes_late_stay_active_until_it_has_ended(
     """Readers would take commits between it and the new begin of the timeline for pending."""
     late, commits = long_ago
 
-    def append_meanwhile(*arguments: Any) -> Any:
-        begin(any_table, late)
-        return append(*arguments)
-
-    with monkeypatch.context() as hook:
-        hook.setattr(archival, "append", append_meanwhile)
-        any_table.archive(keep_min=1, keep_max=2)
+    history = any_table.config().history_folder
+    meanwhile(monkeypatch, lambda: begin(any_table, late), PUTS, history)
+    any_table.archive(keep_min=1, keep_max=2)
     assert len(archived(any_table)) == 4
     assert timeline_of(any_table).start == commits[0].requested_at
-    assert values(any_table) == all_are(5)
+    assert values_of(any_table) == all_are(5)
     assert not any_table.doctor()
     upsert(any_table, 6)  # The writer is dead, and rolled back.
     any_table.archive(keep_min=1, keep_max=5)
     assert timeline_of(any_table).start == commits[-1].requested_at
-    assert values(any_table) == all_are(6)
+    assert values_of(any_table) == all_are(6)
 
 
 def test_a_write_that_comes_too_late_for_an_archival_draws_another_time(
@@ -656,7 +629,7 @@ def test_a_write_that_comes_too_late_for_an_archival_draws_another_time(
     any_table.archive(keep_min=1, keep_max=2)
     assert refused
     assert timeline_of(any_table).start == commits[-1].requested_at
-    assert values(any_table) == all_are(5)
+    assert values_of(any_table) == all_are(5)
 
 
 def test_a_write_that_came_too_late_for_an_archival_and_died_hides_no_commit(
@@ -675,10 +648,10 @@ def test_a_write_that_came_too_late_for_an_archival_and_died_hides_no_commit(
         hook.setattr(archive_writer, "read_archive", read_meanwhile)
         any_table.archive(keep_min=1, keep_max=2)
     assert timeline_of(any_table).start == commits[-1].requested_at
-    assert values(any_table) == all_are(5)
+    assert values_of(any_table) == all_are(5)
     upsert(any_table, 6)
     assert storage_of(any_table).stat(path) is None
-    assert values(any_table) == all_are(6)
+    assert values_of(any_table) == all_are(6)
 
 
 def test_a_conflict_with_a_commit_that_was_archived_since_is_found(
@@ -700,7 +673,7 @@ def test_a_conflict_with_a_commit_that_was_archived_since_is_found(
     table.archive(keep_min=1, keep_max=2)
     with pytest.raises(CommitConflictError, match="changed bucket 0 of partition 'a'"):
         write_records(target, Operation.UPSERT, ArrowSource(rows(9, range(1))))
-    assert values(table) == {"k0": 6, "k2": 6, "k1": 8, "k3": 8}
+    assert values_of(table) == {"k0": 6, "k2": 6, "k1": 8, "k3": 8}
 
 
 def test_a_write_planned_on_a_commit_that_was_rolled_back_is_refused_after_an_archival(
@@ -746,7 +719,7 @@ def test_a_committer_that_sleeps_inside_of_its_last_step_leaves_no_hole(table: b
     publish(table, first, meanwhile)
     assert first in archived(table)
     assert first not in active(table)
-    assert values(table) == all_are(4)
+    assert values_of(table) == all_are(4)
 
 
 def test_a_committer_takes_no_file_back_that_another_put_and_an_archival_left(
@@ -774,7 +747,7 @@ def test_a_committer_takes_no_file_back_that_another_put_and_an_archival_left(
     assert second in active(table)
     table.archive(keep_min=1, keep_max=2)
     assert second not in active(table)
-    assert values(table) == all_are(4)
+    assert values_of(table) == all_are(4)
 
 
 def test_a_helper_that_slept_over_a_rollback_does_not_publish_the_commit_again(
@@ -785,7 +758,7 @@ def test_a_helper_that_slept_over_a_rollback_does_not_publish_the_commit_again(
     publish(table, first)
     publish(table, first, lambda: table.rollback(first))
     assert first not in active(table)
-    assert values(table) == all_are(1)
+    assert values_of(table) == all_are(1)
 
 
 def publish(
@@ -879,31 +852,24 @@ def test_a_writer_that_takes_an_archived_commit_for_dead_leaves_it_alone(table: 
     recovery.settle_failed_writes(OpenTable(storage, config, clock, NO_LOCK), seen)
     assert read_outcome(storage, rescaled.requested_at) is None
     assert bl.open_table(table.path).index == bl.PartitionBucket({"a": 3}, 1)
-    assert values(opened) == all_are(4)
+    assert values_of(opened) == all_are(4)
 
 
 def test_a_late_task_of_an_archived_commit_brings_no_file_back(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file was replaced and cleaned, and the commit that replaced it is archived."""
-    tasks = []
-    publish = PackedRecords.write
-
-    def noted(self: ArrowSource, *arguments: Any) -> Any:
-        tasks.append((self, arguments))
-        return publish(self, *arguments)
-
-    monkeypatch.setattr(PackedRecords, "write", noted)
+    tasks = spy(monkeypatch, PackedRecords, "write", lambda *given: given)
     upsert(table, 1)
     monkeypatch.undo()
     table.insert_overwrite(rows(2))
     drop_replaced(table)
     upserts(table, 4)
     table.archive(keep_min=1, keep_max=2)
-    [(source, arguments)] = tasks
+    [late] = tasks
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        publish(source, *arguments)
-    assert values(table) == all_are(4)
+        PackedRecords.write(*late)
+    assert values_of(table) == all_are(4)
 
 
 # Several at once, and deaths.
@@ -927,28 +893,14 @@ def plan_archival(table: bl.Table, number: int) -> Callable[[], archive_writer.A
 def assert_whole(table: bl.Table, commits: list[Instant], story: str = "") -> None:
     """Every commit is in a timeline, the archive is whole, and the rows are those of the last."""
     assert sorted({*archived(table), *active(table)}) == times(commits), story
-    assert values(table) == all_are(len(commits)), story
-    assert values(table, since="2000-01-01") == all_are(len(commits)), story
+    assert values_of(table) == all_are(len(commits)), story
+    assert values_of(table, since="2000-01-01") == all_are(len(commits)), story
     config, storage = table.config(), storage_of(table)
     manifest = newest_manifest(storage, config.history_folder)
     names = [file.name for file in manifest.files]
     assert len(set(names)) == len(names), story
     for name in names:
         assert storage.stat(f"{config.history_folder}/{name}") is not None, story
-
-
-class Interrupted(FaultyStorage):
-    """A view of a storage on which something else happens before one of the operations."""
-
-    def __init__(self, inner: Storage, before: int, other: Callable[[], object]) -> None:
-        super().__init__(inner)
-        self._before, self._other = before, other
-
-    def _run(self, *arguments: Any, **options: Any) -> Any:
-        if self.operations + 1 == self._before:
-            self._before = 0
-            self._other()
-        return super()._run(*arguments, **options)
 
 
 def restore(table: bl.Table, objects: dict[str, bytes]) -> MemoryStorage:
@@ -1008,14 +960,14 @@ def test_a_rollback_and_an_archival_at_the_same_time_agree(table: bl.Table, firs
         [is_undone] = undone
         seen.add(is_undone)
         story = f"before step {step}, undone: {is_undone}"
-        assert values(table) == {"k0": 5, "k2": 5} | ({} if is_undone else {"k1": 1}), story
+        assert values_of(table) == {"k0": 5, "k2": 5} | ({} if is_undone else {"k1": 1}), story
         known = sorted(one for one in archived(table) if one not in rollbacks(table))
         expected = ([] if is_undone else [mistaken]) + times(commits)
         assert sorted({*known, *commits_in(active(table), expected)}) == expected, story
         assert all(one.state is State.COMPLETED for one in table.timeline()), story
         archive_now(storage)
         upsert(table, 6, range(0, 4, 2))
-        assert values(table) == {"k0": 6, "k2": 6} | ({} if is_undone else {"k1": 1}), story
+        assert values_of(table) == {"k0": 6, "k2": 6} | ({} if is_undone else {"k1": 1}), story
     assert seen == {True, False}
 
 
@@ -1033,8 +985,7 @@ def test_death_at_every_step_loses_nothing_and_is_made_good(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     """The archival also merges files, and drops old ones."""
-    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
-    monkeypatch.setattr(archive_writer, "MANIFESTS_KEPT", 1)
+    set_bounds(monkeypatch, archive_writer, MERGED_FILES=2, MANIFESTS_KEPT=1)
     before = upserts(table, 3)
     table.archive(keep_min=1, keep_max=2)
     before += [upsert(table, v) for v in (4, 5, 6)]
@@ -1078,7 +1029,7 @@ def test_ranges_miss_nothing_of_an_archival_that_died_among_commits_that_overtoo
             archive_now(faulty)
         for since in completed:
             expected = {f"k{v}": v for v, at in enumerate(completed) if at > since}
-            assert values(table, since=since) == expected, faulty.replay()
+            assert values_of(table, since=since) == expected, faulty.replay()
 
 
 def test_files_are_merged_and_old_manifests_go(any_table: bl.Table) -> None:
@@ -1183,7 +1134,7 @@ def test_a_savepoint_keeps_an_archival_out_that_was_planned_before(table: bl.Tab
     assert archive_three() is archive_writer.Appended.OVERTAKEN
     assert_stops(table, commits, 1, f"savepoint of instant {commits[1].requested_at}")
     table.restore(commits[1].requested_at)
-    assert values(table) == all_are(2)
+    assert values_of(table) == all_are(2)
 
 
 def test_a_commit_that_is_being_archived_gets_no_savepoint(table: bl.Table) -> None:
@@ -1197,7 +1148,7 @@ def test_a_commit_that_is_being_archived_gets_no_savepoint(table: bl.Table) -> N
 def test_writers_and_archivals_at_once_lose_and_double_nothing(
     any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
+    set_bounds(monkeypatch, archive_writer, MERGED_FILES=2)
     done: list[InstantTime] = []
 
     def write_on(writer: int) -> None:
@@ -1223,6 +1174,6 @@ def test_writers_and_archivals_at_once_lose_and_double_nothing(
             one.result()
         assert sum(one.result() for one in archivals) > 0
     any_table.archive(keep_min=1, keep_max=2)
-    assert values(any_table) == all_are(7)
-    assert values(any_table, since="2000-01-01") == all_are(7)
+    assert values_of(any_table) == all_are(7)
+    assert values_of(any_table, since="2000-01-01") == all_are(7)
     assert sorted([*archived(any_table), *active(any_table)]) == sorted(done)

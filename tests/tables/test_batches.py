@@ -6,20 +6,22 @@ import json
 import pickle
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions.stream_batches import BATCHES
-from bucketlake.errors import InputError
+from bucketlake.actions.tombstone_list import BATCHES
+from bucketlake.errors import FormatError, InputError
+from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.index.bucket_hash import assign_buckets
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import table_at
-from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.pack import PackedRecords
+from tests.meanwhile import meanwhile
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 _NUMBERS = count()
@@ -130,16 +132,9 @@ def test_two_drivers_of_one_stream_commit_a_batch_once(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they touch different buckets, so that nothing else is in conflict."""
-    write = PackedRecords.write
-
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
-        stats = write(self, *arguments)
-        monkeypatch.undo()
-        others.append(table.upsert_batch("orders")(batch(1), 1))
-        return stats
-
+    upsert_first = table.upsert_batch("orders")
     others: list[bl.WriteResult] = []
-    monkeypatch.setattr(PackedRecords, "write", write_slowly)
+    meanwhile(monkeypatch, lambda: others.append(upsert_first(batch(1), 1)))
     late = table.upsert_batch("orders")(pa.table({"id": ["z"], "v": [9]}, schema=SCHEMA), 1)
     assert late.instant is None
     assert others[0].instant is not None
@@ -175,3 +170,14 @@ def silenced(write: Callable[[], bl.WriteResult]) -> bl.WriteResult:
 def test_the_function_of_a_stream_can_be_pickled(table: bl.Table) -> None:
     upsert = pickle.loads(pickle.dumps(table.upsert_batch("orders")))
     assert upsert(batch(0), 0).inserted == 2
+
+
+@pytest.mark.parametrize("number", ["Infinity", "1e999", "9" * 4301, "[" * 9999, "null"])
+def test_a_batch_number_of_a_commit_that_is_none_is_an_error(table: bl.Table, number: str) -> None:
+    table.upsert(batch(0))
+    at = InstantTime("20991231235959999")
+    extra = {BATCHES: f'{{"orders": {{"batch": {number}}}}}'}
+    content = encode_commit_metadata(CommitMetadata("UPSERT", {}, extra))
+    open_storage(table.path).put(f".hoodie/timeline/{at}_{at}.commit", content)
+    with pytest.raises(FormatError, match=f"commit {at}.*batch ids by query name"):
+        table.upsert_batch(query_name="orders")(batch(1), 1)

@@ -11,6 +11,7 @@ from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_F
 from bucketlake.errors import FormatError
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.memory import forget
+from tests.bounds import set_bounds
 from tests.broken_tables import (
     commit_by_hand,
     data_of,
@@ -30,7 +31,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[bl.Table]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketlake.timeline.table_properties._READ_PAUSE_S", 0)
+    set_bounds(monkeypatch, "bucketlake.timeline.table_properties", _READ_SECONDS_MAX=0)
 
 
 def change(table: bl.Table, key: str, value: str | None) -> None:
@@ -51,6 +52,7 @@ EDITS = [
     ("hoodie.table.ordering.fields", None),
     ("hoodie.datasource.write.hive_style_partitioning", "true"),
     ("hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"),
+    ("bucketlake.ordering.groups", '{"v": "ts"}'),
 ]
 
 
@@ -109,9 +111,7 @@ def test_table_that_another_program_wrote_last_is_not_checked(table: bl.Table) -
 def test_repair_leaves_a_file_whose_entries_no_commit_records(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "bucketlake.services.check.properties_repair._newest_record", lambda *_: None
-    )
+    monkeypatch.setattr("bucketlake.services.check.repair._newest_record", lambda *_: None)
     change(table, "hoodie.table.checksum", None)
     before = storage_of(table).read(PROPERTIES_FILE)
     [left] = table.repair(dry_run=False).left

@@ -12,6 +12,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import ConfigError, IndexStateError
 from bucketlake.index.bucket_hash import ordinal_of_file_id
+from tests.inside import values_of
 
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64()})
 SIZE = 12_000
@@ -40,12 +41,6 @@ def table(tmp_path: Path, table_type: str) -> bl.Table:
     )
 
 
-def held(table: bl.Table, **options: str) -> dict[str, int]:
-    found = table.to_arrow(**options).to_pylist()
-    assert len({row["id"] for row in found}) == len(found), "a key is there twice"
-    return {row["id"]: row["v"] for row in found}
-
-
 def groups_of(table: bl.Table) -> Counter[int | None]:
     return Counter(one.bucket_id for one in table.buckets())
 
@@ -58,7 +53,7 @@ def test_a_bucket_grows_by_file_groups_and_every_key_stays_in_its_group(table: b
         numbers = source.sample(range(6000), 1500)
         table.upsert(rows(numbers, step))
         expected |= {f"k{n:06d}": n + step for n in numbers}
-        assert held(table) == expected
+        assert values_of(table) == expected
         for key in source.sample(sorted(expected), 5):
             (place,) = table.locate(key)
             assert homes.setdefault(key, place.file_id) == place.file_id
@@ -95,7 +90,7 @@ def test_a_group_of_few_rows_does_not_make_the_next_ones_small(tmp_path: Path) -
     assert number == 1
     table.upsert(rows(range(10_000, 12_000)))
     assert groups_of(table)[0] == 2
-    assert held(table).keys() == {f"k{n:06d}" for n in (*range(full), *range(10_000, 12_000))}
+    assert values_of(table).keys() == {f"k{n:06d}" for n in (*range(full), *range(10_000, 12_000))}
 
 
 def test_point_reads_and_locate_read_one_group_of_the_bucket(table: bl.Table) -> None:
@@ -103,8 +98,8 @@ def test_point_reads_and_locate_read_one_group_of_the_bucket(table: bl.Table) ->
     assert groups_of(table)[0] > 2
     report = table.explain(where="p = 'x' AND id = 'k000123'")
     assert report.file_groups_kept == 1
-    assert held(table, where="id = 'k000123'") == {"k000123": 123}
-    assert held(table, where="id IN ('k000001', 'k005999', 'k999999')").keys() == {
+    assert values_of(table, where="id = 'k000123'") == {"k000123": 123}
+    assert values_of(table, where="id IN ('k000001', 'k005999', 'k999999')").keys() == {
         "k000001",
         "k005999",
     }
@@ -114,22 +109,22 @@ def test_point_reads_and_locate_read_one_group_of_the_bucket(table: bl.Table) ->
 def test_deletes_find_their_keys_and_leave_the_others(table: bl.Table) -> None:
     table.upsert(rows(range(3000)))
     table.delete(rows([*range(0, 3000, 7), 9999]).select(["id", "p"]))
-    assert held(table) == {f"k{n:06d}": n for n in range(3000) if n % 7}
+    assert values_of(table) == {f"k{n:06d}": n for n in range(3000) if n % 7}
     table.upsert(rows(range(0, 3000, 7), 5))
     expected = {f"k{n:06d}": n + (0 if n % 7 else 5) for n in range(3000)}
-    assert held(table) == expected
+    assert values_of(table) == expected
     if table.config().table_type.name == "MERGE_ON_READ":
         table.compact()
-        assert held(table) == expected
+        assert values_of(table) == expected
     table.upsert(rows([1, 2, 3], 50))
-    assert held(table) == expected | {f"k{n:06d}": n + 50 for n in (1, 2, 3)}
+    assert values_of(table) == expected | {f"k{n:06d}": n + 50 for n in (1, 2, 3)}
     assert table.doctor(check_keys=True, check_files=True) == []
 
 
 def test_a_repeated_load_makes_no_second_group_of_a_key(table: bl.Table) -> None:
     for value in range(3):
         table.upsert(rows(range(2500), value))
-    assert held(table) == {f"k{n:06d}": n + 2 for n in range(2500)}
+    assert values_of(table) == {f"k{n:06d}": n + 2 for n in range(2500)}
 
 
 def test_a_key_in_two_groups_is_reported_and_repaired(table: bl.Table) -> None:
@@ -160,7 +155,7 @@ def test_a_table_converts_without_a_rewrite_and_back_with_a_planned_one(
     )
     table.upsert(rows(range(3000)))
     table.upsert(rows(range(2900, 3300), 7))
-    expected = held(table)
+    expected = values_of(table)
     before = {one.path for one in table.buckets()}
     assert table.convert(INDEX, dry_run=True).partitions == ()
     converted = bl.convert(path, INDEX)
@@ -169,16 +164,16 @@ def test_a_table_converts_without_a_rewrite_and_back_with_a_planned_one(
     # A handle from before writes under the setting of now.
     table.upsert(rows(range(9000), 1))
     expected |= {f"k{n:06d}": n + 1 for n in range(9000)}
-    assert held(converted) == expected
+    assert values_of(converted) == expected
     assert groups_of(converted)[0] > 1
     plan = converted.convert(bl.SimpleBucket(2), dry_run=True)
     assert (plan.partitions, plan.instant) == (("x",), None)
     assert plan.file_groups == sum(groups_of(converted).values())
     back = bl.convert(path, bl.SimpleBucket(2))
-    assert held(back) == expected
+    assert values_of(back) == expected
     assert groups_of(back) == {0: 1, 1: 1}
     converted.upsert(rows(range(10), 3))
-    assert held(back) == expected | {f"k{n:06d}": n + 3 for n in range(10)}
+    assert values_of(back) == expected | {f"k{n:06d}": n + 3 for n in range(10)}
     assert bl.open_table(path).index == bl.SimpleBucket(2)
 
 
@@ -193,28 +188,28 @@ def test_a_conversion_changes_the_file_size_alone(table: bl.Table) -> None:
 def test_a_conversion_is_rolled_back_with_the_writes_that_used_it(table: bl.Table) -> None:
     back = bl.convert(table.path, bl.SimpleBucket(2))
     back.upsert(rows(range(100)))
-    expected = held(back)
+    expected = values_of(back)
     conversion = back.convert(INDEX, dry_run=False).instant
     assert conversion is not None
     back.upsert(rows(range(4000), 1))
     assert max(groups_of(back).values()) > 1
     back.rollback(conversion, cascade=True)
     assert bl.open_table(table.path).index == bl.SimpleBucket(2)
-    assert held(back) == expected
+    assert values_of(back) == expected
     back.upsert(rows(range(50), 9))
     assert groups_of(back) == {0: 1, 1: 1}
 
 
 def test_a_rescale_keeps_the_file_size(table: bl.Table) -> None:
     table.upsert(rows(range(4000)))
-    expected = held(table)
+    expected = values_of(table)
     table.rescale({"x": 4}, dry_run=False)
-    assert held(table) == expected
+    assert values_of(table) == expected
     index = bl.open_table(table.path).index
     assert index == bl.PartitionBucket({"x": 4}, 2, max_file_size=SIZE)
     assert groups_of(table).keys() == {0, 1, 2, 3}
     table.upsert(rows(range(3000, 9000), 1))
-    assert held(table) == expected | {f"k{n:06d}": n + 1 for n in range(3000, 9000)}
+    assert values_of(table) == expected | {f"k{n:06d}": n + 1 for n in range(3000, 9000)}
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "10", True])

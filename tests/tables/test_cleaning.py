@@ -36,7 +36,7 @@ from bucketlake.read.request import PinnedRead
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.cleaning import clean
 from bucketlake.storage.local import STAGING_FOLDER
-from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.storage.memory import forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_files import newest_manifest
 from bucketlake.timeline.archive_reader import read_archive
@@ -46,6 +46,8 @@ from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.between import InterruptedSource
 from tests.faulty_storage import FaultyStorage
+from tests.inside import opened, storage_of
+from tests.pinned import snapshot_as_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.SimpleBucket(2)
@@ -78,10 +80,6 @@ def rows(numbers: range, v: int, days: str = "ab") -> pa.Table:
 def data_of(table: bl.Table, **at: str | None) -> list[dict[str, object]]:
     found = table.to_arrow(**at).sort_by([("day", "ascending"), ("id", "ascending")])
     return found.to_pylist()
-
-
-def storage_of(table: bl.Table) -> MemoryStorage:
-    return MemoryStorage(table.path.removeprefix("memory://"))
 
 
 def data_files(table: bl.Table) -> set[str]:
@@ -172,6 +170,7 @@ def test_versions_are_counted_by_file_group(name: str) -> None:
     assert [row["v"] for row in data_of(table)] == [3] * 8 + [9] * 8
 
 
+@pytest.mark.filterwarnings("ignore::bucketlake.ClockWarning")  # Its commits are hours ahead.
 def test_hours_reach_back_to_the_newest_version_before_them(name: str) -> None:
     table = create(name)
     held = upserted(table, 4)
@@ -345,7 +344,7 @@ def put_timeline(table: bl.Table, file_name: str, content: bytes) -> None:
 
 
 def pinned(table: bl.Table) -> OpenTable:
-    return opened_table(storage_of(table), table.config())
+    return opened(table)
 
 
 @ON_READ
@@ -559,7 +558,7 @@ def test_a_delta_commit_that_an_archived_compaction_and_clean_overtook_is_refuse
         table.compact()
         table.clean(retain_versions=1)
         archive_all_but_one(table)
-        monkeypatch.setattr("bucketlake.read.snapshot.require_uncleaned", lambda *_, **__: None)
+        monkeypatch.setattr("bucketlake.read.clean_guard.require_uncleaned", lambda *_, **__: None)
 
     with pytest.raises(CommitConflictError, match="changed bucket"):
         write_records(target, Operation.UPSERT, InterruptedSource(rows(range(8), 60), blind))
@@ -615,7 +614,7 @@ def test_only_archived_files_of_the_time_that_is_asked_for_and_later_are_read(na
 
     def read_of_archive(as_of: str | None) -> set[str]:
         storage.trace.clear()
-        snapshot = load_snapshot(opened_table(storage, table.config()), as_of=as_of)
+        snapshot = snapshot_as_of(opened_table(storage, table.config()), as_of)
         snapshot.partition_slices(["a"])
         paths = [step.path for step in storage.trace if step.operation == "read"]
         names = {path.rpartition("/")[2] for path in paths if "/history/" in path}

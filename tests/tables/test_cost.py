@@ -90,8 +90,7 @@ UPSERT = {
     "list": 8,
     "list_folders": 1,
     "stat": 4,
-    "put": 1,
-    "put_if_absent": 7,
+    "put_if_absent": 9,
     "delete": 1,
     "delete_folder": 1,
 }
@@ -102,8 +101,8 @@ UPSERT_WITH_METADATA_TABLE = UPSERT | {
     "read": 16,
     "list": 13,
     "stat": 6,
-    "put": 5,
-    "put_if_absent": 10,
+    "put": 4,
+    "put_if_absent": 12,
 }
 
 

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import cleaner
-from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.slices import slice_compaction
-from bucketlake.metadata.slices.compaction_state import last_compaction
+from bucketlake.actions import cleaner, metadata_compaction
+from bucketlake.metadata.contents import last_compaction
+from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.services.cleaning import clean
@@ -20,7 +19,9 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import read_outcome
+from tests.bounds import set_bounds
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
+from tests.inside import timeline_of
 from tests.metadata_truth import require_true_metadata
 from tests.storages import objects_of
 
@@ -31,10 +32,6 @@ NewPath = Callable[[], str]
 
 def rows(v: int) -> pa.Table:
     return pa.table({"id": ["a", "b"], "v": [v, v]}, SCHEMA)
-
-
-def timeline_of(table: bl.Table) -> Timeline:
-    return load_timeline(opened_table(open_storage(table.path), table.config()))
 
 
 def metadata_timeline(table: bl.Table) -> Timeline:
@@ -86,8 +83,8 @@ def dead_cleans(
 def test_commits_end_a_clean_that_died_anywhere_before_they_compact_the_metadata_table(
     written: dict[str, bytes], new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 0.0)
-    monkeypatch.setattr(cleaner, "_DEAD_AFTER_MS", -1)
+    set_bounds(monkeypatch, metadata_compaction, _WAIT_SECONDS_MAX=0.0)
+    set_bounds(monkeypatch, cleaner, _DEAD_AFTER_MS=-1)
     tables = dead_cleans(written, new_path)
     assert {decided for _, _, decided in tables} == {True, False}
     for table, dead, _ in tables:
@@ -104,7 +101,7 @@ def test_commits_end_a_clean_that_died_anywhere_before_they_compact_the_metadata
 def test_a_young_clean_that_is_not_decided_is_left_to_its_process(
     written: dict[str, bytes], new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 0.0)
+    set_bounds(monkeypatch, metadata_compaction, _WAIT_SECONDS_MAX=0.0)
     undecided = [(t, at) for t, at, decided in dead_cleans(written, new_path) if not decided]
     table, living = undecided[-1]
     for v in range(10, 13):

@@ -23,13 +23,13 @@ from bucketlake.format.clustering_plan import (
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.services.check import examination
 from bucketlake.services.check.findings import Finding, FindingKind, Remedy, Severity
-from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
-from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, outcome_path
+from tests.bounds import set_bounds
 from tests.broken_tables import (
     base_file,
     commit_by_hand,
@@ -45,6 +45,7 @@ from tests.broken_tables import (
     write_with_other_count,
 )
 from tests.edited_json import edited_json
+from tests.spies import overtake
 
 NOW = 0  # Age from which on things count, in seconds: all that is there.
 
@@ -129,17 +130,9 @@ def _roll_back_newest(table: bl.Table) -> None:
 def test_a_write_that_ends_between_two_looks_is_no_finding(
     table: bl.Table, write: Callable[[bl.Table], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[object] = []
-
-    def after_a_write(opened: OpenTable) -> Timeline:
-        if not done:
-            done.append(True)
-            write(table)
-        return load_timeline(opened)
-
-    monkeypatch.setattr("bucketlake.services.check.examination.load_timeline", after_a_write)
+    waiting = overtake(monkeypatch, examination, "load_timeline", lambda: write(table))
     assert table.doctor(check_keys=True, check_files=True, min_age_seconds=NOW) == []
-    assert done
+    assert not waiting
 
 
 # ---- Files ------------------------------------------------------------------------------------
@@ -470,7 +463,7 @@ def test_a_backup_of_the_properties_is_found(table: bl.Table) -> None:
 def test_properties_with_a_wrong_checksum_are_found(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketlake.timeline.table_properties._READ_PAUSE_S", 0)
+    set_bounds(monkeypatch, "bucketlake.timeline.table_properties", _READ_SECONDS_MAX=0)
     storage = storage_of(table)
     text = storage.read(PROPERTIES_FILE).replace(b"checksum=", b"checksum=1")
     storage.put(PROPERTIES_FILE, text)

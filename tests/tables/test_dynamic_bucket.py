@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 
 import bucketlake as bl
 from bucketlake.errors import ConfigError, IndexStateError
-from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.index import groups_for_new_keys
 from bucketlake.index.groups_for_new_keys import OwnBuckets, bucket_of_group, owner_of_group
 from bucketlake.index.setting import index_from_options
-from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
+from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.location_cache.refreshing import Served
 from bucketlake.model.file_name import FileId
 from bucketlake.write.pack import PackedRecords
-from bucketlake.write.record_index.locate import LocateStage
+from tests.bounds import set_bounds
 from tests.choices import DEEP
+from tests.spies import spy_answers
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
 NewPath = Callable[[], str]
@@ -161,7 +162,7 @@ def test_partitions_have_buckets_of_their_own(new_path: NewPath) -> None:
 def test_a_partition_with_too_many_buckets_is_an_error_before_anything_is_written(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups_for_new_keys, "BUCKETS_MAX", 4)
+    set_bounds(monkeypatch, groups_for_new_keys, BUCKETS_MAX=4)
     table = make(new_path(), bl.DynamicBucket(max_records=1, assigners=2))
     with pytest.raises(IndexStateError, match=r"at most 4 dynamic buckets.*larger buckets"):
         table.upsert(rows(*range(20)))
@@ -220,15 +221,7 @@ def test_writes_through_the_cache_are_those_without_it(
 ) -> None:
     folder = tmp_path / "cache"
     monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(folder))
-    served: list[Served] = []
-    find = LocationCache.find
-
-    def noting(*arguments: Any) -> CachedLookup:
-        found = find(*arguments)
-        served.append(found.served)
-        return found
-
-    monkeypatch.setattr(LocationCache, "find", noting)
+    served = spy_answers(monkeypatch, LocationCache, "find", lambda found: found.served)
     monkeypatch.setattr("bucketlake.metadata.location_cache.refreshing.is_worth_reading", _always)
     tables = []
     for name, size in (("with", "1000000"), ("without", "0")):
@@ -288,17 +281,14 @@ def test_a_lookup_that_is_repeated_without_dead_entries_counts_once(
     table = make(str(tmp_path / "table"))
     table.upsert(rows(*range(9)))
     shutil.rmtree(tmp_path / "cache")
-    located: list[int] = []
-    monkeypatch.setattr("bucketlake.write.record_index.indexed_write.BYTES_MAX", 0)
-    locate = PackedRecords.locate
-
-    def noting(self: PackedRecords, plan: Any, task: LocateStage) -> Any:
-        found = locate(self, plan, task)
-        located.append(sum(result.from_cache for result in found.results()))
-        return found
-
+    set_bounds(monkeypatch, "bucketlake.write.record_index.indexed_write", BYTES_MAX=0)
     dead = frozenset(("a", file_id) for file_id in places(table).values())
-    monkeypatch.setattr(PackedRecords, "locate", noting)
+    located = spy_answers(
+        monkeypatch,
+        PackedRecords,
+        "locate",
+        lambda found: sum(result.from_cache for result in found.results()),
+    )
     found = iter([dead, frozenset()])
     monkeypatch.setattr(
         "bucketlake.write.record_index.indexed_write.dead_groups", lambda *_: next(found)
@@ -333,8 +323,10 @@ def test_a_stream_drops_partitions_without_new_keys_if_the_policy_says_so(
     upsert(pa.concat_tables([rows(1, day="busy"), rows(1, day="idle")]), 2)
     from_cache = [upsert(rows(batch, day="busy"), batch).from_cache for batch in range(3, 6)]
     assert from_cache == [1, 1, 1]
+    kept = [*(tmp_path / "cache").glob("*/*/state")]  # One of each shard with a copy.
+    assert len(kept) == (2 if policy == "lru" else 1)
     last = upsert(pa.concat_tables([rows(6, day="busy"), rows(6, day="idle")]), 6)
-    assert last.from_cache == (2 if policy == "lru" else 1)
+    assert last.looked_up == last.inserted == 2
 
 
 def _always(*_: object) -> bool:

@@ -16,7 +16,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.table_keys import METADATA_PARTITIONS
 from bucketlake.errors import CommitConflictError, InputError, MetadataTableWarning
-from bucketlake.hashing.java_hash import hash_strings
+from bucketlake.hashing.index_key import hash_strings
 from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.model.table_type import Operation
@@ -197,7 +197,7 @@ def test_14_the_shards_of_a_partition_count_and_not_the_setting(new_path: NewPat
 
     foreign = replace(
         target,
-        index=as_hudi.bound(storage, target.snapshot.timeline),
+        index=as_hudi,
         stored=replace(target.stored, index=as_hudi),  # type: ignore[type-var]
     )
     write_records(foreign, Operation.UPSERT, ArrowSource(rows("k1", "k2", "k3")))
@@ -205,9 +205,7 @@ def test_14_the_shards_of_a_partition_count_and_not_the_setting(new_path: NewPat
     table.upsert(rows("k1", "k2", "k3", "k4", "k5", at=2))
     assert held(table) == {("b", "old"): 1} | {("a", f"k{n}"): 2 for n in range(1, 6)}
     assert before.items() <= entries(table).items()
-    layout = open_target(table_at(storage), None).layout
-    pinned = layout.pinned(["a"], creates=True).index  # type: ignore[attr-defined]
-    assert pinned is not None
+    pinned = open_target(table_at(storage), None).pinned_index(["a"])
     assert pinned.shards.count("a") == 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -11,6 +11,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.base_file import BaseFileReader
+from tests.spies import forbid, spy
 
 ROWS = pa.table({"id": [f"k{n:02}" for n in range(20)], "day": ["ab"[n % 2] for n in range(20)]})
 ROWS = ROWS.append_column("n", pa.array(range(20)))
@@ -41,7 +42,7 @@ def test_rows_are_counted_with_updates_and_deletes(table: bl.Table) -> None:
 def test_whole_base_files_are_counted_without_reading_rows(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BaseFileReader, "iter_chunks", lambda *_, **__: pytest.fail("rows read"))
+    forbid(monkeypatch, BaseFileReader, "iter_chunks")
     assert table.count() == 20
 
 
@@ -51,13 +52,7 @@ def test_a_count_under_a_condition_reads_the_columns_that_it_tests(
     table = bl.create_table(new_path(), schema=ROWS.schema, record_key="id", partition_by="day")
     table.upsert(ROWS)
     read: set[str] = set()
-    chunks = BaseFileReader.iter_chunks
-
-    def noted(reader: BaseFileReader, columns: list[str], *, rows_max: int) -> Iterator[pa.Table]:
-        read.update(columns)
-        return chunks(reader, columns, rows_max=rows_max)
-
-    monkeypatch.setattr(BaseFileReader, "iter_chunks", noted)
+    spy(monkeypatch, BaseFileReader, "iter_chunks", lambda _, columns, **__: read.update(columns))
     assert table.count(where="n >= 8") == 12
     assert read == {"n"}
     assert table.count(where="id > 'k08' OR day = 'a'") == 16
@@ -67,13 +62,7 @@ def test_a_count_under_a_condition_reads_the_columns_that_it_tests(
 def test_first_rows_are_shown_and_no_more_files_are_read(
     table: bl.Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, iter_chunks = [], BaseFileReader.iter_chunks
-
-    def noting(reader: BaseFileReader, *arguments: object, **options: object) -> object:
-        read.append(reader)
-        return iter_chunks(reader, *arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(BaseFileReader, "iter_chunks", noting)
+    read = spy(monkeypatch, BaseFileReader, "iter_chunks", lambda *_, **__: None)
     table.show(1, columns=["n", "id"])
     head, rule, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["n", "id"]

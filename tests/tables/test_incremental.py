@@ -17,7 +17,7 @@ from bucketlake.read.read_plan import plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.table import open_for_read
+from bucketlake.table import handle_of
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("ts", pa.int64())]
@@ -156,7 +156,7 @@ def test_the_timeline_of_a_time_leaves_out_commits_that_were_archived_since(
     """A batch of a stream that is run again needs the rows of its own time."""
     ends = [upsert(table, range(4), v) for v in range(1, 9)]
     table.archive(keep_min=2, keep_max=3)
-    opened = open_for_read(table)
+    opened = handle_of(table).open()
     for v, end in enumerate(ends, start=1):
         snapshot = load_snapshot(opened, timeline_at(opened, InstantTime(end)))
         plan = plan_read(PinnedRead(snapshot), None)

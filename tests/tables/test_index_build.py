@@ -17,31 +17,29 @@ import bucketlake as bl
 from bucketlake.errors import CommitConflictError, IndexStateError, InputError
 from bucketlake.flow.threads import HERE
 from bucketlake.format.hfile.reader import HFileReader
-from bucketlake.format.log_block import LogBlock
-from bucketlake.format.metadata_record.record_index import decode_locations
+from bucketlake.format.metadata_record.record_schema import decode_locations
 from bucketlake.metadata.creation import complete_initialisation
-from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.metadata.record_index.shards import IndexShards, ShardLimits
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read import slice_reader
-from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata import index_builder
-from bucketlake.services.metadata.index_plan import IndexBuildPlan, plan_index
+from bucketlake.services.metadata.index_builder import IndexBuildPlan, plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import table_at
 from tests.between import InterruptedEngine
+from tests.bounds import set_bounds
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.spies import spy
 from tests.storages import objects_of
 
 FIRST = InstantTime("0" * 17)
@@ -100,7 +98,7 @@ class Built:
         """Yield shard, key and location of all entries in base files."""
         for path in self.files(".hfile"):
             hfile = HFileReader.open(self.metadata, path).read()
-            values = decode_locations(hfile.values.combine_chunks(), path)
+            values = decode_locations(hfile.values, path)
             shard = path.split("/")[1].split("_")[0]
             for key, code in zip(hfile.keys.to_pylist(), values.indices.to_pylist(), strict=True):
                 location = values.locations[code]
@@ -193,14 +191,8 @@ def test_build_decodes_the_log_files_once_for_rows_and_deletes(
     table.delete(rows(NAMES[:10], ["a"]))
     table.upsert(rows([*NAMES[:5], "new"], ["a"], at=2))
     built = open_built(path)
-    monkeypatch.setattr(slice_reader, "LOG_BYTES_PER_PASS", log_bytes)
-    read: list[FileSlice] = []
-
-    def noting(storage: Storage, file_slice: FileSlice, timeline: Timeline) -> list[LogBlock]:
-        read.append(file_slice)
-        return counted_blocks(storage, file_slice, timeline)
-
-    monkeypatch.setattr(slice_reader, "counted_blocks", noting)
+    set_bounds(monkeypatch, slice_reader, LOG_BYTES_PER_PASS=log_bytes)
+    read = spy(monkeypatch, slice_reader, "counted_blocks", lambda _, file_slice, __: file_slice)
     built.build(built.plan())
     slices = built.snapshot.all_slices()
     passes = {s.file_id: -(-sum(f.size_bytes for f in s.log_files) // log_bytes) for s in slices}
@@ -215,7 +207,7 @@ def test_passes_over_the_keys_build_the_same_files(
     plan = built.plan(is_partitioned=False, shards=5)
     built.build(plan)
     at_once = objects_of(built.metadata)
-    monkeypatch.setattr(index_builder, "_KEYS_PER_PASS", 130)
+    set_bounds(monkeypatch, index_builder, _KEYS_PER_PASS=130)
     again = open_built(built.snapshot.storage.root)
     again.build(again.plan(is_partitioned=False, shards=5))
     assert objects_of(again.metadata) == at_once
@@ -280,7 +272,7 @@ def test_build_that_was_withdrawn_writes_nothing(built: Built) -> None:
 def test_build_that_is_decided_is_not_repeated(built: Built) -> None:
     stats = built.build(built.plan())
     plan = built.plan()
-    complete_initialisation(built.table, "record_index", stats, FIRST, InstantTime("1" * 17))
+    complete_initialisation(built.table, ["record_index"], stats, FIRST, InstantTime("1" * 17))
     assert built.build(plan) == []
 
 
@@ -324,7 +316,7 @@ def test_number_of_shards_follows_the_keys_of_each_partition(
     table.upsert(rows(NAMES, ["a"]))
     table.upsert(rows(NAMES[:100], ["b"]))
     built = open_built(path)
-    monkeypatch.setattr("bucketlake.metadata.record_index.shards._SHARD_BYTES_MAX", 48 * 100)
+    set_bounds(monkeypatch, "bucketlake.metadata.record_index.shards", _SHARD_BYTES_MAX=48 * 100)
     limits = ShardLimits(1, 10)
     plan = plan_index(built.snapshot, built.table, FIRST, is_partitioned=True, limits=limits)
     assert plan.shards == IndexShards(None, {"a": 6, "b": 2})
@@ -339,7 +331,7 @@ def test_plan_and_builder_travel_to_tasks(built: Built) -> None:
 def test_progress_is_logged(
     built: Built, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketlake.actions.progress.INTERVAL_SECONDS", 0.001)
+    set_bounds(monkeypatch, "bucketlake.actions.progress", PROGRESS_SECONDS=0.001)
     with caplog.at_level(logging.INFO, logger="bucketlake"):
         built.build(built.plan())
     assert any("record index" in m and "of 3 file groups" in m for m in caplog.messages)
@@ -348,6 +340,6 @@ def test_progress_is_logged(
 def test_shard_too_large_for_a_file_asks_for_more_shards(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_builder, "FILE_BYTES_MAX", 100)
+    set_bounds(monkeypatch, index_builder, FILE_BYTES_MAX=100)
     with pytest.raises(InputError, match="give it more shards"):
         built.build(built.plan())

@@ -12,14 +12,51 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.errors import BucketLakeError, FormatError
-from bucketlake.format.commit_metadata import encode_commit_metadata
-from bucketlake.format.compaction_plan import encode_compaction_plan
-from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
+from bucketlake.format.archive_file import (
+    COMPLETED,
+    ArchivedInstant,
+    ArchivedState,
+    decode_archive_file,
+    decode_archive_log,
+    encode_archive_file,
+    encode_archive_log,
+)
+from bucketlake.format.clean_metadata import (
+    CleanPlan,
+    decode_clean,
+    decode_clean_plan,
+    encode_clean,
+    encode_clean_plan,
+)
+from bucketlake.format.clustering_plan import (
+    ClusteringGroup,
+    ClusteringPlan,
+    ResizeFacts,
+    decode_clustering_plan,
+    encode_clustering_plan,
+    encode_compaction_plan,
+)
+from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
+from bucketlake.format.metadata_record.record_schema import (
+    IndexedLocation,
+    decode_locations,
+    encode_locations,
+)
+from bucketlake.format.rollback_metadata import (
+    RestorePlan,
+    RollbackPlan,
+    decode_restore_plan,
+    decode_savepoint,
+    encode_restore_plan,
+    encode_rollback_plan,
+    encode_savepoint,
+)
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
-from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
+from bucketlake.services.check.findings import Finding, FindingKind
+from tests.inside import storage_of
+from tests.listed_files import list_file
 from tests.storages import objects_of
 
 T = InstantTime("20991231235959999")  # Later than every write of these tests.
@@ -43,10 +80,6 @@ def table(tmp_path: Path) -> bl.Table:
     )  # fmt: skip
     made.upsert(ROWS)
     return made
-
-
-def storage_of(table: bl.Table) -> Storage:
-    return open_storage(table.path)
 
 
 def require_refused(
@@ -170,9 +203,104 @@ def test_metadata_of_a_commit_to_undo_name_files_inside(table: bl.Table, partiti
     stat = WriteStat(FileId("00000001-aaaa-0"), f"{partition}/{FILE}", partition, InstantTime("0"))
     metadata = encode_commit_metadata(CommitMetadata("UPSERT", {partition: (stat,)}, {}, {}))
     storage_of(table).put(f"{TIMELINE}/{T}_{DONE_AT}.deltacommit", metadata)
-    require_refused(table, f"commit {T}", lambda t: t.rollback(T))
+    path = f"{TIMELINE}/{T}_{DONE_AT}.deltacommit"
+    for act in (lambda t: t.rollback(T), bl.Table.to_arrow, upsert):
+        require_refused(table, path, act)
 
 
+@pytest.mark.parametrize("path", [f"{folder}/{FILE}" for folder in (*OUTSIDE, *NOT_DATA)])
+def test_path_of_a_write_in_a_commit_is_inside(path: str) -> None:
+    stat = WriteStat(FileId("00000001-aaaa-0"), path, "x", InstantTime("0"))
+    data = encode_commit_metadata(CommitMetadata("UPSERT", {"x": (stat,)}))
+    with pytest.raises(FormatError, match="inside the table"):
+        decode_commit_metadata(data, "c")
+
+
+@pytest.mark.parametrize("partition", [*OUTSIDE, *NOT_DATA])
+def test_partitions_of_the_timeline_are_inside(partition: str) -> None:
+    names: dict[str, tuple[str, ...]] = {partition: (FILE,)}
+    ids = {partition: (FileId("f"),)}
+    resize = ResizeFacts(partition, "[]", 1)
+    group = ClusteringGroup.of_resize((), 1, resize)
+    plan, clean = ClusteringPlan((group,), "", {}), CleanPlan("KEEP_LATEST_COMMITS", names)
+    location = [IndexedLocation(partition, FileId("f"), 0)]
+    for decode in (
+        lambda: decode_commit_metadata(
+            encode_commit_metadata(CommitMetadata("U", {}, {}, ids)), "c"
+        ),
+        lambda: decode_clean_plan(encode_clean_plan(clean, "/t"), "c"),
+        lambda: decode_clean(encode_clean(clean, started_at=T, duration_ms=1), "c"),
+        lambda: decode_savepoint(encode_savepoint(names, at_ms=1, comment=""), "c"),
+        lambda: decode_clustering_plan(encode_clustering_plan(plan, "/t"), "c"),
+        lambda: decode_locations(encode_locations(location), "c"),
+    ):
+        with pytest.raises(FormatError, match="inside the table"):
+            decode()
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a\0b"])
+def test_names_of_files_on_the_timeline_are_inside(name: str) -> None:
+    clean = CleanPlan("KEEP_LATEST_COMMITS", {"x": (name,)})
+    location = [IndexedLocation("x", FileId(f"{name}/y"), 0)]
+    for decode in (
+        lambda: decode_clean_plan(encode_clean_plan(clean, "/t"), "c"),
+        lambda: decode_savepoint(encode_savepoint(clean.files, at_ms=1, comment=""), "c"),
+        lambda: decode_locations(encode_locations(location), "c"),
+    ):
+        with pytest.raises(FormatError, match="inside the table"):
+            decode()
+
+
+@pytest.mark.parametrize("instant", OUTSIDE)
+def test_instants_of_restores_and_archives_are_digits(instant: str) -> None:
+    at = InstantTime(instant)
+    archived = [ArchivedInstant(at, T, "commit")]
+    logged = [ArchivedState(at, "commit", COMPLETED, T, b"")]
+    for decode in (
+        lambda: decode_restore_plan(encode_restore_plan(RestorePlan(at, ())), "c"),
+        lambda: decode_restore_plan(encode_restore_plan(RestorePlan(T, ((at, "commit"),))), "c"),
+        lambda: decode_archive_file(encode_archive_file(archived), "c"),
+        lambda: decode_archive_log(encode_archive_log(logged), "c"),
+    ):
+        with pytest.raises(FormatError, match="digits of an instant"):
+            decode()
+
+
+@pytest.mark.parametrize("partition", ["../outside", "/outside", "..", "files/../../x"])
+def test_partitions_of_the_metadata_table_are_inside(table: bl.Table, partition: str) -> None:
+    storage = storage_of(table)
+    key = "hoodie.table.metadata.partitions"
+    text = storage.read(PROPERTIES_FILE).decode()
+    storage.put(PROPERTIES_FILE, text.replace(f"{key}=", f"{key}={partition},").encode())
+    for act in (upsert, bl.Table.to_arrow, bl.Table.buckets):
+        require_refused(table, PROPERTIES_FILE, act)
+
+
+@pytest.mark.parametrize("partition", ["../outside", "x/../../outside", ".hoodie"])
+def test_partition_that_the_metadata_table_lists_is_inside(table: bl.Table, partition: str) -> None:
+    list_file(storage_of(table), partition, FILE)
+    for act in (bl.Table.to_arrow, bl.Table.buckets, bl.Table.explain):
+        require_refused(table, ".hoodie/metadata/files/", act)
+    (finding,) = beside_the_clock(table)
+    assert finding.kind is FindingKind.METADATA_TABLE_BROKEN
+    assert "inside the table" in finding.meaning
+    table.repair(dry_run=False)
+    assert beside_the_clock(table) == []
+    assert table.to_arrow().num_rows == 2
+
+
+def beside_the_clock(table: bl.Table) -> list[Finding]:
+    """Return the findings; the file that is listed has an instant of the far future."""
+    return [found for found in table.doctor() if found.kind is not FindingKind.CLOCK_AHEAD]
+
+
+def test_file_that_the_metadata_table_lists_is_in_its_partition(table: bl.Table) -> None:
+    list_file(storage_of(table), "x", f"00/../../outside/{FILE}")
+    for act in (bl.Table.to_arrow, bl.Table.buckets, upsert):
+        require_refused(table, ".hoodie/metadata/files/", act)
+
+
+@pytest.mark.filterwarnings("ignore::bucketlake.ClockWarning")  # A plan of the far future.
 def test_nothing_is_decoded_on_the_way_to_a_path(table: bl.Table) -> None:
     tricks = ["%2e%2e", "%2e%2e%2foutside", "..%2foutside", "..;", "～", "..\\outside", "file:"]
     table.upsert(pa.table({"id": tricks, "p": ["x"] * len(tricks)}))

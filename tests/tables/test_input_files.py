@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -21,11 +27,15 @@ from bucketlake.flow.threads import Threads
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
+from bucketlake.table import handle_of
 from bucketlake.write.ingest import write_records
-from bucketlake.write.input_files import file_merge, file_source
+from bucketlake.write.input_files import file_merge, file_source, heads, piece_reader
 from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.input_files.files import listed
 from bucketlake.write.target import open_target
+from tests.bounds import set_bounds
+from tests.faulty_storage import FaultyStorage
+from tests.spies import forbid, spy
 
 SCHEMA = pa.schema({"id": pa.string(), "day": pa.string(), "n": pa.int64(), "x": pa.float64()})
 NewPath = Callable[[], str]
@@ -116,7 +126,7 @@ def test_a_merge_of_files_by_key_is_an_upsert_of_them(
     table.upsert(rows(0, 1))
     news = bl.files(f"{landing}/a.parquet")
     on = "t.id = s.id AND t.day = s.day"
-    monkeypatch.setattr(file_merge, "rows_in_files", lambda files: pytest.fail("rows were read"))
+    forbid(monkeypatch, file_merge, "rows_in_files")
     merge = table.merge(news, on).when_matched_update_all().when_not_matched_insert_all()
     result = merge.execute()
     assert (result.inserted, result.updated) == (1, 1)
@@ -222,23 +232,18 @@ def test_every_line_is_in_one_piece_wherever_a_text_is_cut(name: str, data: st.D
     storage = MemoryStorage.fresh()
     storage.put(f"a.{name}", FORMATS[name](table)[: -1 if data.draw(st.booleans()) else None])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_source, "_PIECE_BYTES", data.draw(st.integers(1, 60)))
+        set_bounds(patch, heads, PIECE_BYTES=data.draw(st.integers(1, 60)))
         source = FileSource(bl.files(f"{storage.root}/a.{name}"), Threads(1), lambda: None)
-        reader = file_source.PieceReader(source.schema, None, source._given.reading)
-        pieces = [piece for head in source._heads for piece in head.pieces]
+        reader, pieces = source.reading()
         found = pa.concat_tables([rows for piece in pieces for rows in reader.read(piece)])
     assert found.cast(table.schema).to_pylist() == table.to_pylist()
 
 
-def test_text_is_cut_at_no_line_break_in_quotes(
+def test_a_large_text_is_cut_at_no_line_break_in_quotes(
     table: bl.Table, landing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(landing, a_dot_csv=b'id,day,n,x\n"k\n1",d1,1,1.0\nk2,d2,2,2.0\n')
-    monkeypatch.setattr(file_source, "_PIECE_BYTES", 13)
-    with pytest.raises(InputError, match="line break where the file would be cut"):
-        table.upsert(bl.files(f"{landing}/a.csv"))
-    assert table.timeline() == []
-    monkeypatch.undo()
+    set_bounds(monkeypatch, heads, PIECE_BYTES=13)
     assert table.upsert(bl.files(f"{landing}/a.csv")).inserted == 2
 
 
@@ -250,8 +255,8 @@ def test_text_is_cut_at_no_line_break_in_quotes(
         ("a.csv", b"id,day,n,x\nk1,d1,one,1.0\n", "one"),
         ("a.csv", b"id,id\n1,2\n", "column 'id' occurs twice"),
         ("a.jsonl", b'{"id": "k1", "day": "d", "n": 1, "x": 1.0\n', "cannot be read as jsonl"),
-        ("a.jsonl", b" null\n", "a line is null, not an object"),  # Arrow's reader would crash.
-        ("a.jsonl", b'{"id": "k1"}\nnull\n', "a line is null, not an object"),
+        ("a.jsonl", b" null\n", "row 1 is no object: null"),  # Arrow's reader would crash.
+        ("a.jsonl", b'{"id": "k1"}\nnull\n', "row 2 is no object: null"),
         ("a.jsonl", b'{"id": 5, "day": "d", "n": 1, "x": 1.0}\n', "give the values .* one type"),
         ("a.csv", b"id,day,n,x,new\nk1,d1,1,1.0,12345678901234567891\n", "12345678901234567891"),
         ("a.txt", b"x", "does not name a format"),
@@ -303,26 +308,33 @@ def test_a_file_that_changes_while_it_is_read_is_refused(table: bl.Table, landin
     assert source.names == SCHEMA.names
     put(landing, a_dot_parquet=parquet(rows(0, 1)))
     (piece,) = source._heads[0].pieces
-    reader = file_source.PieceReader(source.schema, None, source._given.reading)
+    reader = piece_reader.PieceReader(source.schema, None, source._given.reading)
     with pytest.raises(InputError, match="changed or deleted"):
         list(reader.read(piece))
 
 
-def test_a_json_field_that_comes_late_is_named_or_given(table: bl.Table, landing: str) -> None:
-    early = b"".join(json_lines(rows(i)) for i in range(20_000))
+def test_a_json_name_that_comes_late_is_known_or_given(table: bl.Table, landing: str) -> None:
+    early = b"".join(json_lines(rows(i).drop_columns("x")) for i in range(30_000))
+    put(landing, a_dot_jsonl=early + json_lines(rows(30_000)))
+    assert table.upsert(bl.files(f"{landing}/a.jsonl")).inserted == 30_001
     late = b'{"id": "z", "day": "d1", "n": 1, "x": 1.0, "new": 1}\n'
     put(landing, a_dot_jsonl=early + late)
     with pytest.raises(InputError, match="column 'new' is not in the first MiB"):
         table.upsert(bl.files(f"{landing}/a.jsonl"))
-    typed = bl.files(f"{landing}/a.jsonl", schema=pa.schema({"new": pa.int64()}))
-    with pytest.raises(InputError, match="new"):
-        table.upsert(typed)
+    typed = bl.files(f"{landing}/a.jsonl", schema=pa.schema({"new": pa.int32()}))
+    table.upsert(typed, merge_schema=True)
+    assert table.schema().field("new").type == pa.int32()
+    put(landing, a_dot_jsonl=early + b'{"id": "z", "day": "d1", "n": 1, "s": {"x": "x"}}\n')
+    with pytest.raises(InputError, match="column x: the table has it as double, the batch lacks"):
+        table.upsert(
+            bl.files(f"{landing}/a.jsonl", schema=pa.schema({"s": pa.struct({"x": "string"})}))
+        )
 
 
 def test_a_value_that_comes_late_has_the_type_of_its_column(table: bl.Table, landing: str) -> None:
     lines = b"id,day,n,x,new\n" + b"k1,d1,1,1.0,7\n" * 90_000 + b"k1,d1,1,1.0,late\n"
     put(landing, a_dot_csv=lines)
-    with pytest.raises(InputError, match=r"column new: CSV conversion error .* name its type"):
+    with pytest.raises(InputError, match=r"row 90001, column new: 'late' is .* name its type"):
         table.upsert(bl.files(f"{landing}/a.csv"), merge_schema=True)
     typed = bl.files(f"{landing}/a.csv", schema=pa.schema({"new": pa.string()}))
     assert table.upsert(typed, merge_schema=True).inserted == 1
@@ -356,12 +368,12 @@ def test_a_file_that_changes_between_two_batches_is_refused(
     landing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read before belongs to another file, so the task fails as a whole."""
-    monkeypatch.setattr(file_source, "_BATCH_ROWS", 2)
+    set_bounds(monkeypatch, piece_reader, _BATCH_ROWS=2)
     put(landing, a_dot_parquet=parquet(rows(0, 1, 2, 3)))
     source = FileSource(bl.files(f"{landing}/a.parquet"), Threads(1), lambda: None)
     assert source.names == SCHEMA.names
     (piece,) = source._heads[0].pieces
-    reading = file_source.PieceReader(source.schema, None, source._given.reading).read(piece)
+    reading = piece_reader.PieceReader(source.schema, None, source._given.reading).read(piece)
     assert next(reading).num_rows == 2
     put(landing, a_dot_parquet=parquet(rows(4, 5, 6, 7)))
     with pytest.raises(InputError, match="changed or deleted"):
@@ -379,20 +391,265 @@ class Elsewhere(Threads):
 def test_rows_that_are_read_again_are_those_that_were_counted(
     table: bl.Table, landing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[list[str]] = []
-    inner = file_source.PieceReader.read
-
-    def noted(self: file_source.PieceReader, piece: file_source.Piece) -> Any:
-        read.append(self.schema.names)
-        return inner(self, piece)
-
-    monkeypatch.setattr(file_source.PieceReader, "read", noted)
+    set_bounds(monkeypatch, "bucketlake.flow.threads", HERE_BYTES_MAX=-1)  # Tasks read the file.
+    reader = piece_reader.PieceReader
+    read = spy(monkeypatch, reader, "read", lambda reader, _: reader.schema.names)
     put(landing, a_dot_parquet=parquet(rows(0, 1, 2, 3), row_group_size=1))
     for _ in range(2):
         source = FileSource(bl.files(f"{landing}/a.parquet"), Elsewhere(), table.schema)
-        target = open_target(table._open(), None)
+        target = open_target(handle_of(table).open(), None)
         result = write_records(target, Operation.UPSERT, source)
         source.close()
     assert (result.inserted, result.updated) == (0, 4)
     assert held(table) == rows(0, 1, 2, 3).to_pylist()
     assert read == [["id", "day"], SCHEMA.names] * 2
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_small_file_is_read_once_however_many_there_are(ending: str, landing: str) -> None:
+    def steps(count: int) -> Counter[str]:
+        content = {f"{i}.{ending}": FORMATS[ending](rows(i)) for i in range(count)}
+        for name, data in content.items():
+            open_storage(landing).put(name, data)
+        source = FileSource(bl.files(f"{landing}/*.{ending}"), Threads(1), lambda: None)
+        counting = FaultyStorage(open_storage(landing))
+        source._files = [replace(file, storage=counting) for file in source._files]
+        reader, pieces = source.reading()
+        assert sum(map(len, chain.from_iterable(map(reader.read, pieces)))) == count
+        return Counter(step.operation for step in counting.trace)
+
+    for count in (4, 16):  # The last look at a file tells whether it was changed meanwhile.
+        assert steps(count) == {"read": count, "stat": count}
+
+
+def test_footer_of_a_large_file_is_read_once_for_all_its_pieces(
+    landing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bounds(monkeypatch, heads, PIECE_BYTES=1)
+    set_bounds(monkeypatch, file_source, _SMALL_BYTES=0)
+    put(landing, a_dot_parquet=parquet(rows(*range(8)), row_group_size=1))
+    source = FileSource(bl.files(f"{landing}/a.parquet"), Threads(1), lambda: None)
+    _, pieces = source.reading()
+    assert len(pieces) == 8
+    assert len({id(piece.footer) for piece in pieces} - {id(None)}) == 1
+    elsewhere = FileSource(bl.files(f"{landing}/a.parquet"), Elsewhere(), lambda: None)
+    assert {piece.footer for piece in elsewhere.reading()[1]} == {None}
+
+
+def test_rows_of_small_files_are_packed_together_in_their_order(
+    table: bl.Table, landing: str
+) -> None:
+    for i in range(40):  # Each file has the same key: the last one counts.
+        open_storage(landing).put(f"{i:02}.parquet", parquet(rows(0, n=i + 1)))
+    table.upsert(bl.files(f"{landing}/*.parquet"))
+    assert [row["n"] for row in held(table)] == [40]
+
+
+ZONES = {
+    "csv": lambda text: f"id,at\n1,{text}\n".encode(),
+    "jsonl": lambda text: json.dumps({"id": "1", "at": text}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", ZONES)
+@pytest.mark.parametrize(
+    ("text", "zone", "found"),
+    [
+        ("2026-11-02T08:00:00+02:00", None, r"row 1, column at: '2026.*' has a time zone.*remove"),
+        ("2026-11-02T08:00:00+02:00", "UTC", datetime(2026, 11, 2, 6, tzinfo=UTC)),
+        ("2026-11-02 08:00:00", None, datetime(2026, 11, 2, 8)),
+        ("2026-11-02 08:00:00", "UTC", r"row 1, column at: '2026.*' does not have a.*time_zone="),
+    ],
+)
+def test_a_time_in_text_has_a_zone_where_its_column_has_one(
+    name: str, text: str, zone: str | None, found: object, new_path: NewPath, landing: str
+) -> None:
+    open_storage(landing).put(f"a.{name}", ZONES[name](text))
+    schema = pa.schema({"id": pa.string(), "at": pa.timestamp("us", zone)})
+    table = bl.create_table(new_path(), schema=schema, record_key="id")
+    some = bl.files(f"{landing}/a.{name}")
+    if isinstance(found, str):
+        with pytest.raises(InputError, match=found):
+            table.upsert(some)
+        assert table.timeline() == []
+        some = bl.files(f"{landing}/a.{name}", time_zone="Europe/Berlin")
+        found = datetime(2026, 11, 2, 7, tzinfo=None if zone is None else UTC)
+    table.upsert(some)
+    assert table.to_arrow()["at"].to_pylist() == [found]
+
+
+@pytest.mark.parametrize("name", ZONES)
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("2026-11-02T08:00:00Z", pa.timestamp("us", "UTC")),
+        ("2026-11-02T08:00:00", pa.timestamp("us")),
+        ("2026-11-02", pa.date32()),
+    ],
+)
+def test_a_new_column_of_times_has_a_zone_if_the_texts_have_one(
+    name: str, text: str, kind: pa.DataType, new_path: NewPath, landing: str
+) -> None:
+    open_storage(landing).put(f"a.{name}", ZONES[name](text))
+    table = bl.create_table(new_path(), schema=pa.schema({"id": pa.string()}), record_key="id")
+    table.upsert(bl.files(f"{landing}/a.{name}"), merge_schema=True)
+    assert table.schema().field("at").type == kind
+
+
+@pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
+@pytest.mark.parametrize("name", FORMATS)
+def test_files_of_different_columns_are_written_as_their_union(
+    name: str, order: tuple[str, str], table: bl.Table, landing: str
+) -> None:
+    more = rows(1).append_column("channel", pa.array(["web"]))
+    for number, own in zip(order, (rows(0), more), strict=True):
+        open_storage(landing).put(f"{number}.{name}", FORMATS[name](own))
+    every = bl.files(f"{landing}/*.{name}")
+    assert table.upsert(every, merge_schema="add_columns").inserted == 2
+    assert [row["channel"] for row in held(table)] == [None, "web"]
+    open_storage(landing).put(f"{order[0]}.{name}", FORMATS[name](rows(1, n=5)))
+    open_storage(landing).put(f"{order[1]}.{name}", FORMATS[name](more.slice(0, 0)))
+    if name != "jsonl":  # Objects of JSON name their columns one by one.
+        with pytest.raises(InputError, match=r"not have column 'channel'.*fill_missing.*keep"):
+            table.upsert(every, merge_schema="add_columns")
+    table.upsert(every, missing="keep")
+    assert [(row["n"], row["channel"]) for row in held(table)] == [(0, None), (5, "web")]
+    table.upsert(every, merge_schema=True)
+    assert [row["channel"] for row in held(table)] == [None, None]
+
+
+def test_a_null_beside_a_file_without_its_column_is_refused_where_stored_values_stay(
+    table: bl.Table, landing: str
+) -> None:
+    table.upsert(rows(0, 1))
+    put(landing, a_dot_csv=b"id,day,n\nk0,d0,7\n", b_dot_csv=b"id,day,n,x\nk1,d1,8,\n")
+    every = bl.files(f"{landing}/*.csv")
+    with pytest.raises(InputError, match=r"b\.csv, column x: it has a null.*nulls='keep'"):
+        table.upsert(every, missing="keep")
+    table.upsert(every, missing="keep", nulls="keep")
+    assert [(row["n"], row["x"]) for row in held(table)] == [(7, 0.0), (8, 0.5)]
+
+
+def test_files_of_keys_may_have_different_columns(table: bl.Table, landing: str) -> None:
+    table.upsert(rows(0, 1, 2))
+    put(landing, a_dot_csv=b"id,day\nk0,d0\n", b_dot_csv=b"id,day,why\nk1,d1,gone\n")
+    assert table.delete(bl.files(f"{landing}/*.csv")).deleted == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("k1,d1,1,1.5\n", {"header": False, "columns": SCHEMA.names}),
+        ("a,b,c,d\nk1,d1,1,1.5\n", {"columns": SCHEMA.names}),
+        ("x,day,key,n\n1.5,d1,k1,1\n", {"columns": {"key": "id"}}),
+        ("id;day;n;x\nk1;d1;1;1,5\n", {"separator": ";", "decimal": ","}),
+        ("id\tday\tn\tx\nk1\td1\t1\t1.5\n", {"separator": "\t"}),
+        ("\n\nid,day,n,x\n\nk1, d1,1, 1.5\n", {"columns": ["id", "day", "n", "x"]}),
+    ],
+)
+def test_csv_of_each_form_is_read(
+    text: str, options: dict[str, Any], table: bl.Table, landing: str
+) -> None:
+    put(landing, a_dot_csv=text.encode())
+    table.upsert(bl.files(f"{landing}/a.csv", **options))
+    (row,) = held(table)
+    assert (row["id"], row["day"].strip(), row["n"], row["x"]) == ("k1", "d1", 1, 1.5)
+
+
+@pytest.mark.parametrize("name", ["parquet", "jsonl"])
+def test_columns_of_another_name_are_renamed(name: str, table: bl.Table, landing: str) -> None:
+    put(landing, **{f"a_dot_{name}": FORMATS[name](rows(1).rename_columns({"id": "key"}))})
+    table.upsert(bl.files(f"{landing}/a.{name}", columns={"key": "id"}))
+    assert held(table) == rows(1).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("k1,d1,1,1\nk2,d2,2,2\n", r"first line names no columns.*header=False, columns=\['id'"),
+        ("key,tag,m,y\nk1,d1,1,1\n", r"say so: columns=\{'key': 'id'\} \(--rename key=id\)"),
+        ("id;day;n;x\nk1;d1;1;1,5\n", r"has no ',', but ';'.*separator=';'"),
+        ("id,day,n,x\nk1,d1,1,NULL\n", r"row 1, column x: 'NULL' is no double.*null_values="),
+        ('id,day,n,x\nk1,d1,1,"1,5"\n', r"row 1, column x: '1,5' is no double.*decimal=','"),
+        ("id,day,n,x\nk1,d1,1,1\nk2,d1,1\n", r"row 2: it has 3 values, and the file has 4"),
+        ("id,day,n,x\nk1,d1,1,1\nk2,d1,1.5,1\n", r"row 2, column n: '1\.5' is no bigint"),
+        ("id,day,n,x\nk1,d1,9007199254740993,9007199254740993\n", "column x: '9007.* no double"),
+    ],
+)
+def test_a_message_about_csv_names_row_column_and_option(
+    text: str, words: str, table: bl.Table, landing: str
+) -> None:
+    put(landing, a_dot_csv=text.encode())
+    with pytest.raises(InputError, match=words):
+        table.upsert(bl.files(f"{landing}/a.csv"))
+    assert table.timeline() == []
+
+
+def test_a_row_late_in_a_large_text_is_named_by_its_number(
+    table: bl.Table, landing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bounds(monkeypatch, heads, PIECE_BYTES=50, HEAD_BYTES=60)
+    lines = [f'"k\n{i}",d1,{i},1.0\n' for i in range(30)] + ["k,d1,one,1.0\n"]
+    put(landing, a_dot_csv=("id,day,n,x\n" + "".join(lines)).encode())
+    with pytest.raises(InputError, match=r"a\.csv, row 31, column n: 'one'"):
+        table.upsert(bl.files(f"{landing}/a.csv"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "found"),
+    [
+        (pa.binary(), '"AP8="', b"\x00\xff"),
+        (pa.binary(), '"no base64"', "'no base64' is no binary"),
+        (pa.int64(), '"2024-01-01"', '"2024-01-01" is a text, and no bigint'),
+        (pa.int64(), '"5"', '"5" is a text'),
+        (pa.int64(), "true", "true is a boolean"),
+        (pa.int64(), "7.0", 7),
+        (pa.bool_(), "1", "1 is a number, and no boolean"),
+        (pa.string(), "1", "1 is a number, and no string"),
+        (pa.float32(), "0.5", 0.5),
+        (pa.float32(), "1e300", 1e300),  # The column becomes wider.
+        (pa.float64(), '"-Infinity"', -math.inf),
+        (pa.float64(), '"x"', '"x" is a text, and no double'),
+        (pa.decimal128(9, 2), "1.005", r"'1.005' is no decimal\(9,2\).*round"),
+        (pa.decimal128(9, 2), "123456789", r"does not fit decimal\(9,2\) \(value 123456789"),
+        (pa.date32(), "20240101", "20240101 is a number, and no date"),
+        (pa.struct({"d": pa.date32()}), '{"d": 5}', r"column v\.d: 5 is a number"),
+        (pa.list_(pa.timestamp("us")), '["2024-01-01T00:00:00Z"]', r"column v\[\]: .*time zone"),
+        (pa.map_(pa.string(), pa.int64()), '{"a": 1, "b": null}', [("a", 1), ("b", None)]),
+        (pa.int64(), '1, "v": 2', "the name 'v' occurs twice"),
+    ],
+)
+def test_a_value_of_json_is_of_the_kind_of_its_column(
+    kind: pa.DataType, text: str, found: object, new_path: NewPath, landing: str
+) -> None:
+    schema = pa.schema({"id": pa.string(), "v": kind})
+    table = bl.create_table(new_path(), schema=schema, record_key="id")
+    put(landing, a_dot_jsonl=f'{{"id": "a", "v": {text}}}\n'.encode())
+    some = bl.files(f"{landing}/a.jsonl")
+    if isinstance(found, str):
+        with pytest.raises(InputError, match=f"row 1.*{found}"):
+            table.upsert(some)
+    else:
+        table.upsert(some, merge_schema="widen_types")
+        assert table.to_arrow()["v"].to_pylist() == [found]
+
+
+def test_a_type_that_is_given_is_that_of_a_new_column(new_path: NewPath, landing: str) -> None:
+    table = bl.create_table(new_path(), schema=pa.schema({"id": pa.string()}), record_key="id")
+    put(landing, a_dot_csv=b"id,x,zip\na,0.1,00501\n", b_dot_jsonl=b'{"id": "b", "x": 0.1}\n')
+    typed = bl.files(f"{landing}/*", schema=pa.schema({"x": pa.float32()}))
+    table.upsert(typed, merge_schema=True)
+    assert table.schema().types == [pa.string(), pa.float32(), pa.string()]
+    assert table.to_arrow()["zip"].to_pylist() == ["00501", None]
+
+
+def test_times_with_and_without_a_zone_do_not_mix(new_path: NewPath) -> None:
+    schema = pa.schema({"id": pa.string(), "at": pa.timestamp("us", "UTC")})
+    table = bl.create_table(new_path(), schema=schema, record_key="id")
+    times = [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1)]
+    frame = pd.DataFrame({"id": ["a", "b"], "at": pd.Series(times, dtype=object)})
+    for data in (frame, frame.to_dict("records")):
+        with pytest.raises(InputError, match="column at: it mixes times of several kinds"):
+            table.upsert(data)
+    with pytest.raises(InputError, match="the table holds timestamp, the batch timestamp_ntz"):
+        table.upsert(pa.table({"id": ["b"], "at": times[1:]}))

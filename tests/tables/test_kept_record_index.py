@@ -15,19 +15,21 @@ from bucketlake.errors import (
     CommitOutcomeUnknownError,
     MetadataTableWarning,
 )
-from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.file_listing import list_partitions_as
 from bucketlake.metadata.metadata_table import list_files_of
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.table_type import Operation
+from bucketlake.storage.base import Subfolder
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.inside import upsert_once
 from tests.meanwhile import meanwhile
+from tests.spies import forbid, overtake
 
 COW, MOR = "copy_on_write", "merge_on_read"
 SCHEMA = pa.schema(
@@ -83,13 +85,6 @@ def has_index(table: bl.Table) -> bool:
     return "record_index" in read_table_config(open_storage(table.path)).metadata_partitions
 
 
-def upsert_once(table: bl.Table, batch: pa.Table) -> None:
-    """Write without a retry after a conflict."""
-    storage = open_storage(table.path)
-    target = open_target(table_at(storage), None)
-    write_records(target, Operation.UPSERT, ArrowSource(batch))
-
-
 @TABLE_TYPES
 @KINDS_OF_INDEX
 def test_each_operation_keeps_the_entries_of_its_keys(
@@ -137,11 +132,8 @@ def test_an_upsert_of_a_copy_on_write_table_looks_no_key_up_in_a_partitioned_ind
     table = make(new_path())
     table.upsert(rows("a1", "a2"))
 
-    def refuse(*_: object) -> None:
-        raise AssertionError("the merge knows which keys are new")
-
     with monkeypatch.context() as patched:
-        patched.setattr(RecordIndexReader, "find_in", refuse)
+        forbid(patched, RecordIndexReader, "find_in")  # The merge knows which keys are new.
         table.upsert(rows("a1", "a3"))
         table.delete(rows("a2").select(["id", "day"]))
     assert entries(table, "a") == places(table)
@@ -360,18 +352,13 @@ def test_a_write_beside_the_build_of_an_index_is_in_it(
     table.upsert(rows("a1", "a2", "a3"))
     from bucketlake.services.metadata import rebuild
 
-    build, done = rebuild.build_index, []
+    def write() -> None:
+        table.upsert(rows("a2", "a4", "b1", at=2))
+        table.delete(rows("a3").select(["id", "day"]))
 
-    def with_writes(*given: Any, **named: Any) -> Any:
-        if not done:
-            done.append(True)
-            table.upsert(rows("a2", "a4", "b1", at=2))
-            table.delete(rows("a3").select(["id", "day"]))
-        return build(*given, **named)
-
-    monkeypatch.setattr(rebuild, "build_index", with_writes)
+    waiting = overtake(monkeypatch, rebuild, "build_index", write)
     table.rebuild_metadata_table(["record_index"])
-    assert done
+    assert not waiting
     assert entries(table, "a", "b") == places(table)
 
 

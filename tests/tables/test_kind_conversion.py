@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.conflict import retried
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import (
     BucketLakeError,
@@ -21,11 +22,11 @@ from bucketlake.errors import (
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.stored_setting import SETTING_FILE, VERSIONS_FOLDER
-from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.file_listing import list_partitions_as
 from bucketlake.metadata.record_index.shards import ShardLimits
+from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
-from bucketlake.read.file_system_view import list_files
 from bucketlake.read.read_plan import plan_slices
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.check.findings import Severity
@@ -33,19 +34,23 @@ from bucketlake.services.metadata import rebuild
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.services.rebucket import kind_conversion
 from bucketlake.services.rebucket.kind_conversion import run_kind_conversion
+from bucketlake.slices.file_system_view import list_files
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config, table_at
+from bucketlake.write import kind_change
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
 from tests.between import InterruptedEngine
+from tests.bounds import set_bounds
 from tests.choices import some
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_index, require_true_metadata
+from tests.spies import breaks, overtake
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
 DYNAMIC = bl.DynamicBucket(max_records=10, assigners=2)
@@ -124,7 +129,7 @@ def test_a_record_index_that_fits_is_kept(new_path: NewPath) -> None:
     table = make(path)
     storage = open_storage(path)
     build_metadata_table(
-        storage, ["record_index"], is_partitioned=True, limits=DYNAMIC.shard_limits
+        table_at(storage), ["record_index"], is_partitioned=True, limits=DYNAMIC.shard_limits
     )
     assert not table.convert(DYNAMIC, dry_run=True).builds_index
     assert table.convert(DYNAMIC, dry_run=False).instant is not None
@@ -207,15 +212,12 @@ def test_a_write_between_the_build_and_the_conversion_is_in_the_index(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(new_path())
-    convert_kind = kind_conversion.convert_kind
 
-    def later(*arguments: Any) -> Any:
-        monkeypatch.undo()
+    def write() -> None:
         table.upsert(rows(*range(5, 20), at=2))
         table.upsert(rows(1, day="b"))
-        return convert_kind(*arguments)
 
-    monkeypatch.setattr(kind_conversion, "convert_kind", later)
+    overtake(monkeypatch, kind_conversion, "convert_kind", write)
     table.convert(DYNAMIC, dry_run=False)
     table.upsert(rows(*range(15, 25), at=3))
     table.upsert(rows(1, day="b", at=3))
@@ -259,9 +261,11 @@ def test_a_build_does_not_list_what_a_writer_took_off_meanwhile(
 
     engine = InterruptedEngine(other)
     with pytest.raises(CommitConflictError):
-        build_metadata_table(storage, ["record_index"], engine=engine)
+        build_metadata_table(table_at(storage), ["record_index"], engine=engine)
     assert "record_index" not in read_table_config(storage).metadata_partitions
-    assert "record_index" in build_metadata_table(storage, ["record_index"], engine=engine)
+    assert "record_index" in build_metadata_table(
+        table_at(storage), ["record_index"], engine=engine
+    )
     assert len(table.record_locations("a")) == 22
 
 
@@ -270,16 +274,14 @@ def test_a_build_that_was_overtaken_by_one_with_other_shards_adds_no_shard(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     table = make(new_path())
-    storage, taken = open_storage(table.path), getattr(rebuild, step)
+    storage = open_storage(table.path)
 
-    def late(*given: Any, **named: Any) -> Any:
-        monkeypatch.undo()
-        build_metadata_table(storage, ["record_index"], is_partitioned=False)
-        return taken(*given, **named)
+    def build() -> None:
+        build_metadata_table(table_at(storage), ["record_index"], is_partitioned=False)
 
-    monkeypatch.setattr(rebuild, step, late)
+    overtake(monkeypatch, rebuild, step, build)
     with pytest.raises(CommitConflictError):
-        build_metadata_table(storage, ["record_index"], limits=DYNAMIC.shard_limits)
+        build_metadata_table(table_at(storage), ["record_index"], limits=DYNAMIC.shard_limits)
     require_true_index(storage)
     table.upsert(rows(1, 20, at=2))
     require_true_index(storage)
@@ -291,18 +293,16 @@ def test_a_write_whose_index_is_built_again_with_other_shards_is_made_again(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch, shards: Any
 ) -> None:
     table = make(new_path(), table_type="merge_on_read")
-    storage, write = open_storage(table.path), PackedRecords.write
-    build_metadata_table(storage, ["record_index"], limits=ShardLimits(3, 3))
+    storage = open_storage(table.path)
+    build_metadata_table(table_at(storage), ["record_index"], limits=ShardLimits(3, 3))
 
-    def later(*given: Any) -> Any:
-        monkeypatch.undo()
+    def build_again() -> None:
         list_partitions_as(storage, lost=["record_index"])
         storage.delete_folder(f"{METADATA_TABLE_FOLDER}/record_index")
         if shards is not None:
-            build_metadata_table(storage, ["record_index"], limits=shards)
-        return write(*given)
+            build_metadata_table(table_at(storage), ["record_index"], limits=shards)
 
-    monkeypatch.setattr(PackedRecords, "write", later)
+    overtake(monkeypatch, PackedRecords, "write", build_again)
     table.upsert(rows(*range(6, 20), at=2))
     assert held(table) == expected(*range(6)) | expected(*range(6, 20), at=2)
     require_true_metadata(storage)
@@ -319,16 +319,19 @@ def rows_in(storage: Storage) -> dict[str, int]:
 
 
 def upsert_in(storage: Storage, batch: pa.Table) -> None:
-    target = open_target(table_at(storage), None)
-    write_records(target, Operation.UPSERT, ArrowSource(batch, threads=1))
+    def write() -> WriteResult:
+        target = open_target(table_at(storage), None)
+        return write_records(target, Operation.UPSERT, ArrowSource(batch, threads=1))
+
+    retried(write)
 
 
 @pytest.mark.parametrize("effect", [Effect.DIE, Effect.ERROR])
 def test_a_conversion_that_died_anywhere_goes_on_and_writes_meanwhile_are_right(
     effect: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketlake.timeline.table_properties._DEAD_AFTER_S", 0.0)
-    monkeypatch.setattr("bucketlake.timeline.heartbeat.EXPIRES_AFTER_MS", 0, raising=False)
+    set_bounds(monkeypatch, "bucketlake.timeline.table_properties", _DEAD_AFTER_SECONDS=0.0)
+    set_bounds(monkeypatch, "bucketlake.timeline.heartbeat", EXPIRES_AFTER_MS=0)
     name = "conversion-deaths"
 
     def fresh() -> MemoryStorage:
@@ -366,10 +369,7 @@ def test_a_table_without_a_setting_can_still_be_written_after_a_conversion_that_
     table = make(new_path())
     open_storage(table.path).delete(SETTING_FILE)
 
-    def dies(*_: Any) -> None:
-        raise SimulatedCrash
-
-    monkeypatch.setattr("bucketlake.write.kind_change.begun_write", dies)
+    breaks(monkeypatch, kind_change, "begun_write", SimulatedCrash())
     with pytest.raises(SimulatedCrash):
         bl.open_table(table.path).convert(DYNAMIC, dry_run=False)
     monkeypatch.undo()

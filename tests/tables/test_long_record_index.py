@@ -8,14 +8,15 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions import metadata_compaction
+from bucketlake.actions.metadata_withdrawal import DELTA_COMMITS
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.metadata.location_cache.key_codes import GroupNumbers, read_base
 from bucketlake.metadata.metadata_table import load_metadata_table
-from bucketlake.metadata.slices import clean_slices
-from bucketlake.metadata.slices.compaction_state import DELTA_COMMITS
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
+from tests.bounds import set_bounds
 from tests.choices import DEEP
 from tests.metadata_truth import require_true_index
 from tests.storages import objects_of
@@ -39,8 +40,8 @@ def entries_of_base_file(table: bl.Table) -> int:
 def test_many_commits_leave_few_files_and_no_entries_of_removed_keys(
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        clean_slices, "KEPT_MS", 0
+    set_bounds(
+        monkeypatch, metadata_compaction, KEPT_MS=0
     )  # The commits follow each other in milliseconds.
     table = bl.create_table(new_path(), schema=SCHEMA, record_key=["id"], index=bl.RecordIndex())
     storage = open_storage(table.path)

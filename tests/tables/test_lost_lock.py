@@ -10,9 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import LockError
-from bucketlake.model.table_type import LogFormat
 from bucketlake.storage.base import Storage
-from bucketlake.table import with_settings
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 
@@ -60,7 +58,7 @@ def test_nothing_is_done_under_a_lock_that_was_lost(new_path: Callable[[], str],
     before = table.to_arrow().to_pylist()
     known = table.timeline()
     with pytest.raises(LockError):
-        DEEDS[name](with_settings(table, LogFormat.PARQUET, LostLock()), last)
+        DEEDS[name](bl.Table(table.path, lock=LostLock()), last)
     assert table.to_arrow().to_pylist() == before
     table.upsert(batch(4).slice(0, 0))
     completed = [one for one in table.timeline() if one.completed_at]

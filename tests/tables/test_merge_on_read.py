@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.actions import progress
 from bucketlake.actions.rollback import take_back
+from bucketlake.config.paths_of_table import OUTCOME_FOLDER
 from bucketlake.config.table_keys import ORDERING_FIELDS
 from bucketlake.errors import (
     CommitConflictError,
@@ -25,28 +25,29 @@ from bucketlake.errors import (
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.read import slice_reader
 from bucketlake.read.read_plan import plan_read
 from bucketlake.read.request import ReadRequest
 from bucketlake.services import compaction
-from bucketlake.storage.base import Buffer, Storage
-from bucketlake.storage.location import open_storage
+from bucketlake.storage.base import Buffer
+from bucketlake.table import handle_of
 from bucketlake.timeline import transitions
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.instant import Action, InstantClock, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
+from tests.between import InterruptedSource
+from tests.bounds import set_bounds
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
+from tests.inside import storage_of, values_of
+from tests.meanwhile import PUTS, dying, meanwhile
+from tests.spies import spy
 from tests.storages import set_properties
+from tests.waiting import wait_until
 
 FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema(
@@ -78,17 +79,6 @@ def rows(numbers: range, v: int, ts: int, *, deleted: bool = False) -> pa.Table:
     )
 
 
-def values(table: bl.Table, **options: Any) -> dict[str, int]:
-    found = table.to_arrow(**options)
-    result = {row["id"]: row["v"] for row in found.to_pylist()}
-    assert len(result) == found.num_rows, "a key is there twice"
-    return result
-
-
-def storage_of(table: bl.Table) -> Storage:
-    return open_storage(table.path)
-
-
 def logs_of(table: bl.Table) -> list[str]:
     found = [o.path for o in storage_of(table).list("") if ".log." in o.path]
     return [path for path in found if not path.startswith(".hoodie/")]
@@ -111,26 +101,32 @@ def test_updates_go_to_log_files_and_leave_base_files_alone(table: bl.Table) -> 
     assert len(logs_of(table)) == len(before)
     # Nothing stored is read, so nobody knows which of those in log files are new.
     assert result.written == 10
-    assert values(table) == {**keys(range(5), 1), **keys(range(5, 15), 2)}
+    assert values_of(table) == {**keys(range(5), 1), **keys(range(5, 15), 2)}
     assert [i.action for i in table.timeline()] == [Action.DELTA_COMMIT] * 2
 
 
 def test_the_greater_ordering_value_wins_whenever_it_comes(table: bl.Table) -> None:
     table.upsert(rows(range(4), 2, 9))
-    assert values(table) == keys(range(10), 1)
+    assert values_of(table) == keys(range(10), 1)
     table.upsert(rows(range(4), 3, 12))
     table.upsert(rows(range(4), 4, 11))
-    assert values(table) == {**keys(range(4), 3), **keys(range(4, 10), 1)}
+    assert values_of(table) == {**keys(range(4), 3), **keys(range(4, 10), 1)}
 
 
 def test_deletes_by_flag_keep_their_ordering_value(table: bl.Table) -> None:
     table.upsert(rows(range(2), 0, 9, deleted=True))
     table.upsert(rows(range(2, 4), 0, 11, deleted=True))
-    assert values(table) == {**keys(range(2), 1), **keys(range(4, 10), 1)}
+    assert values_of(table) == {**keys(range(2), 1), **keys(range(4, 10), 1)}
     table.upsert(rows(range(2, 4), 5, 10))  # Older than the deletes.
-    assert values(table) == {**keys(range(2), 1), **keys(range(4, 10), 1)}
-    table.upsert(rows(range(2, 4), 6, 11))
-    assert values(table) == {**keys(range(2), 1), **keys(range(2, 4), 6), **keys(range(4, 10), 1)}
+    assert values_of(table) == {**keys(range(2), 1), **keys(range(4, 10), 1)}
+    table.upsert(rows(range(2, 4), 5, 11))  # At equal values the delete wins.
+    assert values_of(table) == {**keys(range(2), 1), **keys(range(4, 10), 1)}
+    table.upsert(rows(range(2, 4), 6, 12))
+    assert values_of(table) == {
+        **keys(range(2), 1),
+        **keys(range(2, 4), 6),
+        **keys(range(4, 10), 1),
+    }
 
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -213,20 +209,20 @@ def test_deletes_by_flag_stay_where_their_ordering_column_was_widened(
 def test_deletes_by_key_win_over_what_was_written_before(table: bl.Table) -> None:
     table.upsert(rows(range(3), 2, 99))
     table.delete(rows(range(3), 0, 0).select(["id", "day"]))
-    assert values(table) == keys(range(3, 10), 1)
+    assert values_of(table) == keys(range(3, 10), 1)
     assert table.locate("k1") == []
     table.upsert(rows(range(3), 7, 10))
-    assert values(table) == {**keys(range(3), 7), **keys(range(3, 10), 1)}
+    assert values_of(table) == {**keys(range(3), 7), **keys(range(3, 10), 1)}
 
 
 def test_conditions_columns_and_time_travel_see_merged_rows(table: bl.Table) -> None:
     before = table.timeline()[-1].requested_at
     table.upsert(rows(range(5, 12), 2, 11))
-    assert values(table, where="v = 2") == keys(range(5, 12), 2)
-    assert values(table, where="id = 'k6'") == {"k6": 2}
+    assert values_of(table, where="v = 2") == keys(range(5, 12), 2)
+    assert values_of(table, where="id = 'k6'") == {"k6": 2}
     assert table.to_arrow(columns=["v"]).column_names == ["v"]
     assert sum(table.to_arrow(columns=["v"])["v"].to_pylist()) == 5 + 2 * 7
-    assert values(table, as_of=before) == keys(range(10), 1)
+    assert values_of(table, as_of=before) == keys(range(10), 1)
     [location] = table.locate("k6")
     assert location.path in logs_of(table)
     [location] = table.locate("k1")
@@ -238,18 +234,13 @@ def test_logs_that_are_too_large_at_once_are_merged_in_several_passes(
 ) -> None:
     table.upsert(rows(range(5, 40), 2, 11))
     table.delete(rows(range(30, 33), 0, 0).select(["id", "day"]))
-    expected = values(table)
-    passes: list[int] = []
+    expected = values_of(table)
     of_slice = slice_reader._passes
-
-    def counted(file_slice: FileSlice) -> Any:
-        found = list(of_slice(file_slice))
-        passes.append(len(found))
-        return iter(found)
-
-    monkeypatch.setattr(slice_reader, "_passes", counted)
-    monkeypatch.setattr(slice_reader, "LOG_BYTES_PER_PASS", 700)
-    assert values(table) == expected
+    passes = spy(
+        monkeypatch, slice_reader, "_passes", lambda file_slice: len([*of_slice(file_slice)])
+    )
+    set_bounds(monkeypatch, slice_reader, LOG_BYTES_PER_PASS=700)
+    assert values_of(table) == expected
     assert min(passes) > 1
     assert max(passes) > 2
 
@@ -263,7 +254,7 @@ def test_log_files_are_written_in_avro_by_option(table: bl.Table) -> None:
     bl.open_table(table.path, log_format="avro").upsert(rows(range(5), 3, 12))
     new = set(logs_of(table)) - before
     assert {b.kind for p in new for b in read_log_blocks(storage, p)} == {BlockKind.AVRO_DATA}
-    assert values(table) == {**keys(range(5), 3), **keys(range(5, 10), 2)}
+    assert values_of(table) == {**keys(range(5), 3), **keys(range(5, 10), 2)}
     with pytest.raises(ConfigError, match="log_format"):
         bl.open_table(table.path, log_format="orc")
 
@@ -285,11 +276,11 @@ def test_a_table_that_is_ordered_by_what_is_no_column_is_refused(
 
 def test_a_read_optimized_read_is_as_old_as_the_last_compaction(table: bl.Table) -> None:
     table.upsert(rows(range(5), 2, 11))
-    assert values(table, read_optimized=True) == keys(range(10), 1)
+    assert values_of(table, read_optimized=True) == keys(range(10), 1)
     table.compact()
     table.delete(rows(range(3), 0, 0).select(["id", "day"]))
-    assert values(table, read_optimized=True) == {**keys(range(5), 2), **keys(range(5, 10), 1)}
-    assert values(table) == {**keys(range(3, 5), 2), **keys(range(5, 10), 1)}
+    assert values_of(table, read_optimized=True) == {**keys(range(5), 2), **keys(range(5, 10), 1)}
+    assert values_of(table) == {**keys(range(3, 5), 2), **keys(range(5, 10), 1)}
 
 
 def test_a_damaged_log_file_is_an_error_and_not_a_gap(table: bl.Table) -> None:
@@ -306,18 +297,18 @@ def test_a_damaged_log_file_is_an_error_and_not_a_gap(table: bl.Table) -> None:
 def test_a_compaction_turns_logs_into_base_files_and_changes_no_row(table: bl.Table) -> None:
     table.upsert(rows(range(5, 15), 2, 11))
     table.delete(rows(range(2), 0, 0).select(["id", "day"]))
-    expected = values(table)
+    expected = values_of(table)
     committed = commit_times(table)
     report = table.compact(dry_run=True)
     assert (report.instants, report.scheduled) == ((), None)
     assert sum(one.log_files for one in report.slices) == len(logs_of(table))
     assert table.compact().slices == report.slices
-    assert values(table) == expected
+    assert values_of(table) == expected
     assert commit_times(table) == committed
     assert all(b.log_files == 0 for b in table.buckets())
     assert table.compact().slices == ()
     table.upsert(rows(range(3), 9, 12))
-    assert values(table) == {**expected, **keys(range(3), 9)}
+    assert values_of(table) == {**expected, **keys(range(3), 9)}
 
 
 def test_limits_choose_what_is_compacted(table: bl.Table) -> None:
@@ -350,10 +341,10 @@ def test_writers_go_on_while_a_compaction_is_planned(table: bl.Table) -> None:
     planned = table.compact(schedule_only=True).scheduled
     table.upsert(rows(range(3, 12), 3, 12))
     expected = {**keys(range(3), 2), **keys(range(3, 12), 3)}
-    assert values(table) == expected
+    assert values_of(table) == expected
     assert table.compact(schedule_only=True).scheduled is None, "a group is planned for twice"
     assert planned in table.compact().instants
-    assert values(table) == expected
+    assert values_of(table) == expected
     assert all(i.state is State.COMPLETED for i in table.timeline())
 
 
@@ -384,7 +375,7 @@ def widen(table: bl.Table) -> None:
 def require_true_schemas(table: bl.Table) -> None:
     """Require that files are read with the schemas that they have, newest or not."""
     for commit in table.timeline():
-        pinned = table._pin(ReadRequest(as_of=commit.requested_at, read_optimized=True))
+        pinned = handle_of(table).pin(ReadRequest(as_of=commit.requested_at, read_optimized=True))
         for schema, files in plan_read(pinned, None).files:
             for file in files:
                 with BaseFileReader(pinned.snapshot.storage, file.path) as reader:
@@ -395,20 +386,15 @@ def require_true_schemas(table: bl.Table) -> None:
 
 
 def test_a_compaction_that_is_repeated_after_a_column_was_widened_tells_what_its_files_hold(
-    narrow_table: bl.Table, monkeypatch: pytest.MonkeyPatch
+    narrow_table: bl.Table,
 ) -> None:
-    def die(*_: object) -> None:
-        raise SimulatedCrash("at the end of a compaction")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(compaction, "_complete", die)
-        with pytest.raises(SimulatedCrash):
-            narrow_table.compact()
+    with dying(PUTS, OUTCOME_FOLDER):
+        narrow_table.compact()
     widen(narrow_table)
     done = narrow_table.compact().instants
     assert len(done) == 2
     require_true_schemas(narrow_table)
-    assert values(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
+    assert values_of(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
     types = [narrow_table.to_arrow(as_of=one).schema.field("v").type for one in done]
     assert types == [pa.int32(), pa.int64()]
 
@@ -425,44 +411,29 @@ def test_a_compaction_makes_files_of_the_schema_that_the_table_had_at_its_plan(
         assert "more" not in reader.schema.names
     require_true_schemas(narrow_table)
     assert narrow_table.schema().field("v").type == pa.int64()
-    assert values(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
+    assert values_of(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
     narrow_table.compact()
     require_true_schemas(narrow_table)
-    assert values(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
-
-
-def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    """Let something happen between the tasks of the next write and its commit."""
-    write = PackedRecords.write
-
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
-        stats = write(self, *arguments)
-        monkeypatch.undo()
-        other()
-        return stats
-
-    monkeypatch.setattr(PackedRecords, "write", write_slowly)
+    assert values_of(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
 
 
 def test_long_work_says_how_far_it_is(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "bucketlake")
-    with pytest.MonkeyPatch.context() as interval:
-        interval.setattr(progress, "INTERVAL_SECONDS", 0.01)
-        meanwhile(monkeypatch, lambda: time.sleep(0.1))
-        instant = table.upsert(rows(range(5), 2, 11)).instant
+    set_bounds(monkeypatch, progress, PROGRESS_SECONDS=0.01)
+
+    def until(said: str) -> None:
+        wait_until(lambda: said in caplog.text, lambda: caplog.text)
+
+    source = InterruptedSource(rows(range(5), 2, 11), written=lambda: until(": 2 of 2 file"))
+    target = open_target(opened_table(storage_of(table), table.config()), None)
+    instant = write_records(target, Operation.UPSERT, source).instant
     assert f"upsert {instant}: 2 of 2 file groups" in caplog.messages
-    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.01)
-    slowly = Compactor.compact
-
-    def compact(self: Compactor, file_slice: FileSlice) -> WriteStat:
-        time.sleep(0.1)
-        return slowly(self, file_slice)
-
-    monkeypatch.setattr(Compactor, "compact", compact)
+    meanwhile(monkeypatch, lambda: until("compaction "), PUTS, ".parquet")
     [instant] = table.compact().instants
-    assert f"compaction {instant}: 0 of 2 file groups" in caplog.messages
+    said = [m for m in caplog.messages if m.startswith(f"compaction {instant}: ")]
+    assert any(" of 2 file groups" in text for text in said)
 
 
 @pytest.mark.parametrize("schedule_only", [True, False], ids=["planned", "done"])
@@ -475,9 +446,9 @@ def test_a_write_that_began_before_a_compaction_and_ends_after_it_is_not_lost(
     target = open_target(opened_table(storage_of(table), table.config()), None)
     write_records(target, Operation.UPSERT, ArrowSource(rows(range(3, 12), 3, 12)))
     expected = {**keys(range(3), 2), **keys(range(3, 12), 3)}
-    assert values(table) == expected
+    assert values_of(table) == expected
     table.compact()
-    assert values(table) == expected
+    assert values_of(table) == expected
     assert {b.log_files for b in table.buckets()} == {0}
 
 
@@ -514,7 +485,7 @@ def test_a_plan_whose_time_a_dying_writer_drew_too_is_made_anew_with_its_commit(
 
     monkeypatch.setattr(compaction, "create_requested", create_requested)
     table.compact()
-    assert values(table) == {**keys(range(3), 2), **keys(range(3, 12), 3)}
+    assert values_of(table) == {**keys(range(3), 2), **keys(range(3, 12), 3)}
 
 
 def test_two_writers_of_one_bucket_are_in_conflict(
@@ -524,30 +495,30 @@ def test_two_writers_of_one_bucket_are_in_conflict(
     target = open_target(opened_table(storage_of(table), table.config()), None)
     with pytest.raises(CommitConflictError, match="changed bucket"):
         write_records(target, Operation.UPSERT, ArrowSource(rows(range(3, 12), 3, 12)))
-    assert values(table) == {**keys(range(5), 2), **keys(range(5, 10), 1)}
+    assert values_of(table) == {**keys(range(5), 2), **keys(range(5, 10), 1)}
 
 
 def test_a_delta_commit_is_rolled_back_with_its_log_files(table: bl.Table) -> None:
-    expected = values(table)
+    expected = values_of(table)
     instant = table.upsert(rows(range(5, 15), 2, 11)).instant
     assert instant is not None
     table.rollback(instant)
-    assert values(table) == expected
+    assert values_of(table) == expected
     assert logs_of(table) == []
 
 
 def test_a_compaction_is_rolled_back_with_its_plan(table: bl.Table) -> None:
     table.upsert(rows(range(5, 15), 2, 11))
-    expected, logs = values(table), logs_of(table)
+    expected, logs = values_of(table), logs_of(table)
     [compacted] = table.compact().instants
     assert {b.log_files for b in table.buckets()} == {0}
     table.rollback(compacted)
-    assert values(table) == expected
+    assert values_of(table) == expected
     assert sum(b.log_files for b in table.buckets()) == len(logs)
     assert all(i.state is State.COMPLETED for i in table.timeline())
     table.upsert(rows(range(15), 3, 12))
     table.compact()
-    assert values(table) == keys(range(15), 3)
+    assert values_of(table) == keys(range(15), 3)
 
 
 def test_a_commit_that_a_planned_compaction_reads_is_not_rolled_back(table: bl.Table) -> None:
@@ -557,7 +528,7 @@ def test_a_commit_that_a_planned_compaction_reads_is_not_rolled_back(table: bl.T
     with pytest.raises(TimelineError, match=f"pending compaction {planned}"):
         table.rollback(instant)
     table.compact()
-    assert values(table) == {**keys(range(5), 1), **keys(range(5, 15), 2)}
+    assert values_of(table) == {**keys(range(5), 1), **keys(range(5, 15), 2)}
 
 
 def test_a_compaction_that_was_begun_after_its_plan_was_taken_back_is_in_nobodys_way(
@@ -574,7 +545,11 @@ def test_a_compaction_that_was_begun_after_its_plan_was_taken_back_is_in_nobodys
     table.upsert(rows(range(5, 7), 3, 12))
     assert all(one.state is State.COMPLETED for one in table.timeline())
     table.compact()
-    assert values(table) == {**keys(range(5), 2), **keys(range(5, 7), 3), **keys(range(7, 10), 1)}
+    assert values_of(table) == {
+        **keys(range(5), 2),
+        **keys(range(5, 7), 3),
+        **keys(range(7, 10), 1),
+    }
 
 
 def test_a_plan_whose_files_are_gone_is_an_error_that_names_them(table: bl.Table) -> None:
@@ -588,12 +563,12 @@ def test_a_plan_whose_files_are_gone_is_an_error_that_names_them(table: bl.Table
 
 def test_a_rescale_reads_merged_rows(table: bl.Table) -> None:
     table.upsert(rows(range(5, 15), 2, 11))
-    expected = values(table)
+    expected = values_of(table)
     table.rescale({"a": 5}, dry_run=False)
-    assert values(table) == expected
+    assert values_of(table) == expected
     assert sum(b.log_files for b in table.buckets() if b.partition_path == "a") == 0
     assert table.upsert(rows(range(15), 8, 20)).written == 15
-    assert values(table) == keys(range(15), 8)
+    assert values_of(table) == keys(range(15), 8)
 
 
 def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline(
@@ -616,7 +591,7 @@ def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline(
         bl.save(rows(range(6), number, number), path, options=options)
         logs.append(max(b.log_files for b in bl.open_table(path).buckets()))
     assert logs == [0, 1, 0, 1, 2, 0, 1]
-    assert values(bl.open_table(path)) == keys(range(6), 7)
+    assert values_of(bl.open_table(path)) == keys(range(6), 7)
     with pytest.raises(ConfigError, match=r"write\.table\.type"):
         bl.save(
             rows(range(6), 1, 1), path,

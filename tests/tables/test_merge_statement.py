@@ -14,10 +14,11 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, ConfigError, InputError, UnsupportedFeatureError
-from bucketlake.read.read_plan import ReadPlan
 from bucketlake.storage.memory import forget
 from bucketlake.write import arrow_merge
 from bucketlake.write.merge_statement import Merge
+from tests.merge_rules import RULES, TYPES
+from tests.spies import spy
 
 SCHEMA = pa.schema({"id": pa.string(), "day": pa.int32(), "n": pa.int64(), "at": pa.int64()})
 ROWS = pa.table({"id": [f"k{n}" for n in range(24)], "day": [n % 3 for n in range(24)],
@@ -44,21 +45,24 @@ def table() -> Iterator[bl.Table]:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of files of each read of a merge."""
-    counts: list[int] = []
-    read_arrow = arrow_merge.read_arrow
-
-    def counted(storage: Any, plan: ReadPlan) -> pa.Table:
-        counts.append(sum(len(files) for _, files in plan.files) + len(plan.merged))
-        return read_arrow(storage, plan)
-
-    monkeypatch.setattr(arrow_merge, "read_arrow", counted)
-    return counts
+    return spy(
+        monkeypatch,
+        arrow_merge,
+        "read_arrow",
+        lambda _, plan: sum(len(of) for _, of in plan.files) + len(plan.merged),
+    )
 
 
 def rows(*found: tuple[str, int | None, int, int]) -> pa.Table:
     return pa.Table.from_pylist(
         [dict(zip(SCHEMA.names, row, strict=True)) for row in found], SCHEMA
     )
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_of_merges_holds_without_spark(name: str, table_type: str) -> None:
+    RULES[name].check(f"memory://merges-{next(NAMES)}", table_type, lambda rows: rows)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +150,6 @@ REFUSED: list[tuple[str, Callable[[Merge], Merge], type[BucketLakeError], str]] 
     (ON, lambda m: m.when_not_matched_insert_all("t.n = 1"), InputError, r"'t\.n'"),
     (ON, lambda m: m.when_not_matched_by_source_update({"at": "9"}), InputError, "ordering"),
     ("t.n = s.n", lambda m: m.when_matched_update_all(), InputError, "equate it in on"),
-    ("t.day = s.day", lambda m: m.when_matched_delete("s.n = 0").when_matched_update({"n": "s.n"}),
-     InputError, r"two rows .* 'k0' in partition '0': \(.*n=[12].*\) and \(.*n=[12].*\)"),
 ]  # fmt: skip
 
 
@@ -226,15 +228,27 @@ def test_statements_run_without_spark(table: bl.Table) -> None:
     update = "UPDATE orders o SET o.n = o.n * 2 WHERE o.n > 20 AND o.day = 1"
     assert bl.sql(None, update, tables=named).updated == 2
     assert bl.sql(None, "DELETE FROM again WHERE n >= 202", tables=named).deleted == 1
+    insert = "INSERT INTO again (at, id, day, n) VALUES (9, 'z', 0, 1 + 1), (9, 'new', 1, NULL)"
+    added = bl.sql(None, insert, tables=named)
+    assert (added.inserted, added.updated) == (1, 1)
+    assert bl.sql(None, "DELETE FROM again WHERE id IN ('z', 'new')", tables=named).deleted == 2
     copied = "MERGE INTO again USING orders ON again.id = orders.id AND again.day = orders.day "
-    assert bl.sql(None, f"{copied} WHEN MATCHED THEN DELETE", tables=named).deleted == 23
+    assert bl.sql(None, f"{copied} WHEN MATCHED THEN DELETE", tables=named).deleted == 22
 
 
 @pytest.mark.parametrize(
     ("statement", "kind", "words"),
     [
         ("SELECT * FROM orders", UnsupportedFeatureError, "'SELECT'.*table.read"),
-        ("INSERT INTO orders VALUES (1)", UnsupportedFeatureError, "'INSERT'"),
+        ("INSERT INTO orders VALUES (1)", InputError, r"4 columns \(id, .*\) get 1 values"),
+        ("INSERT INTO orders (id, nn) VALUES (1, 2)", InputError, "did you mean 'n'"),
+        ("INSERT INTO orders (id, ID) VALUES (1, 2)", InputError, "'id' is named twice"),
+        ("INSERT INTO orders (id, n) VALUES ('a', '1')", InputError, "holds bigint.*a text"),
+        ("INSERT INTO orders (id) VALUES (uuid())", UnsupportedFeatureError, "without Spark"),
+        ("INSERT INTO orders SELECT 1", UnsupportedFeatureError, r"call table\.insert"),
+        ("INSERT INTO orders 5", InputError, "expected VALUES or SELECT at line 1, position 20"),
+        ("INSERT OVERWRITE orders SELECT 1", UnsupportedFeatureError, "table.insert_overwrite"),
+        ("VACUUM orders", UnsupportedFeatureError, r"table\.clean"),
         ("DELETE orders", InputError, "expected FROM at line 1, position 8, found 'orders'"),
         ("DELETE FROM ordrs", InputError, "no table of this name; did you mean 'orders'"),
         ("DELETE FROM orders WHERE nn = 1", InputError, "did you mean 'n'"),
@@ -269,3 +283,15 @@ def test_a_statement_takes_files_as_its_source(table: bl.Table, tmp_path: Path) 
     assert (result.updated, result.inserted) == (1, 1)
     found = table.to_arrow(where="id IN ('k1', 'new')", columns=["id", "n"]).sort_by("id")
     assert found.to_pydict() == {"id": ["k1", "new"], "n": [100, 7]}
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_merge_that_is_an_upsert_obeys_the_flag_of_its_source(table_type: str) -> None:
+    stored = pa.table({"id": ["a", "b"], "n": [1, 2]})
+    place = f"memory://flagged-merge/{table_type}"
+    table = bl.create_table(place, stored, record_key="id", table_type=table_type)
+    flags = pa.array([True, None, True])
+    rows = pa.table({"id": ["a", "b", "c"], "n": [10, 20, 30], "_hoodie_is_deleted": flags})
+    merge = table.merge(rows, "t.id = s.id")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert table.to_arrow().to_pylist() == [{"id": "b", "n": 20}]

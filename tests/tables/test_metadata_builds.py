@@ -17,7 +17,7 @@ from bucketlake.services.metadata.rebuild import build_metadata_table, drop_meta
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.open_table import opened_table
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.between import InterruptedEngine
 from tests.metadata_truth import require_true_metadata
 from tests.tables.test_record_index import make, rows
@@ -38,7 +38,7 @@ def built_beside(storage: Storage, other: Callable[[], object], *, writes_first:
     engine = (
         InterruptedEngine(after=other) if writes_first else InterruptedEngine(lambda *_: other())
     )
-    build_metadata_table(storage, INDEX, engine=engine)
+    build_metadata_table(table_at(storage), INDEX, engine=engine)
 
 
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "global"])
@@ -49,13 +49,13 @@ def test_the_last_of_two_builds_wins_and_the_other_ends_with_a_conflict(
     storage = filled(new_path(), bl.RecordIndex(partitioned=partitioned))
 
     def build_all() -> None:
-        build_metadata_table(storage, ["files", *INDEX])
+        build_metadata_table(table_at(storage), ["files", *INDEX])
 
     with pytest.raises(CommitConflictError, match="build it again"):
         built_beside(storage, build_all, writes_first=writes_first)
     assert INDEX[0] in read_table_config(storage).metadata_partitions
     require_true_metadata(storage)
-    build_metadata_table(storage, INDEX)
+    build_metadata_table(table_at(storage), INDEX)
     require_true_metadata(storage)
 
 
@@ -63,7 +63,9 @@ def test_the_last_of_two_builds_wins_and_the_other_ends_with_a_conflict(
 def test_a_removal_beside_a_build_wins(new_path: NewPath, writes_first: bool) -> None:
     storage = filled(new_path(), bl.RecordIndex())
     with pytest.raises(CommitConflictError, match="build it again"):
-        built_beside(storage, lambda: drop_metadata_table(storage), writes_first=writes_first)
+        built_beside(
+            storage, lambda: drop_metadata_table(table_at(storage)), writes_first=writes_first
+        )
     config = read_table_config(storage)
     assert not config.written_metadata_partitions
 
@@ -73,7 +75,9 @@ def test_a_build_that_another_process_continues_ends_well(
     new_path: NewPath, writes_first: bool
 ) -> None:
     storage = filled(new_path(), bl.RecordIndex())
-    built_beside(storage, lambda: build_metadata_table(storage, INDEX), writes_first=writes_first)
+    built_beside(
+        storage, lambda: build_metadata_table(table_at(storage), INDEX), writes_first=writes_first
+    )
     assert INDEX[0] in read_table_config(storage).metadata_partitions
     require_true_metadata(storage)
 
@@ -87,8 +91,8 @@ def test_a_build_does_not_continue_one_of_the_other_kind_of_index(new_path: NewP
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        build_metadata_table(storage, INDEX, engine=InterruptedEngine(after=die))
-    build_metadata_table(storage, INDEX, is_partitioned=False)
+        build_metadata_table(table_at(storage), INDEX, engine=InterruptedEngine(after=die))
+    build_metadata_table(table_at(storage), INDEX, is_partitioned=False)
     config = read_table_config(storage)
     index = RecordIndexReader(load_snapshot(opened_table(storage, config)).metadata_table)
     assert not index.shards.is_partitioned
@@ -103,11 +107,11 @@ def test_a_build_that_is_late_deletes_no_file_of_a_later_build(
 
     def other(*given: Any) -> None:
         monkeypatch.undo()
-        build_metadata_table(storage, INDEX)
+        build_metadata_table(table_at(storage), INDEX)
         withdraw_initialisations(*given)
 
     monkeypatch.setattr("bucketlake.services.metadata.rebuild.withdraw_initialisations", other)
     with pytest.raises(CommitConflictError, match="build it again"):
-        build_metadata_table(storage, INDEX)
+        build_metadata_table(table_at(storage), INDEX)
     assert INDEX[0] in read_table_config(storage).metadata_partitions
     require_true_metadata(storage)

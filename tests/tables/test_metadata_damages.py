@@ -11,11 +11,11 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import MetadataTableError, MetadataTableWarning
-from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
-from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.format.metadata_record.record_schema import IndexedLocation, encode_locations
+from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.metadata.changes import MetadataChange, publish_change, write_change
+from bucketlake.metadata.log_files import EntryEncoder, GroupEntries, log_file_name, put_log_file
 from bucketlake.metadata.metadata_table import open_metadata_table
-from bucketlake.metadata.slices.log_files import GroupEntries, log_file_name, put_log_file
 from bucketlake.model.file_name import FileId
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
@@ -25,6 +25,7 @@ from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.broken_tables import later
 from tests.choices import every_second
+from tests.inside import values_of
 from tests.metadata_truth import require_true_metadata
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -41,12 +42,6 @@ def rows(numbers: range, v: int) -> pa.Table:
     return pa.Table.from_pylist(
         [{"id": f"k{n}", "day": "ab"[n % 2], "v": v} for n in numbers], SCHEMA
     )
-
-
-def values(table: bl.Table) -> dict[str, int]:
-    found = table.to_arrow().to_pylist()
-    assert len({row["id"] for row in found}) == len(found)
-    return {row["id"]: row["v"] for row in found}
 
 
 @pytest.fixture(params=KINDS)
@@ -126,8 +121,7 @@ def _entries(storage: Storage, entries: GroupEntries, *, of_index: bool) -> None
             "record_index",
             log_file_name(group, instant),
             entries,
-            instant=instant,
-            created_at_ms=0,
+            EntryEncoder(instant, 0),
         )
         change = MetadataChange(side_files=[stat])
     else:
@@ -183,7 +177,7 @@ DAMAGES = [
 def test_damage_of_the_metadata_table_is_found_and_repaired(
     table: bl.Table, damage: Damage
 ) -> None:
-    storage, before = open_storage(table.path), values(table)
+    storage, before = open_storage(table.path), values_of(table)
     damage.do(storage)
     found = table.doctor(**ALL)
     assert {finding.kind for finding in found} == damage.found
@@ -194,10 +188,10 @@ def test_damage_of_the_metadata_table_is_found_and_repaired(
     assert (set(report.repaired), report.left) == (set(found), ())
     assert table.doctor(**ALL) == []
     require_true_metadata(storage)
-    assert values(table) == before
+    assert values_of(table) == before
     if isinstance(table.index, bl.RecordIndex):
         table.upsert(rows(range(3), 2))
-        assert values(table) == before | {"k0": 2, "k1": 2, "k2": 2}
+        assert values_of(table) == before | {"k0": 2, "k1": 2, "k2": 2}
         require_true_metadata(storage)
 
 
@@ -208,7 +202,7 @@ def test_damage_of_the_metadata_table_is_found_and_repaired(
 def test_damaged_file_of_the_index_is_named_and_one_partition_is_built_again(
     table: bl.Table, kind: str, damage: Callable[[Storage, str, float], None], at: float
 ) -> None:
-    storage, before = open_storage(table.path), values(table)
+    storage, before = open_storage(table.path), values_of(table)
     damaged = [p for p in paths(storage, "record_index", kind) if "_0-0-0" not in p][:1]
     if not damaged:
         pytest.skip("the index has no log file")
@@ -228,7 +222,7 @@ def test_damaged_file_of_the_index_is_named_and_one_partition_is_built_again(
             assert "at byte" in str(error)  # noqa: PT017
     assert table.rebuild_metadata_table(["record_index"])
     assert table.doctor(**ALL) == []
-    assert values(table).keys() == before.keys()
+    assert values_of(table).keys() == before.keys()
     require_true_metadata(storage)
 
 
@@ -250,4 +244,4 @@ def test_write_of_another_kind_takes_an_index_off_that_lost_the_shards_of_a_part
     with pytest.warns(MetadataTableWarning, match="record_index"):
         table.upsert(rows(range(8, 12), 1))
     assert table.to_arrow(where="id = 'k0'").num_rows == 1
-    assert len(values(table)) == 12
+    assert len(values_of(table)) == 12

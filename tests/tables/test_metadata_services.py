@@ -8,20 +8,17 @@ from datetime import timedelta
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions.turns import head
+from bucketlake.actions.metadata_compaction import compact_metadata
+from bucketlake.actions.metadata_withdrawal import withdraw_compactions
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
-from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.metadata_table import MetadataTable, load_metadata_table
-from bucketlake.metadata.slices.compaction_state import withdraw_compactions
-from bucketlake.metadata.slices.slice_compaction import compact_metadata
+from bucketlake.metadata.metadata_table import MetadataTable, inner_table, load_metadata_table
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import InstantClock, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
-from bucketlake.timeline.instant import Action, Instant, shift_instant
+from bucketlake.timeline.instant import Action, Instant, InstantClock, shift_instant, table_clock
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config
@@ -89,7 +86,6 @@ def compact(table: bl.Table) -> str | None:
     storage, config, _, clock = opened(table)
     return compact_metadata(
         OpenTable(storage, config, clock, NO_LOCK),
-        lambda: head(OpenTable(storage, config, clock, NO_LOCK)),
         delta_commits=1,
     )
 

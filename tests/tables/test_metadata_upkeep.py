@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import turns
 from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.metadata_upkeep import record_deletion
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.errors import BucketLakeError, CommitConflictError, UnsupportedFeatureError
-from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.services.metadata import rebuild as building
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline import commit_order
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.locks import NO_LOCK
@@ -28,8 +27,10 @@ from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import SimulatedCrash
+from tests.meanwhile import PUTS, meanwhile
 from tests.metadata_truth import listed_files, stored_files
 from tests.ring_tables import SPLIT_ALL
+from tests.spies import breaks
 from tests.unit.actions.bare_table import AHEAD, BareTable
 from tests.unit.actions.test_completion import (
     BROKEN,
@@ -41,6 +42,8 @@ from tests.unit.actions.test_completion import (
     SCHEMA,
     rows,
 )
+
+FIRST_FILES = f"{METADATA_TABLE_FOLDER}/files/"  # A build writes them when it has listed the table.
 
 
 def make(
@@ -107,14 +110,7 @@ def test_commit_of_a_writer_that_opened_the_table_before_the_build_is_in_the_met
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(new_path(), metadata_table=False)
-    take = turns.last_turn
-
-    def build_first(storage: Storage) -> object:
-        monkeypatch.setattr(turns, "last_turn", take)
-        table.rebuild_metadata_table()
-        return take(storage)
-
-    monkeypatch.setattr(turns, "last_turn", build_first)
+    meanwhile(monkeypatch, table.rebuild_metadata_table)
     table.upsert(rows(2))
     assert listed(table) == stored(table)
     assert set(table.to_arrow()["v"].to_pylist()) == {2}
@@ -125,16 +121,12 @@ def test_commit_between_the_turn_of_a_build_and_its_end_is_in_the_metadata_table
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, is_on: bool
 ) -> None:
     table = make(new_path(), metadata_table=is_on)
-    groups = building._Found.groups
 
-    def write_first(*arguments: Any) -> Any:
-        found = groups(*arguments)
-        monkeypatch.setattr(building._Found, "groups", groups)
+    def write_first() -> None:
         table.upsert(rows(2, "abc"))
         table.clean(retain_versions=1)
-        return found
 
-    monkeypatch.setattr(building._Found, "groups", write_first)
+    meanwhile(monkeypatch, write_first, PUTS, FIRST_FILES)
     table.rebuild_metadata_table()
     assert listed(table) == stored(table)
     assert set(table.to_arrow()["v"].to_pylist()) == {1, 2}
@@ -144,12 +136,8 @@ def test_build_that_died_is_continued_and_readers_list_storage_meanwhile(
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(new_path(), metadata_table=False)
-
-    def die(*_: Any) -> Any:
-        raise SimulatedCrash("in the build")
-
     with monkeypatch.context() as patched:
-        patched.setattr(building._Found, "groups", die)
+        breaks(patched, building._Found, "groups", SimulatedCrash("in the build"))
         with pytest.raises(SimulatedCrash):
             table.rebuild_metadata_table()
     table.upsert(rows(2))
@@ -165,14 +153,7 @@ def test_commit_of_a_writer_that_opened_the_table_before_the_removal_leaves_no_m
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(new_path())
-    take = turns.last_turn
-
-    def drop_first(storage: Storage) -> object:
-        monkeypatch.setattr(turns, "last_turn", take)
-        table.drop_metadata_table()
-        return take(storage)
-
-    monkeypatch.setattr(turns, "last_turn", drop_first)
+    meanwhile(monkeypatch, table.drop_metadata_table)
     table.upsert(rows(2))
     storage, config = opened(table)
     assert config.metadata_partitions == ()
@@ -201,13 +182,11 @@ def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
     table = make(new_path())
     storage, _ = opened(table)
     before = {stored.path for stored in storage.list(".hoodie/metadata")}
-    take = commit_order.take_turn
 
-    def lose(*_: Any, **__: Any) -> bool:
-        monkeypatch.setattr(commit_order, "take_turn", take)
+    def lose() -> None:
         raise CommitConflictError("20240101000000000", "simulated")  # type: ignore[arg-type]
 
-    monkeypatch.setattr(commit_order, "take_turn", lose)
+    meanwhile(monkeypatch, lose, PUTS, COMMIT_ORDER_FOLDER)
     monkeypatch.setattr("bucketlake.services.metadata.needed_index.retried", lambda write: write())
     with pytest.raises(BucketLakeError, match="simulated"):
         table.upsert(rows(2))

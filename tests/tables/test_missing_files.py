@@ -14,12 +14,11 @@ from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.check.findings import FindingKind
-from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
 from tests.broken_tables import SCHEMA
+from tests.inside import opened, storage_of, values_of
 
 TYPES = ("copy_on_write", "merge_on_read")
 ONE_BUCKET = bl.SimpleBucket(1)
@@ -73,15 +72,8 @@ def rows(value: int, numbers: range = range(4)) -> pa.Table:
     return pa.Table.from_pylist(held, SCHEMA)
 
 
-def storage_of(table: bl.Table) -> Storage:
-    return open_storage(table.path)
-
-
 def instants(table: bl.Table) -> list[InstantTime]:
-    return [
-        i.requested_at
-        for i in load_timeline(opened_table(storage_of(table), table.config())).instants
-    ]
+    return [i.requested_at for i in load_timeline(opened(table)).instants]
 
 
 def delete_version(table: bl.Table, number: int, partition: str = "a") -> str:
@@ -94,10 +86,6 @@ def delete_version(table: bl.Table, number: int, partition: str = "a") -> str:
     ]
     storage_of(table).delete(path)
     return path
-
-
-def values(table: bl.Table, **query: str) -> dict[str, int]:
-    return {row["id"]: row["v"] for row in table.to_arrow(**query).to_pylist()}
 
 
 READS: tuple[Callable[[bl.Table], object], ...] = (
@@ -146,28 +134,28 @@ def test_missing_first_file_of_a_merge_on_read_slice_is_an_error() -> None:
 def test_missing_file_of_an_older_version_is_no_error() -> None:
     for table in _made("copy_on_write", has_metadata_table=False):
         delete_version(table, 1)
-        assert set(values(table).values()) == {3}
+        assert set(values_of(table).values()) == {3}
         table.upsert(rows(4))
 
 
 def test_missing_file_in_another_partition_is_no_error(bare: bl.Table) -> None:
     delete_version(bare, 2)
-    assert set(values(bare, where="day = 'b'").values()) == {3}
+    assert set(values_of(bare, where="day = 'b'").values()) == {3}
     bare.upsert(rows(4, range(1, 4, 2)))
-    assert set(values(bare, where="day = 'b'").values()) == {4}
+    assert set(values_of(bare, where="day = 'b'").values()) == {4}
 
 
 def test_time_before_the_missing_file_can_be_read(bare: bl.Table) -> None:
     delete_version(bare, 2)
-    assert set(values(bare, as_of=instants(bare)[1]).values()) == {2}
+    assert set(values_of(bare, as_of=instants(bare)[1]).values()) == {2}
 
 
 def test_rolling_back_the_commit_of_the_missing_file_is_a_way_out(bare: bl.Table) -> None:
     delete_version(bare, 2)
     bare.rollback(instants(bare)[2])
-    assert set(values(bare).values()) == {2}
+    assert set(values_of(bare).values()) == {2}
     bare.upsert(rows(4))
-    assert set(values(bare).values()) == {4}
+    assert set(values_of(bare).values()) == {4}
     assert bare.doctor(min_age_seconds=0) == []
 
 
@@ -179,9 +167,9 @@ def test_cleaned_versions_are_not_missing(bare: bl.Table) -> None:
         bare.upsert(rows(9))
         bare.compact()
     bare.clean(retain_commits=1)
-    newest = max(values(bare).values())
+    newest = max(values_of(bare).values())
     bare.upsert(rows(20))
-    assert set(values(bare).values()) == {20}
+    assert set(values_of(bare).values()) == {20}
     assert newest in (8, 9)
 
 
@@ -190,11 +178,11 @@ def test_files_of_replaced_groups_that_a_clean_deleted_are_not_missing(bare: bl.
     bare.upsert(rows(5))
     bare.upsert(rows(6))
     bare.clean(retain_commits=1)
-    assert set(values(bare).values()) == {6}
+    assert set(values_of(bare).values()) == {6}
     for value in range(7, 14):
         bare.upsert(rows(value))
         bare.archive(keep_min=2, keep_max=3)
-        assert set(values(bare).values()) == {value}
+        assert set(values_of(bare).values()) == {value}
 
 
 def test_commit_that_was_rolled_back_after_the_pin_is_a_conflict_and_no_missing_file(
@@ -233,7 +221,7 @@ def test_overwriting_the_partition_of_a_missing_file_is_a_way_out(
     for version in range(kept, 3):
         delete_version(table, version)
     table.insert_overwrite(rows(4, range(0, 4, 2)))
-    assert values(table) == {"k0": 4, "k1": 3, "k2": 4, "k3": 3}
+    assert values_of(table) == {"k0": 4, "k1": 3, "k2": 4, "k3": 3}
     table.repair(dry_run=False, min_age_seconds=0)  # The metadata table still lists the file.
     assert table.doctor(min_age_seconds=0) == []
 
@@ -242,7 +230,7 @@ def test_deleting_the_partition_of_a_missing_file_is_a_way_out(table: bl.Table) 
     for version in range(3):
         delete_version(table, version)
     table.delete_partitions(["a"])
-    assert values(table) == {"k1": 3, "k3": 3}
+    assert values_of(table) == {"k1": 3, "k3": 3}
     table.repair(dry_run=False, min_age_seconds=0)  # The metadata table still lists the file.
     assert table.doctor(min_age_seconds=0) == []
 
@@ -266,7 +254,7 @@ def test_compaction_of_a_missing_file_is_not_planned(table: bl.Table, version: i
     table.insert_overwrite(rows(7, range(0, 4, 2)))
     table.upsert(rows(8))
     table.compact()
-    assert values(table) == dict.fromkeys(["k0", "k1", "k2", "k3"], 8)
+    assert values_of(table) == dict.fromkeys(["k0", "k1", "k2", "k3"], 8)
 
 
 def test_doctor_finds_a_missing_base_file_that_a_commit_without_this_check_skipped(
@@ -285,11 +273,11 @@ def test_doctor_finds_a_missing_base_file_that_a_commit_without_this_check_skipp
     storage_of(bare).delete(path)
     assert [found.files for found in bare.doctor(min_age_seconds=0)] == [(path,)]
     with monkeypatch.context() as patch:
-        patch.setattr("bucketlake.read.snapshot.require_committed_files", lambda *_: None)
+        patch.setattr("bucketlake.read.clean_guard.require_committed_files", lambda *_: None)
         bare.upsert(rows(6, range(1)))
         if is_merged:
             bare.compact()
-    assert values(bare) == {"k0": 6, "k1": 5, "k2": 5 if is_merged else 4, "k3": 5}
+    assert values_of(bare) == {"k0": 6, "k1": 5, "k2": 5 if is_merged else 4, "k3": 5}
     found = bare.doctor(min_age_seconds=0)
     if not is_merged:
         assert [(one.kind, one.files) for one in found] == [(FindingKind.FILE_MISSING, (path,))]

@@ -15,9 +15,9 @@ from bucketlake.errors import (
     KeyTwiceError,
     MetadataTableWarning,
 )
-from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.file_listing import list_partitions_as
 from bucketlake.services.check.findings import FindingKind, Severity
-from bucketlake.services.metadata import needed_index
+from bucketlake.services.metadata import needed_index, rebuild
 from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -25,9 +25,11 @@ from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
+from tests.bounds import set_bounds
 from tests.broken_tables import later, newest
 from tests.choices import some
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
+from tests.spies import breaks
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
 NewPath = Callable[[], str]
@@ -160,10 +162,7 @@ def test_the_next_write_ends_a_build_of_a_dead_process(
     table = make(new_path(), index, table_type)
     table.upsert(rows(0, 1, 2, 3))
 
-    def dies(*_: object, **__: object) -> None:
-        raise SimulatedCrash
-
-    monkeypatch.setattr("bucketlake.services.metadata.rebuild.build_index", dies)
+    breaks(monkeypatch, rebuild, "build_index", SimulatedCrash())
     with pytest.raises(SimulatedCrash):
         table.rebuild_metadata_table(["record_index"])
     monkeypatch.undo()
@@ -191,7 +190,7 @@ def building(table: bl.Table) -> Iterator[None]:
 def test_a_build_of_a_living_process_is_left_alone(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(needed_index, "_WAIT_SECONDS", 0.2)
+    set_bounds(monkeypatch, needed_index, _WAIT_SECONDS=0.2)
     table = make(new_path(), bl.RecordIndex(), "copy_on_write")
     table.upsert(rows(0))
     with building(table):

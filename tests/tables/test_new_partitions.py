@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,7 +13,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError, TimelineError
-from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
@@ -342,3 +343,44 @@ def test_buckets_of_a_small_partition_are_numbered_without_gaps(new_path: NewPat
         table.upsert(rows("a", *range(start, start + 6)))
     numbers = sorted(bucket_of_group(bucket.file_id) or 0 for bucket in table.buckets())
     assert numbers == [0, 1, 2, 3, 4]
+
+
+def index_files(table: bl.Table, end: str) -> dict[str, set[str]]:
+    """Return the shards that have files with an ending, by the instants in their names."""
+    folder = Path(table.path, ".hoodie/metadata/record_index")
+    found: dict[str, set[str]] = {}
+    for path in folder.glob(f"*{end}"):
+        file_id, _, instant = path.stem.split("_")[-3:]
+        found.setdefault(instant, set()).add(file_id)
+    return found
+
+
+def test_a_compaction_of_the_metadata_table_rewrites_only_shards_with_later_keys(
+    tmp_path: Path,
+) -> None:
+    for count in (4, 16):
+        table = make(str(tmp_path / str(count)))
+        days = [f"d{n}" for n in range(count)]
+        table.upsert(both(*(rows(day, 1, 2, 3) for day in days)))
+        (first,) = index_files(table, ".hfile").values()
+        assert len(first) == count, "a shard of three keys begins with a base file"
+        for number in range(10, 20):
+            table.upsert(rows("d1", number))
+        by_instant = index_files(table, ".hfile")
+        assert sorted(map(len, by_instant.values())) == [1, count]
+        table.upsert(rows("d2", 1, 50, at=2))
+        expected = of_batches(*(rows(day, 1, 2, 3) for day in days), rows("d1", *range(10, 20)))
+        assert held(table) == expected | of_batches(rows("d2", 1, 50, at=2))
+
+
+@TYPES
+def test_the_first_keys_of_a_partition_go_with_the_rollback_of_their_commit(
+    tmp_path: Path, table_type: str
+) -> None:
+    table = make(str(tmp_path / "t"), table_type=table_type)
+    table.upsert(rows("a", 1, 2))
+    opened = table.upsert(rows("b", 1, 2))
+    table.rollback(opened.instant)
+    assert held(table) == of_batches(rows("a", 1, 2))
+    table.upsert(both(rows("b", 2, 3), rows("a", 2, at=2)))
+    assert held(table) == of_batches(rows("a", 1), rows("a", 2, at=2), rows("b", 2, 3))

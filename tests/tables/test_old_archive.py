@@ -12,7 +12,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.paths_of_table import ARCHIVAL_FOLDER
 from bucketlake.errors import CommitConflictError, FormatError
-from bucketlake.format.archive_log import (
+from bucketlake.format.archive_file import (
     COMPLETED,
     ArchivedState,
     archive_log_name,
@@ -21,9 +21,10 @@ from bucketlake.format.archive_log import (
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.retention import ArchivalLimits
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services import archival
-from bucketlake.services.archival import ArchivalLimits, ArchiveReport
+from bucketlake.services.archival import ArchiveReport
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
@@ -42,6 +43,7 @@ from bucketlake.timeline.table_properties import table_at
 from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 from tests.golden.objects import objects_of_table
+from tests.meanwhile import Interrupted
 from tests.storages import memory_of, objects_of
 
 HISTORY = ".hoodie/archived"
@@ -93,20 +95,6 @@ def plan_archival(storage: Storage) -> Callable[[], Appended]:
     first = load_timeline(table).completed_commits()[:1]
     encoded = encode_instants(table, instant_files(table), first, {})
     return lambda: append(table, state, encoded)
-
-
-class Interrupted(FaultyStorage):
-    """A view of a storage on which something else happens before one of the operations."""
-
-    def __init__(self, inner: Storage, before: int, other: Callable[[], object]) -> None:
-        super().__init__(inner)
-        self._before, self._other = before, other
-
-    def _run(self, *arguments: Any, **options: Any) -> Any:
-        if self.operations + 1 == self._before:
-            self._before = 0
-            self._other()
-        return super()._run(*arguments, **options)
 
 
 def steps_of(storage: Storage, *, reads_count: bool) -> int:

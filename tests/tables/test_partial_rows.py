@@ -17,6 +17,7 @@ from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.errors import BucketLakeError, ConfigError, InputError
 from bucketlake.format.properties import parse_properties, render_properties
 from bucketlake.storage.location import open_storage
+from tests.bounds import set_bounds
 
 SCHEMA = pa.schema(
     [
@@ -283,6 +284,6 @@ def test_a_slice_with_late_rows_is_the_same_in_one_pass_and_in_several(
         bl.save(rows, path, options=options)
     table = bl.open_table(path)
     whole = table.to_arrow().sort_by("id")
-    monkeypatch.setattr(slice_reader, "LOG_BYTES_PER_PASS", 100)
+    set_bounds(monkeypatch, slice_reader, LOG_BYTES_PER_PASS=100)
     assert table.to_arrow().sort_by("id").equals(whole)
     assert pc.sum(whole["n"].is_valid()).as_py() > 20

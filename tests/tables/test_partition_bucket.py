@@ -16,8 +16,8 @@ import bucketlake as bl
 from bucketlake.actions.commit import CommitPlan, PendingWrite, begin_write, commit_write
 from bucketlake.errors import BucketLakeError, CommitConflictError, ConfigError, IndexStateError
 from bucketlake.index.hashing_config import (
-    ARCHIVE_FOLDER,
     CONFIGS_FOLDER,
+    HASHING_ARCHIVE_FOLDER,
     INITIAL_INSTANT,
     HashingConfig,
     config_path,
@@ -35,16 +35,16 @@ from bucketlake.timeline.archive_writer import (
     instant_files,
     remove_archived,
 )
-from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import InstantClock
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import PackedRecords
 from bucketlake.write.rehash import RehashSource
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
+from tests.meanwhile import meanwhile
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 RULES = {"2024-06-0[1-2]": 8, "2024": 3}
@@ -168,14 +168,8 @@ def test_files_that_newer_rules_do_not_allow_prune_nothing_and_are_not_written_t
 def test_a_write_counted_by_rules_that_changed_meanwhile_is_refused(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, changed = PackedRecords.write, []
-
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
-        stats = write(self, *arguments)
-        changed.append(change_rules(table, bl.PartitionBucket({"2023": 9}, default=8)))
-        return stats
-
-    monkeypatch.setattr(PackedRecords, "write", write_slowly)
+    rules, changed = bl.PartitionBucket({"2023": 9}, default=8), []
+    meanwhile(monkeypatch, lambda: changed.append(change_rules(table, rules)))
     storage = LocalStorage(table.path)
     target = open_target(opened_table(storage, table.config()), None)
     with pytest.raises(CommitConflictError, match=r"2 buckets.* has 9 ") as caught:
@@ -437,7 +431,7 @@ def test_old_versions_are_archived_once_the_timeline_has_passed_them(table: bl.T
     remove_archived(opened)
     table.rescale(add={"2033": 2}, dry_run=False)
     active = sorted(p.name[:17] for p in Path(table.path, CONFIGS_FOLDER).iterdir())
-    archived = sorted(p.name[:17] for p in Path(table.path, ARCHIVE_FOLDER).iterdir())
+    archived = sorted(p.name[:17] for p in Path(table.path, HASHING_ARCHIVE_FOLDER).iterdir())
     assert archived == [f"{INITIAL_INSTANT}.ha"]
     assert active[0] == instants[0]
     assert len(active) == 4
@@ -460,7 +454,7 @@ def test_rescale_says_which_rules_match_nothing_and_what_shrinks_without_a_rule(
         raise InterruptedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bucketlake.table.run_rescale", run)
+        patch.setattr("bucketlake.services.rebucket.rescale.run_rescale", run)
         with pytest.raises(InterruptedError):
             table.rescale(asked, default=1)
     done = table.rescale(asked, default=1)

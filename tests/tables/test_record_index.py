@@ -21,19 +21,20 @@ from bucketlake.errors import (
     MetadataTableError,
     MetadataTableWarning,
 )
-from bucketlake.hashing.shard import shards_of_keys
-from bucketlake.index import record_layout
+from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.index.conflict_keys import (
     ChangedShards,
     describe_key,
     key_of_shard,
     written_keys,
 )
-from bucketlake.index.record_layout import PinnedIndex
 from bucketlake.index.setting import index_from_options
-from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.file_listing import list_partitions_as
+from bucketlake.metadata.record_index import pinned_index
+from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.model.file_name import FileId
+from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.location import open_storage
@@ -43,8 +44,11 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.target import open_target
+from tests.bounds import set_bounds
+from tests.inside import upsert_once
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_index
+from tests.spies import overtake
 from tests.storages import set_properties
 
 SCHEMA = pa.schema(
@@ -84,6 +88,10 @@ def held(table: bl.Table) -> dict[str, int]:
     return {row["day"] + row["id"]: row["at"] for row in found}
 
 
+def counts(result: WriteResult) -> tuple[int | None, ...]:
+    return result.inserted, result.updated, result.deleted
+
+
 def entries(table: bl.Table, *days: str) -> set[str]:
     """Return the keys that the index has for some days."""
     found = [entry for day in days for entry in table.record_locations(day).to_pylist()]
@@ -92,13 +100,6 @@ def entries(table: bl.Table, *days: str) -> set[str]:
 
 def groups(table: bl.Table, day: str = "a") -> list[str]:
     return sorted(b.file_id for b in table.buckets() if b.partition_path == day)
-
-
-def upsert_once(table: bl.Table, batch: pa.Table, operation: Operation = Operation.UPSERT) -> None:
-    """Write without a retry after a conflict."""
-    storage = open_storage(table.path)
-    target = open_target(table_at(storage), None)
-    write_records(target, operation, ArrowSource(batch))
 
 
 # ---- Where keys go ------------------------------------------------------------------------------
@@ -194,18 +195,45 @@ def test_a_key_of_a_global_index_moves_to_the_partition_of_its_newest_record(
 ) -> None:
     table = make(new_path(), bl.RecordIndex(partitioned=False), table_type=table_type)
     table.upsert(rows("a1", "a2", "b3", at=5))
-    table.upsert(rows("c1", at=4))  # It is older than the stored record.
+    older = table.upsert(rows("c1", at=4))
+    assert (counts(older), older.ignored) == ((0, 0, 0), 1)
     assert held(table) == {"a1": 5, "a2": 5, "b3": 5}
-    table.upsert(rows("c1", "a3", at=5))
+    # A key that moves is updated, though one file group loses a row and another one gets it.
+    assert counts(table.upsert(rows("c1", "a3", at=5))) == (0, 2, 0)
     assert held(table) == {"a2": 5, "a3": 5, "c1": 5}
     assert entries(table, "a", "b", "c") == set(held(table))
-    table.upsert(pa.concat_tables([rows("a1", at=7), rows("b1", at=8), rows("c1", at=6)]))
+    both = pa.concat_tables([rows("a1", at=7), rows("b1", at=8), rows("c1", at=6)])
+    assert counts(table.upsert(both)) == (0, 1, 0)
     assert held(table) == {"a2": 5, "a3": 5, "b1": 8}
-    table.upsert(rows("c2", at=9, deleted=True))  # A delete goes to where the key is.
+    gone = table.upsert(rows("c2", at=9, deleted=True))  # A delete goes to where the key is.
+    assert counts(gone) == (0, 0, 1)
     table.delete(rows("a1").select(["id", "day"]))
     assert held(table) == {"a3": 5}
-    table.upsert(rows("b2", at=1))
-    assert held(table) == {"a3": 5, "b2": 1}
+    late = table.upsert(rows("b2", at=6))  # The delete is newer, also in another partition.
+    assert (counts(late), late.ignored) == ((0, 0, 0), 1)
+    # The index still has an entry of the deleted row, whose key is new.
+    assert counts(table.upsert(rows("b2", "c3", at=10))) == (1, 1, 0)
+    assert held(table) == {"c3": 10, "b2": 10}
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_a_key_that_moves_counts_as_updated_by_each_write(
+    new_path: NewPath, table_type: str
+) -> None:
+    table = make(new_path(), bl.RecordIndex(False), table_type=table_type, ordering=None)
+    table.upsert(rows("a1", "a2", "a3", "a4", at=5))
+    assert counts(table.upsert(rows("b1", "b5"))) == (1, 1, 0)
+    options = {
+        "hoodie.table.name": table.config().name,
+        "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
+    }
+    saved = bl.save(rows("c1", "c6"), table.path, options=options)
+    assert counts(saved) == (1, 1, 0)
+    merge = table.merge(rows("d1", "d7", "d2"), "t.id = s.id").when_not_matched_insert_all()
+    moved = merge.when_matched_update({"day": "s.day"}, "s.id <> '2'").when_matched_delete()
+    assert counts(moved.execute()) == (1, 1, 1)
+    assert counts(table.insert_overwrite(rows("e1", "e3", "e8"))) == (1, 2, 0)
+    assert {*held(table)} == {"a4", "b5", "c6", "d7", "e1", "e3", "e8"}
 
 
 def test_an_overwrite_of_a_partition_takes_its_keys_from_others_in_a_global_index(
@@ -277,7 +305,7 @@ def test_writers_that_give_a_new_partition_different_shard_counts_conflict(
     def write_with_three_shards() -> None:
         with monkeypatch.context() as patched:
             limits = ShardLimits(3, 3)
-            patched.setattr("bucketlake.index.record.PARTITIONED_LIMITS", limits)
+            set_bounds(patched, "bucketlake.index.dynamic", PARTITIONED_LIMITS=limits)
             table.upsert(rows(*of_three))
 
     meanwhile(monkeypatch, write_with_three_shards)
@@ -315,9 +343,7 @@ def _numbers_of(turn: Turn | None) -> tuple[Any, ...]:
 def test_the_index_knows_when_it_was_built_again(new_path: NewPath) -> None:
     table = make(new_path())
     storage = open_storage(table.path)
-    layout = open_target(table_at(storage), None).layout
-    index = layout.pinned(["a"], creates=True).index  # type: ignore[attr-defined]
-    assert index is not None
+    index = open_target(table_at(storage), None).pinned_index(["a"])
     table.upsert(rows("a1"))
     assert not index.was_built_again()
     table.drop_metadata_table()
@@ -398,14 +424,12 @@ def test_a_build_that_begins_while_a_write_opens_its_index_is_a_missing_index(
     table = make(new_path(), bl.RecordIndex(partitioned=False))
     table.upsert(rows("a1"))
     storage = open_storage(table.path)
-    opened = record_layout.open_metadata_table
 
-    def open_late(*given: Any) -> Any:
+    def take_off() -> None:
         list_partitions_as(storage, lost=["record_index"])
         storage.delete_folder(f"{METADATA_TABLE_FOLDER}/record_index")
-        return opened(*given)
 
-    monkeypatch.setattr(record_layout, "open_metadata_table", open_late)
+    overtake(monkeypatch, pinned_index, "open_metadata_table", take_off)
     target = open_target(table_at(storage), None)
     with pytest.raises(IndexMissingError, match=r"has none.*rebuild_metadata_table"):
         write_records(target, Operation.UPSERT, ArrowSource(rows("a2")))

@@ -22,17 +22,16 @@ from bucketlake.index.recorded_counts import RECORD_FOLDER, record_counts, recor
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import InstantClock
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
+from tests.inside import storage_of
+from tests.meanwhile import meanwhile
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -52,10 +51,6 @@ def rows(days: str, numbers: range = range(30)) -> pa.Table:
     return pa.Table.from_pylist(
         [{"id": f"k{n}", "day": day, "v": n} for day in days for n in numbers], SCHEMA
     )
-
-
-def storage_of(table: bl.Table) -> Storage:
-    return open_storage(table.path)
 
 
 def counts(table: bl.Table) -> dict[str, int]:
@@ -196,15 +191,8 @@ def test_writers_that_count_a_new_partition_differently_find_each_other(
         partition_by=["day"], index=old,
     )  # fmt: skip
     table.upsert(rows("ab"))
-    write, other = PackedRecords.write, []
-
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
-        stats = write(self, *arguments)
-        monkeypatch.undo()
-        other.append(commit_count(table, {"c": 4}))
-        return stats
-
-    monkeypatch.setattr(PackedRecords, "write", write_slowly)
+    other: list[InstantTime] = []
+    meanwhile(monkeypatch, lambda: other.append(commit_count(table, {"c": 4})))
     late = bl.open_table(table.path, index=new)
     target = open_target(opened_table(storage_of(table), table.config()), new)
     with pytest.raises(CommitConflictError, match=r"6 buckets in .*'c', which has 4") as e:

@@ -21,9 +21,10 @@ import bucketlake as bl
 from bucketlake.errors import ConfigError, StorageError, UnsupportedFeatureError
 from bucketlake.model.text_table import cell_text
 from bucketlake.read.buckets import Buckets
-from bucketlake.report.page import ROWS_MAX, render_page
+from bucketlake.report.page import ROWS_MAX, render_page, table_report
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
+from bucketlake.table import handle_of
 from tests.ring_tables import SPLIT_ALL
 
 SCHEMA = pa.schema(
@@ -283,7 +284,7 @@ def test_names_of_data_are_text_and_never_markup(path: str) -> None:
 
 
 def test_a_table_of_many_partitions_has_a_small_page(path: str) -> None:
-    report = dynamic(path)._report()
+    report = table_report(handle_of(dynamic(path)))
     [sizes, *_], [bucket, *_] = report.buckets.partitions, report.buckets
     many = 3_000
     names = [f"day={number:05}" for number in range(many)]
@@ -308,14 +309,16 @@ def test_a_table_of_many_partitions_has_a_small_page(path: str) -> None:
 
 
 def test_the_same_facts_give_the_same_page(path: str) -> None:
-    report = replace(dynamic(path)._report(), made_at=datetime(2024, 1, 2, tzinfo=UTC))
+    report = replace(
+        table_report(handle_of(dynamic(path))), made_at=datetime(2024, 1, 2, tzinfo=UTC)
+    )
     assert render_page(report) == render_page(report)
 
 
 def test_settings_of_the_users_matplotlib_do_not_matter(path: str) -> None:
     import matplotlib as mpl
 
-    report = dynamic(path)._report()
+    report = table_report(handle_of(dynamic(path)))
     before = render_page(report)
     with mpl.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.facecolor": "red"}):
         assert render_page(report) == before
@@ -325,7 +328,7 @@ def test_settings_of_the_users_matplotlib_do_not_matter(path: str) -> None:
 
 
 def test_a_page_replaces_a_file_whole(tmp_path: Path, path: str) -> None:
-    target = tmp_path / "report.html"
+    target = tmp_path / "report.page"
     target.write_text("before")
     target.chmod(0o640)
     assert empty(path).report(target) == str(target)
@@ -355,5 +358,5 @@ def test_without_matplotlib_an_error_names_the_installation(
     table = empty(path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnsupportedFeatureError, match=r"pip install 'bucketlake\[report\]'"):
-        table.report(tmp_path / "report.html")
+        table.report(tmp_path / "report.page")
     assert [*tmp_path.iterdir()] == []

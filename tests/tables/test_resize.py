@@ -15,8 +15,9 @@ from bucketlake.format.base_file import BaseFileReader
 from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
 from bucketlake.index.rings import load_ring
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.services.resize.report import ResizeReport
+from bucketlake.services.resize.service import ResizeReport
 from bucketlake.timeline.instant import Action
+from tests.inside import storage_of
 from tests.ring_tables import (
     MERGE_ALL,
     SPLIT_ALL,
@@ -27,10 +28,10 @@ from tests.ring_tables import (
     require_sound,
     ring_of,
     rows,
-    storage_of,
     timeline_of,
     values,
 )
+from tests.spies import spy
 
 
 @pytest.fixture(params=["copy_on_write", "merge_on_read"])
@@ -344,14 +345,7 @@ def test_balanced_splits_make_buckets_of_like_size_and_count_keys_once(
     assert metadata is not None
     assert {stats.row_count for stats in metadata.stats.values()} == {40}
 
-    read: list[str] = []
-    known = SliceReader.read
-
-    def noted(self: SliceReader, file_slice: Any, columns: Any) -> Any:
-        read.append(file_slice.file_id)
-        return known(self, file_slice, columns)
-
-    monkeypatch.setattr(SliceReader, "read", noted)
+    read = spy(monkeypatch, SliceReader, "read", lambda _, file_slice, __: file_slice.file_id)
     table.resize(**SPLIT_ALL, split_at="balanced", dry_run=True)
     assert read == []
 

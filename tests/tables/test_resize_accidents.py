@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import bucketlake as bl
 from bucketlake.actions.pending import begin_instant
-from bucketlake.actions.resize_withdrawal import withdraw_resize
-from bucketlake.actions.rollback import delete_files
+from bucketlake.actions.rollback import delete_files, withdraw_resize
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.flow.threads import HERE
 from bucketlake.index.hashing_config import INITIAL_INSTANT
@@ -21,23 +19,21 @@ from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import RingSource
 from bucketlake.index.rings import save_rings, stored_versions
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import planning
 from bucketlake.services.resize import resize as service
-from bucketlake.services.resize.limits import ResizeLimits
+from bucketlake.services.resize.service import ResizeLimits
 from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.clock import table_clock
-from bucketlake.timeline.instant import Action
+from bucketlake.timeline.instant import Action, table_clock
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.transitions import create_requested
-from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
+from tests.bounds import set_bounds
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.inside import storage_of, upsert_once
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_files
 from tests.ring_tables import (
@@ -47,10 +43,10 @@ from tests.ring_tables import (
     make_table,
     require_sound,
     rows,
-    storage_of,
     timeline_of,
     values,
 )
+from tests.waiting import SECONDS_MAX
 
 FIRST = keyed(range(40))
 EXECUTE: dict[str, Any] = {"max_file_size": 1 << 40, "merge_threshold": 0.0}
@@ -72,12 +68,6 @@ def planned(table: bl.Table) -> InstantTime:
     scheduled = table.resize(**SPLIT_ALL, schedule_only=True).scheduled
     assert scheduled is not None
     return scheduled
-
-
-def upsert_once(table: bl.Table, batch: pa.Table) -> None:
-    """Upsert without trying again after a conflict."""
-    target = open_target(opened_table(storage_of(table), table.config()), None)
-    write_records(target, Operation.UPSERT, ArrowSource(batch, threads=1))
 
 
 def test_a_write_that_served_a_resize_conflicts_with_a_later_write_to_the_new_bucket(
@@ -128,7 +118,7 @@ def test_a_plan_that_draws_the_time_of_a_write_leaves_the_markers_of_the_write(
 ) -> None:
     """Else a rollback of the write would not find its files."""
     table = filled(new_path(), "copy_on_write")
-    monkeypatch.setattr(service, "ROUNDS_BESIDE_WRITERS", 0)
+    set_bounds(monkeypatch, service, ROUNDS_BESIDE_WRITERS=0)
     drawn: list[InstantTime] = []
     create = planning.create_requested
 
@@ -247,7 +237,7 @@ class SlowStorage(MemoryStorage):
     def read(self, path: str) -> bytes:
         if path.endswith(".clustering.requested"):
             self.began.set()
-            assert self.goes_on.wait(30)
+            assert self.goes_on.wait(SECONDS_MAX)
         return super().read(path)
 
 
@@ -269,10 +259,10 @@ def test_a_table_whose_storage_is_slow_does_not_have_another_table_wait(
         target=lambda: replace(sources[0], timeline=timeline_of(bl.open_table(slow.root))).resizes
     )
     waiting.start()
-    assert slow.began.wait(30)
+    assert slow.began.wait(SECONDS_MAX)
     found = threading.Thread(target=lambda: sources[1].resizes)
     found.start()
-    found.join(10)
+    found.join(SECONDS_MAX)
     assert not found.is_alive()
     slow.goes_on.set()
     waiting.join()
@@ -307,7 +297,7 @@ def test_a_withdrawal_that_dies_after_it_deleted_copies_leaves_none_in_the_metad
         delete_files(*given)
         raise SimulatedCrash
 
-    monkeypatch.setattr("bucketlake.actions.resize_withdrawal.delete_files", dying)
+    monkeypatch.setattr("bucketlake.actions.rollback.delete_files", dying)
     with pytest.raises(SimulatedCrash):
         table.rollback(instant)
     monkeypatch.undo()

@@ -11,15 +11,15 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, ConfigError
-from bucketlake.format.checked_json import parse_checked
+from bucketlake.format.json_fields import parse_checked
 from bucketlake.hashing.directory import Directory, Suffix, first_directory, hash_directory_keys
 from bucketlake.index.ring_engine import EXTENDIBLE
 from bucketlake.index.stored_setting import SETTING_FILE
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.services.resize.candidates import Candidate
-from bucketlake.services.resize.halves import candidates_of_directory, split_ends
-from bucketlake.services.resize.limits import ResizeLimits
+from bucketlake.services.resize.candidates import Candidate, candidates_of_directory, split_ends
+from bucketlake.services.resize.service import ResizeLimits
 from tests.hash_oracle import bucket_of
+from tests.inside import storage_of
 from tests.ring_tables import (
     MERGE_ALL,
     copies_of,
@@ -29,7 +29,6 @@ from tests.ring_tables import (
     require_sound,
     ring_of,
     rows,
-    storage_of,
     timeline_of,
     values,
 )

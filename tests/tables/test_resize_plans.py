@@ -18,9 +18,13 @@ from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.services.resize.candidates import Candidate, candidates_of_ring, within_limits
-from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.resize.split_points import split_points
+from bucketlake.services.resize.candidates import (
+    Candidate,
+    candidates_of_ring,
+    split_points,
+    within_limits,
+)
+from bucketlake.services.resize.service import ResizeLimits
 from tests.ring_tables import keys_in
 
 INSTANT = InstantTime("20260101000000000")

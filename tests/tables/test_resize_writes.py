@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions.resize_withdrawal import withdraw_resize
+from bucketlake.actions.rollback import withdraw_resize
 from bucketlake.config.table_version import NEWEST_VERSION, OLDEST_VERSION
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.clustering_plan import ClusteringPlan
@@ -31,7 +31,9 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.between import InterruptedEngine
+from tests.bounds import set_bounds
 from tests.choices import DEEP
+from tests.inside import storage_of
 from tests.meanwhile import meanwhile
 from tests.ring_tables import (
     MERGE_ALL,
@@ -45,7 +47,6 @@ from tests.ring_tables import (
     require_sound,
     ring_of,
     rows,
-    storage_of,
     timeline_of,
     values,
 )
@@ -112,7 +113,7 @@ def before_tasks_of_resize(monkeypatch: pytest.MonkeyPatch, other: Callable[[int
         calls[0] += 1
         other(calls[0])
 
-    monkeypatch.setattr("bucketlake.engine.HERE", InterruptedEngine(before))
+    set_bounds(monkeypatch, "bucketlake.engine", HERE=InterruptedEngine(before))
 
 
 # ---- merge-on-read: copies ---------------------------------------------------------------------

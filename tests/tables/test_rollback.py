@@ -30,8 +30,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.instant import Action, InstantClock, State
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import is_rolled_back

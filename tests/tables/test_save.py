@@ -21,6 +21,7 @@ from bucketlake.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from tests.spies import breaks
 
 OPTIONS = {
     "hoodie.table.name": "trips",
@@ -227,10 +228,7 @@ def test_a_write_is_followed_by_a_clean_where_the_job_asks_for_one(
 def test_a_clean_that_fails_after_the_write_is_told_and_the_write_is_not_said_to_have_failed(
     table_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(bl.Table, "clean", fail)
+    breaks(monkeypatch, bl.Table, "clean", error)
     cleaning = {**OPTIONS, "hoodie.clean.automatic": "true"}
     with pytest.warns(ServiceWarning, match=r"committed \(instant 2.*a lock"):
         assert bl.save(rows("a"), str(table_path), options=cleaning).instant is not None
@@ -264,11 +262,74 @@ def test_a_number_that_was_left_empty_is_refused_before_the_write(
     assert not table_path.exists()
 
 
-@pytest.mark.parametrize("key", ["hoodie.index.type", "hoodie.bucket.index.num.buckets"])
-def test_index_has_no_default(table_path: Path, key: str) -> None:
-    options = {k: v for k, v in OPTIONS.items() if k != key}
+WITHOUT_INDEX = {key: text for key, text in OPTIONS.items() if "index" not in key}
+QUICKSTART = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.datasource.write.table.name": "trips",
+    "hoodie.datasource.write.operation": "upsert",
+    "hoodie.datasource.write.precombine.field": "at",
+    "hoodie.upsert.shuffle.parallelism": 2,
+    "hoodie.insert.shuffle.parallelism": 2,
+}
+"""The options of Hudi's quickstart page."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        QUICKSTART,
+        WITHOUT_INDEX | {"hoodie.storage.layout.type": "DEFAULT", "hoodie.metadata.enable": "true"},
+        WITHOUT_INDEX | {"hoodie.index.type": "", "hoodie.index.bucket.engine": " "},
+        WITHOUT_INDEX | {"hoodie.bucket.index.num.buckets": " "},
+        WITHOUT_INDEX | {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": ""},
+        WITHOUT_INDEX | {"hoodie.index.type": "bucket", "hoodie.index.bucket.engine": "simple"},
+    ],
+)
+def test_options_that_leave_the_index_open_make_a_table_of_the_default_kind_and_say_so(
+    table_path: Path, options: dict[str, str]
+) -> None:
+    with pytest.warns(UserWarning, match=r"name no index: .* DynamicBucket\(\)") as told:
+        bl.save(rows("a", "b"), str(table_path), options=options)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings(action="error"):
+        assert bl.save(rows("b", "c"), str(table_path), options=options).inserted == 1
+    assert bl.open_table(str(table_path)).index == bl.DynamicBucket()
+
+
+def test_options_that_leave_the_index_open_take_that_of_the_table(table_path: Path) -> None:
+    bl.save(rows("a", "b"), str(table_path), options=OPTIONS)
+    with warnings.catch_warnings(action="error"):
+        assert bl.save(rows("b", at=2), str(table_path), options=QUICKSTART).updated == 1
+    assert bl.open_table(str(table_path)).index == bl.SimpleBucket(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"hoodie.bucket.index.num.buckets": "4"}, "hoodie.index.type"),
+        ({"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "hoodie.index.type"),
+        (
+            {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.partition.expressions": "x,2"},
+            "hoodie.bucket.index.num.buckets",
+        ),
+        (
+            {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.hash.field": "id"},
+            "hoodie.bucket.index.num.buckets",
+        ),
+        (
+            {"hoodie.index.type": "BUCKET", "hoodie.index.bucket.engine": "CONSISTENT_HASHING"},
+            "hoodie.bucket.index.num.buckets",
+        ),
+    ],
+)
+def test_options_that_name_half_an_index_are_refused(
+    table_path: Path, options: dict[str, str], key: str
+) -> None:
     with pytest.raises(ConfigError, match=key):
-        bl.save(rows("a"), str(table_path), options=options)
+        bl.save(rows("a"), str(table_path), options=WITHOUT_INDEX | options)
+    assert not table_path.exists()
 
 
 def test_tuning_is_passed_over_in_silence_and_unknown_options_are_named(table_path: Path) -> None:
@@ -622,10 +683,7 @@ def test_a_job_of_the_other_engine_does_not_write_to_hash_rings(table_path: Path
 def test_a_resize_that_fails_after_the_write_is_told(
     table_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise LockError("a lock", "somebody", 1.0)
-
-    monkeypatch.setattr(bl.Table, "resize", fail)
+    breaks(monkeypatch, bl.Table, "resize", LockError("a lock", "somebody", 1.0))
     with pytest.warns(ServiceWarning, match=r"committed \(instant 2.*resize\(\)"):
         bl.save(MANY, str(table_path), options=RINGS | INLINE)
     assert len(ids_of(table_path)) == 60
@@ -714,6 +772,8 @@ def test_an_insert_that_drops_duplicates_leaves_stored_records(
 @pytest.mark.parametrize(
     "key", ["hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable"]
 )
-def test_a_job_that_syncs_a_catalog_is_told_how(table_path: Path, key: str) -> None:
-    with pytest.warns(UserWarning, match=f"{key}.*--base-path {table_path}"):
+def test_a_job_that_syncs_a_catalog_without_its_address_is_told_how(
+    table_path: Path, key: str
+) -> None:
+    with pytest.warns(UserWarning, match=rf"{key} names no catalog.*bl\.sync\("):
         assert bl.save(rows("a"), str(table_path), options=OPTIONS | {key: "true"}).inserted == 1

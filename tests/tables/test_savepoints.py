@@ -15,13 +15,13 @@ from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
-from bucketlake.format.restore_metadata import (
+from bucketlake.format.rollback_metadata import (
     RestorePlan,
+    RollbackPlan,
     decode_restore_plan,
+    decode_savepoint,
     encode_restore_plan,
 )
-from bucketlake.format.rollback_metadata import RollbackPlan
-from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.index.hashing_config import config_path
 from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
@@ -29,15 +29,18 @@ from bucketlake.model.table_type import Operation
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.storage.base import Buffer
-from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.instant import Action, State
+from bucketlake.storage.memory import forget
+from bucketlake.timeline.instant import Action, InstantClock, State
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.between import InterruptedEngine, InterruptedSource
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
+from tests.inside import opened, storage_of
+
+# Actions of other writers have times of the far future.
+pytestmark = pytest.mark.filterwarnings("ignore::bucketlake.ClockWarning")
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -72,10 +75,6 @@ def rows(numbers: range, v: int, days: str = "ab") -> pa.Table:
 def data_of(table: bl.Table, as_of: str | None = None) -> list[dict[str, object]]:
     found = table.to_arrow(as_of=as_of).sort_by([("day", "ascending"), ("id", "ascending")])
     return found.to_pylist()
-
-
-def storage_of(table: bl.Table) -> MemoryStorage:
-    return MemoryStorage(table.path.removeprefix("memory://"))
 
 
 def objects(table: bl.Table) -> set[str]:
@@ -294,7 +293,7 @@ def test_a_write_that_is_under_way_during_a_restore_is_refused(place: str, table
     table = create(place, table_type)
     held, then = data_of(table), table.savepoint()
     table.upsert(rows(range(20), 1))
-    target = open_target(opened_table(storage_of(table), table.config()), INDEX)
+    target = open_target(opened(table), INDEX)
     source = InterruptedSource(rows(range(30), 9), written=lambda: table.restore(then))
     with pytest.raises(CommitConflictError, match="was rolled back meanwhile"):
         write_records(target, Operation.UPSERT, source)
@@ -333,7 +332,7 @@ def test_a_compaction_that_a_restore_overtakes_is_not_completed(place: str) -> N
 
     with pytest.raises(CommitConflictError, match="this restore is under way"):
         compact(
-            opened_table(storage_of(table), table.config()),
+            opened(table),
             CompactionLimits(),
             InterruptedEngine(overtaken),
         )
@@ -422,9 +421,7 @@ def left_behind(table: bl.Table) -> tuple[InstantTime, RollbackPlan]:
         restore(opened_table(DyingAtItsEnd(storage_of(table)), table.config()), then)
     [one] = [one for one in table.timeline() if one.action is Action.ROLLBACK]
     assert one.state is State.REQUESTED
-    return one.requested_at, read_rollback_plan(
-        opened_table(storage_of(table), table.config()), one.requested_at
-    )
+    return one.requested_at, read_rollback_plan(opened(table), one.requested_at)
 
 
 def test_who_slept_over_the_end_of_a_restore_begins_none_of_its_rollbacks(place: str) -> None:
@@ -501,7 +498,7 @@ def test_a_commit_that_is_older_than_the_timeline_and_was_taken_back_misses_no_f
         table.upsert(rows(range(4), 5, "e"))
         saved.append(table.savepoint())
 
-    target = open_target(opened_table(storage_of(table), table.config()), INDEX)
+    target = open_target(opened(table), INDEX)
     source = InterruptedSource(rows(range(4), 6, "a"), planned=slow)
     write_records(target, Operation.UPSERT, source)
     files = {"a": tuple(p[2:] for p in data_files(table) if p.startswith("a/"))}

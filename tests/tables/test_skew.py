@@ -12,10 +12,10 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.index.bucket_hash import assign_buckets
-from bucketlake.read.growth import RECENT_COMMITS
-from bucketlake.read.partition_sizes import SKEW_BYTES_MIN, PartitionSizes
-from bucketlake.read.snapshot import load_snapshot
+from bucketlake.read.buckets import RECENT_COMMITS, SKEW_BYTES_MIN, PartitionSizes
 from bucketlake.storage.memory import forget
+from bucketlake.table import handle_of
+from tests.pinned import snapshot_as_of
 from tests.ring_tables import SPLIT_ALL
 
 SCHEMA = pa.schema(
@@ -72,7 +72,7 @@ def require_true_growth(table: bl.Table) -> None:
     commits = [entry for entry in table.timeline() if entry.action.writes_data]
     assert [size.instant for size in growth] == [entry.requested_at for entry in commits]
     for size in growth:
-        then = load_snapshot(table._open(), as_of=size.instant).all_slices()
+        then = snapshot_as_of(handle_of(table).open(), size.instant).all_slices()
         assert size.size_bytes == sum(held.size_bytes for held in then)
         assert size.log_bytes == sum(held.log_bytes for held in then)
         assert size.file_groups == len(then)

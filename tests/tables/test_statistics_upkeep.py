@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import turns
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.timeline.open_table import opened_table
+from tests.meanwhile import meanwhile
 from tests.metadata_truth import Facts, facts_of, require_true_statistics, statistics_in
 from tests.tables.test_metadata_upkeep import WAYS, make, opened
 from tests.unit.actions.test_completion import COW, MOR, RINGS, rows
@@ -89,14 +89,7 @@ def test_commit_of_a_writer_that_opened_the_table_before_the_build_has_statistic
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, table_type: str
 ) -> None:
     table = make(new_path(), table_type, metadata_table=False)
-    take = turns.last_turn
-
-    def build_first(storage: Any) -> object:
-        monkeypatch.setattr(turns, "last_turn", take)
-        table.rebuild_metadata_table(PARTITIONS)
-        return take(storage)
-
-    monkeypatch.setattr(turns, "last_turn", build_first)
+    meanwhile(monkeypatch, lambda: table.rebuild_metadata_table(PARTITIONS))
     table.upsert(rows(2))
     require_statistics(table)
 
@@ -106,14 +99,7 @@ def test_commit_with_copies_of_log_files_gives_them_statistics_although_the_task
 ) -> None:
     table = make(new_path(), RINGS, metadata_table=False)
     assert table.resize(max_file_size=1, merge_threshold=0.0, schedule_only=True).scheduled
-    take = turns.last_turn
-
-    def build_first(storage: Any) -> object:
-        monkeypatch.setattr(turns, "last_turn", take)
-        table.rebuild_metadata_table(PARTITIONS)
-        return take(storage)
-
-    monkeypatch.setattr(turns, "last_turn", build_first)
+    meanwhile(monkeypatch, lambda: table.rebuild_metadata_table(PARTITIONS))
     table.upsert(rows(2))
     table.resize(max_file_size=1, merge_threshold=0.0, max_groups=1)
     require_statistics(table)

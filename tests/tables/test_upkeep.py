@@ -11,8 +11,11 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, ConfigError, ServiceWarning, StorageError
-from bucketlake.services import upkeep
+from bucketlake.model.file_name import InstantTime
+from bucketlake.services import compaction, upkeep
 from bucketlake.timeline.instant import Action
+from tests.bounds import set_bounds
+from tests.spies import breaks
 
 SCHEMA = pa.schema({"id": pa.string(), "part": pa.string(), "n": pa.int64()})
 
@@ -56,7 +59,7 @@ def test_old_files_are_deleted_and_old_instants_archived(tmp_path: Path) -> None
 def test_buckets_of_a_hash_ring_are_resized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "RESIZE_EVERY", 3)
+    set_bounds(monkeypatch, upkeep, RESIZE_EVERY=3)
     monkeypatch.setattr(upkeep, "ResizeLimits", lambda: bl_limits())
     table = made(tmp_path, index=bl.ConsistentBucket(2, max=8))
     done = [services(write(table, number, ids="key{}".format)) for number in range(3)]
@@ -66,7 +69,7 @@ def test_buckets_of_a_hash_ring_are_resized(
 
 
 def bl_limits() -> Any:
-    from bucketlake.services.resize.limits import ResizeLimits
+    from bucketlake.services.resize.service import ResizeLimits
 
     return ResizeLimits(max_file_size=1)
 
@@ -86,14 +89,11 @@ def test_a_table_without_upkeep_is_left_alone(tmp_path: Path) -> None:
 def test_a_service_that_fails_does_not_fail_the_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def fail(*_: Any) -> None:
-        raise error
-
     table = made(tmp_path, table_type="merge_on_read")
     for number in range(4):
         write(table, number)
     with monkeypatch.context() as broken:
-        broken.setattr(upkeep, "compact", fail)
+        breaks(broken, compaction, "compact", error)
         with pytest.warns(ServiceWarning, match="rows are committed"):
             result = write(table, 4)
     assert result.instant is not None
@@ -104,10 +104,8 @@ def test_a_service_that_fails_does_not_fail_the_write(
 def test_a_service_that_another_process_runs_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def busy(*_: Any) -> None:
-        raise CommitConflictError("20260101000000000", "another process executes it")
-
-    monkeypatch.setattr(upkeep, "compact", busy)
+    busy = CommitConflictError(InstantTime("20260101000000000"), "another process executes it")
+    breaks(monkeypatch, compaction, "compact", busy)
     table = made(tmp_path, table_type="merge_on_read")
     result = [write(table, number) for number in range(5)][-1]
     assert [(s.service, s.done, s.error) for s in result.upkeep] == [
@@ -118,7 +116,7 @@ def test_a_service_that_another_process_runs_is_left_to_it(
 def test_no_service_begins_when_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "SECONDS_MAX", -1.0)
+    set_bounds(monkeypatch, upkeep, SECONDS_MAX=-1.0)
     table = made(tmp_path, table_type="merge_on_read")
     assert not any(write(table, number).upkeep for number in range(10))
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import commit
 from bucketlake.actions.conflict import require_not_in_savepoint
 from bucketlake.actions.pending import begin_instant
 from bucketlake.config import table_keys as keys
@@ -20,10 +19,12 @@ from bucketlake.errors import (
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_properties, table_at
 from bucketlake.timeline.transitions import create_requested, remove_pending
+from tests.inside import timeline_of, values_of
+from tests.meanwhile import meanwhile
 
 NewPath = Callable[[], str]
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -45,15 +46,6 @@ def rows(*numbers: int, v: int = 1) -> pa.Table:
     return pa.Table.from_pylist(made, SCHEMA)
 
 
-def held(table: bl.Table) -> dict[str, int]:
-    found = table.to_arrow(columns=["id", "v"]).to_pydict()
-    return dict(zip(found["id"], found["v"], strict=True))
-
-
-def timeline_of(table: bl.Table) -> Timeline:
-    return load_timeline(table_at(open_storage(table.path)))
-
-
 def test_a_new_table_has_the_properties_that_hudi_0_15_writes(new_path: NewPath) -> None:
     found = read_properties(open_storage(make(new_path()).path))
     assert found[keys.VERSION] == "6"
@@ -73,7 +65,7 @@ def test_the_later_write_wins_without_an_ordering_field(new_path: NewPath) -> No
     assert found[keys.PAYLOAD_CLASS].endswith(".OverwriteWithLatestAvroPayload")
     table.upsert(rows(1, v=5))
     bl.open_table(table.path).upsert(rows(1, v=4))
-    assert held(table) == {"k1": 4}
+    assert values_of(table) == {"k1": 4}
 
 
 def test_commits_are_json_directly_in_the_hoodie_folder(new_path: NewPath) -> None:
@@ -110,7 +102,7 @@ def test_a_range_ends_before_a_pending_write(new_path: NewPath) -> None:
         assert table.to_arrow(since=first).num_rows == 0
         with pytest.raises(TimelineError, match="may still complete inside the range"):
             table.to_arrow(since=first, until=later)
-        assert held(table) == {"k1": 1, "k2": 2}
+        assert values_of(table) == {"k1": 1, "k2": 2}
     remove_pending(opened, pending, Action.COMMIT)
     assert table.to_arrow(since=first, columns=["id"])["id"].to_pylist() == ["k2"]
 
@@ -135,22 +127,19 @@ def test_a_write_that_began_before_the_commit_of_a_new_savepoint_is_repeated(
     """Otherwise a restore would keep its commit, and a clean would not keep its files."""
     table = make(new_path())
     table.upsert(rows(1))
-    failed = []
+    failed: list[InstantTime] = []
 
-    def with_savepoint(instant: str, newest: Timeline) -> None:
-        if not failed:
-            failed.append(instant)
-            table.upsert(rows(2, v=2))  # In the other partition: no conflict.
-            table.savepoint()
-            newest = timeline_of(table)
-        require_not_in_savepoint(InstantTime(instant), newest)
+    def make_savepoint() -> None:
+        failed.append(timeline_of(table).pending()[0].requested_at)
+        table.upsert(rows(2, v=2))  # In the other partition: no conflict.
+        table.savepoint()
 
-    monkeypatch.setattr(commit, "require_not_in_savepoint", with_savepoint)
+    meanwhile(monkeypatch, make_savepoint)
     result = table.upsert(rows(1, v=3))
     saved = next(i.requested_at for i in table.timeline() if i.action.value == "savepoint")
     assert failed[0] < saved < result.instant
     table.restore(saved)
-    assert held(table) == {"k1": 1, "k2": 2}
+    assert values_of(table) == {"k1": 1, "k2": 2}
 
 
 def test_a_savepoint_is_no_hindrance_in_a_layout_with_completion_times(new_path: NewPath) -> None:
@@ -174,5 +163,5 @@ def test_a_dead_overwrite_is_rolled_back_and_not_taken_for_a_clustering(new_path
     storage.delete(f".hoodie/{result.instant}.replacecommit")
     storage.delete(f".hoodie/.bucket_index/ext/outcome/{result.instant}.json")
     table.upsert(rows(4))
-    assert held(table) == {"k1": 1, "k2": 1, "k4": 1}
+    assert values_of(table) == {"k1": 1, "k2": 1, "k4": 1}
     assert all(i.state is State.COMPLETED for i in table.timeline())

@@ -6,12 +6,14 @@ import json
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from threading import Event, Thread
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
 from bucketlake.actions.pending import begin_instant
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER
 from bucketlake.errors import TimelineError, UnsupportedFeatureError
 from bucketlake.format.avro.timeline_records import encode_record
 from bucketlake.format.log_block import BlockKind, encode_rollback_block, read_log_blocks
@@ -20,14 +22,15 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services import compaction
 from bucketlake.services.check.findings import FindingKind
-from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline, planned_slices
 from bucketlake.timeline.instant import Action, State, shift_instant
-from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.markers import Marker, MarkerType, write_markers
 from bucketlake.timeline.table_properties import table_at
-from tests.meanwhile import meanwhile
+from tests.inside import storage_of, values_of
+from tests.meanwhile import PUTS, meanwhile
+from tests.waiting import SECONDS_MAX
 
+PLAN = ".compaction.requested"
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 
 
@@ -44,16 +47,6 @@ def table(new_path: Callable[[], str]) -> bl.Table:
 
 def rows(*numbers: int, v: int) -> pa.Table:
     return pa.Table.from_pylist([{"id": f"k{n}", "v": v} for n in numbers], SCHEMA)
-
-
-def held(table: bl.Table, **options: object) -> dict[str, int]:
-    found = table.to_arrow(columns=["id", "v"], **options).to_pydict()
-    assert len(set(found["id"])) == len(found["id"])
-    return dict(zip(found["id"], found["v"], strict=True))
-
-
-def storage_of(table: bl.Table) -> Storage:
-    return open_storage(table.path)
 
 
 def logs_of(table: bl.Table) -> list[str]:
@@ -82,7 +75,7 @@ def without_commit(table: bl.Table, instant: str) -> None:
     for path in logs_of(table):
         name = LogFileName.from_file_name(path)
         if name is not None and name.writer == instant:
-            write_marker(storage, name.writer, Marker("", path, MarkerType.APPEND))
+            write_markers(storage, name.writer, [Marker("", path, MarkerType.APPEND)])
 
 
 def test_log_files_have_the_instant_of_their_slice_and_rising_versions(table: bl.Table) -> None:
@@ -98,8 +91,8 @@ def test_log_files_have_the_instant_of_their_slice_and_rising_versions(table: bl
         [first.instant],
         [second.instant],
     ]
-    assert held(table) == {"k0": 2, "k2": 1, "k3": 1}
-    assert held(table, as_of=first.instant) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k2": 1, "k3": 1}
+    assert values_of(table, as_of=first.instant) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
 
 
 def test_the_metadata_of_a_delta_commit_names_the_slice(table: bl.Table) -> None:
@@ -122,10 +115,10 @@ def test_writes_beside_a_planned_compaction_add_to_its_slice(table: bl.Table) ->
     table.upsert(rows(2, v=2))
     assert [log_instant(path) for path in logs_of(table)][1:] == [planned, planned]
     expected = {"k0": 2, "k1": 2, "k2": 2, "k3": 1}
-    assert held(table) == expected
+    assert values_of(table) == expected
     assert len(planned_logs(table)) == 1
     table.compact()
-    assert held(table) == expected
+    assert values_of(table) == expected
     [bucket] = table.buckets()
     assert bucket.log_files == 0
     assert not table.doctor(check_keys=True, min_age_seconds=0)
@@ -142,7 +135,7 @@ def test_a_write_that_began_before_the_plan_of_a_compaction_is_repeated(
     assert planned.requested_at < str(result.instant)
     assert log_instant(logs_of(table)[-1]) == planned.requested_at
     table.compact()
-    assert held(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
 
 
 def test_a_write_that_began_before_a_whole_compaction_is_repeated(
@@ -152,30 +145,32 @@ def test_a_write_that_began_before_a_whole_compaction_is_repeated(
     meanwhile(monkeypatch, table.compact)
     table.upsert(rows(1, v=2))
     table.compact()
-    assert held(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
 
 
 def test_a_plan_gets_the_log_files_of_commits_before_its_turn(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The write has looked for plans before the plan was put."""
     table.upsert(rows(0, v=2))
-    settle = compaction.settle_plan
-
-    def after_a_commit(*given: object) -> None:
-        """A write that saw no plan commits before the plan takes its turn."""
-        monkeypatch.setattr(compaction, "settle_plan", settle)
-        monkeypatch.setattr("bucketlake.write.ingest.with_compactions", lambda *found: found[2])
-        monkeypatch.setattr("bucketlake.write.ingest.require_newest_slices", lambda *_: None)
-        table.upsert(rows(1, v=2))
-        settle(*given)
-
-    monkeypatch.setattr(compaction, "settle_plan", after_a_commit)
-    table.compact(schedule_only=True)
+    has_begun, may_commit = Event(), Event()
+    meanwhile(
+        monkeypatch,
+        lambda: (has_begun.set(), may_commit.wait(SECONDS_MAX)),
+        PUTS,
+        COMMIT_ORDER_FOLDER,
+    )
+    writer = Thread(target=table.upsert, args=(rows(1, v=2),))
+    writer.start()
+    assert has_begun.wait(SECONDS_MAX)
+    meanwhile(monkeypatch, lambda: (may_commit.set(), writer.join()), PUTS, PLAN, after=True)
+    planned = table.compact(schedule_only=True)
     monkeypatch.undo()
+    assert [held.log_files for held in planned.slices] == [2]
     assert len(logs_of(table)) == 2
     assert planned_logs(table) == {*logs_of(table)}
     table.compact()
-    assert held(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
 
 
 def test_a_compaction_is_later_than_the_writes_that_may_not_see_its_plan(
@@ -183,9 +178,9 @@ def test_a_compaction_is_later_than_the_writes_that_may_not_see_its_plan(
 ) -> None:
     table.upsert(rows(0, v=2))
     opened = table_at(storage_of(table))
-    put, begun = compaction.put_plan, []
+    put, begun = compaction.put_compaction_plan, []
 
-    def after_a_write_began(*given: object) -> bool:
+    def after_a_write_began(*given: object) -> list[FileSlice]:
         if begun:
             return put(*given)
         time.sleep(0.002)
@@ -194,12 +189,12 @@ def test_a_compaction_is_later_than_the_writes_that_may_not_see_its_plan(
             assert pending > given[1]
             return put(*given)
 
-    monkeypatch.setattr(compaction, "put_plan", after_a_write_began)
+    monkeypatch.setattr(compaction, "put_compaction_plan", after_a_write_began)
     planned = table.compact(schedule_only=True).scheduled
     assert planned is not None
     assert begun[0] < planned
     table.compact()
-    assert held(table) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
 
 
 def test_a_compaction_counts_from_its_plan_on(table: bl.Table) -> None:
@@ -208,9 +203,9 @@ def test_a_compaction_counts_from_its_plan_on(table: bl.Table) -> None:
     planned = table.compact(schedule_only=True).scheduled
     later = table.upsert(rows(1, v=2))
     assert table.compact(min_log_files=9).instants == (planned,)
-    assert held(table, as_of=later.instant) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
-    assert held(table, since=later.instant) == {}
-    assert held(table, since=planned) == {"k1": 2}
+    assert values_of(table, as_of=later.instant) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
+    assert values_of(table, since=later.instant) == {}
+    assert values_of(table, since=planned) == {"k1": 2}
 
 
 def test_readers_leave_out_what_a_pending_write_appended(table: bl.Table) -> None:
@@ -219,11 +214,11 @@ def test_readers_leave_out_what_a_pending_write_appended(table: bl.Table) -> Non
     assert pending is not None
     log = logs_of(table)[-1]
     without_commit(table, pending)
-    assert held(table) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
     assert not any(log in found.paths for found in plan_of(table))
     table.upsert(rows(2, v=4))  # Rolls it back.
     assert log not in logs_of(table)
-    assert held(table) == {"k0": 2, "k1": 1, "k2": 4, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 1, "k2": 4, "k3": 1}
 
 
 def plan_of(table: bl.Table) -> list[FileSlice]:
@@ -245,7 +240,7 @@ def test_a_rollback_cancels_the_blocks_of_a_log_file_that_a_compaction_of_hudi_r
     [block] = read_log_blocks(storage, log)
     assert block.kind is BlockKind.COMMAND
     assert table.compact(min_log_files=9).instants == (planned.requested_at,)
-    assert held(table) == {"k0": 2, "k1": 1, "k2": 4, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 1, "k2": 4, "k3": 1}
 
 
 def test_a_rollback_keeps_a_log_file_of_a_commit_that_a_marker_names(table: bl.Table) -> None:
@@ -253,9 +248,9 @@ def test_a_rollback_keeps_a_log_file_of_a_commit_that_a_marker_names(table: bl.T
     table.upsert(rows(0, v=2))
     opened = table_at(storage_of(table))
     with begin_instant(opened, load_timeline(opened), Action.DELTA_COMMIT) as (dead, _):
-        write_marker(opened.storage, dead, Marker("", logs_of(table)[0], MarkerType.APPEND))
+        write_markers(opened.storage, dead, [Marker("", logs_of(table)[0], MarkerType.APPEND)])
     table.upsert(rows(1, v=2))
-    assert held(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
 
 
 def test_a_commit_of_log_files_is_rolled_back(table: bl.Table) -> None:
@@ -264,7 +259,7 @@ def test_a_commit_of_log_files_is_rolled_back(table: bl.Table) -> None:
     assert instant is not None
     table.rollback(instant)
     assert len(logs_of(table)) == 1
-    assert held(table) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
 
 
 def test_a_compaction_is_rolled_back_with_the_writes_to_its_slice(table: bl.Table) -> None:
@@ -276,7 +271,7 @@ def test_a_compaction_is_rolled_back_with_the_writes_to_its_slice(table: bl.Tabl
     with pytest.raises(TimelineError, match="later commits build on it"):
         table.rollback(planned)
     table.rollback(planned, cascade=True)
-    assert held(table) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 1, "k2": 1, "k3": 1}
 
 
 def test_a_savepoint_waits_for_a_compaction_that_was_planned_before_its_commit(
@@ -292,7 +287,7 @@ def test_a_savepoint_waits_for_a_compaction_that_was_planned_before_its_commit(
     table.upsert(rows(2, v=3))
     table.compact()
     table.restore(saved)
-    assert held(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
 
 
 def test_changes_are_those_of_each_commit(table: bl.Table) -> None:
@@ -315,7 +310,7 @@ def test_an_old_slice_is_cleaned_with_its_log_files(table: bl.Table) -> None:
     table.clean(retain_commits=1)
     [log] = logs_of(table)
     assert log_instant(log) == instants(table)[2]
-    assert held(table) == {"k0": 2, "k1": 3, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 3, "k2": 1, "k3": 1}
 
 
 def test_doctor_finds_a_log_file_of_no_commit_unless_its_blocks_are_cancelled(
@@ -357,7 +352,7 @@ def test_a_rollback_in_which_hudi_died_is_carried_on(table: bl.Table) -> None:
     table.upsert(rows(2, v=2))
     assert undone not in instants(table)
     assert [log_instant(path) for path in logs_of(table)] == [instants(table)[0]] * 2
-    assert held(table) == {"k0": 2, "k1": 1, "k2": 2, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 1, "k2": 2, "k3": 1}
 
 
 def test_a_log_file_of_a_commit_is_read_whatever_its_token_says(table: bl.Table) -> None:
@@ -374,7 +369,7 @@ def test_a_log_file_of_a_commit_is_read_whatever_its_token_says(table: bl.Table)
     storage.delete(own)
     commit = f".hoodie/{instant}.deltacommit"
     storage.put(commit, storage.read(commit).replace(own.encode(), other.encode()))
-    assert held(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 2, "k2": 1, "k3": 1}
     assert not table.doctor(min_age_seconds=0)
 
 
@@ -407,4 +402,4 @@ def test_a_write_that_followed_a_compaction_which_a_restore_withdrew_is_repeated
     meanwhile(monkeypatch, lambda: table.restore(saved))
     table.upsert(rows(2, v=3))
     assert {log_instant(path) for path in logs_of(table)} == {instants(table)[0]}
-    assert held(table) == {"k0": 2, "k1": 1, "k2": 3, "k3": 1}
+    assert values_of(table) == {"k0": 2, "k1": 1, "k2": 3, "k3": 1}

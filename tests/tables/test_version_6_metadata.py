@@ -12,41 +12,40 @@ from typing import Any
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import cleaner, turns
+from bucketlake.actions import cleaner, metadata_compaction, metadata_upkeep
+from bucketlake.actions.metadata_compaction import clean_metadata, compact_metadata
 from bucketlake.actions.metadata_upkeep import record_deletion
+from bucketlake.actions.metadata_withdrawal import withdraw_compactions
 from bucketlake.actions.pending import begin_instant
 from bucketlake.config import table_keys as keys
-from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
-from bucketlake.format.compaction_plan import encode_compaction_plan
+from bucketlake.format.clustering_plan import encode_compaction_plan
+from bucketlake.metadata.contents import last_compaction
+from bucketlake.metadata.log_files import is_birth_log
 from bucketlake.metadata.metadata_table import (
     MetadataTable,
     block_instants,
     list_all_files,
     load_metadata_table,
 )
-from bucketlake.metadata.slices import new_slices
-from bucketlake.metadata.slices.clean_slices import clean_metadata
-from bucketlake.metadata.slices.compaction_state import last_compaction, withdraw_compactions
-from bucketlake.metadata.slices.log_files import is_birth_log
-from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.services.metadata import rebuild
-from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.table_properties import read_properties, table_at
+from bucketlake.timeline.table_properties import read_properties
 from bucketlake.timeline.transitions import remove_pending
+from tests.bounds import set_bounds
 from tests.faulty_storage import SimulatedCrash
 from tests.golden.objects import objects_of_table
-from tests.meanwhile import meanwhile
+from tests.inside import opened, storage_of, values_of
+from tests.meanwhile import PUTS, meanwhile
 from tests.metadata_truth import require_true_files, require_true_metadata
+from tests.spies import breaks, overtake, spy_answers
 from tests.storages import memory_of
 from tests.tables.test_metadata_upkeep import WAYS, make
-from tests.tables.test_version_6 import SCHEMA, held, rows
+from tests.tables.test_version_6 import SCHEMA, rows
 
 NewPath = Callable[[], str]
 STATISTICS = ["files", "column_stats"]
@@ -68,14 +67,6 @@ def create(path: str, **more: object) -> bl.Table:
     return bl.create_table(path, schema=SCHEMA, record_key=["id"], version=6, **given)
 
 
-def storage_of(table: bl.Table) -> Storage:
-    return open_storage(table.path)
-
-
-def opened(table: bl.Table) -> OpenTable:
-    return table_at(storage_of(table))
-
-
 def metadata_of(table: bl.Table) -> MetadataTable:
     return load_metadata_table(opened(table), load_timeline(opened(table)))
 
@@ -83,7 +74,7 @@ def metadata_of(table: bl.Table) -> MetadataTable:
 def compact(table: bl.Table, delta_commits: int = 1) -> InstantTime | None:
     """Compact the metadata table."""
     here = opened(table)
-    return compact_metadata(here, partial(turns.head, here), delta_commits=delta_commits)
+    return compact_metadata(here, delta_commits=delta_commits)
 
 
 def names_in(table: bl.Table, partition: str = "files") -> list[BaseFileName | LogFileName]:
@@ -167,10 +158,10 @@ def test_after_every_operation_the_metadata_table_is_true(
     assert compact(table) is None  # The build has included both commits.
     run(table)
     require_true_metadata(storage_of(table))
-    before = held(table)
+    before = table.to_arrow().to_pylist()
     compact(table)
     require_true_metadata(storage_of(table))
-    assert held(table) == before
+    assert table.to_arrow().to_pylist() == before
 
 
 def test_partitions_that_hudi_0_15_does_not_know_are_refused(table: bl.Table) -> None:
@@ -184,10 +175,10 @@ def test_partitions_that_hudi_0_15_does_not_know_are_refused(table: bl.Table) ->
 
 
 def test_a_compaction_makes_a_slice_named_after_the_last_commit(table: bl.Table) -> None:
-    before, last = held(table), newest(table)
+    before, last = values_of(table), newest(table)
     assert compact(table) == f"{last}001"
     require_true(table)
-    assert held(table) == before
+    assert values_of(table) == before
     later = table.upsert(rows(1, 9, v=4)).instant
     log = logs_of(table)[-1]
     assert (log.instant, log.version, log.writer) == (f"{last}001", 1, later)
@@ -198,7 +189,7 @@ def test_a_compaction_makes_a_slice_named_after_the_last_commit(table: bl.Table)
 
 
 def test_files_and_timeline_stay_few(new_path: NewPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketlake.metadata.slices.clean_slices.KEPT_MS", -1)
+    set_bounds(monkeypatch, "bucketlake.actions.metadata_compaction", KEPT_MS=-1)
     table = create(new_path())
     for number in range(75):
         table.upsert(rows(number % 7, v=number))
@@ -215,14 +206,7 @@ def test_a_commit_before_the_turn_of_a_compaction_is_written_into_the_new_slice(
 ) -> None:
     """Its log files were named after the old slice."""
     compacted: list[InstantTime | None] = []
-    take = turns.Head.take
-
-    def take_late(self: turns.Head, *given: Any, **more: Any) -> bool:
-        monkeypatch.undo()
-        compacted.append(compact(table))
-        return take(self, *given, **more)
-
-    monkeypatch.setattr(turns.Head, "take", take_late)
+    meanwhile(monkeypatch, lambda: compacted.append(compact(table)), PUTS, COMMIT_ORDER_FOLDER)
     written = table.upsert(rows(1, 2, 3, v=5)).instant
     assert compacted[0] is not None
     own = [name for name in logs_of(table) if name.writer == written]
@@ -261,14 +245,7 @@ def test_commits_after_a_pending_write_are_repeated_in_the_new_slice(table: bl.T
 
 def after_base_files(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
     """Let something happen when a compaction has written its base files."""
-    rewrite = new_slices.rewrite_slices
-
-    def rewrite_first(*given: Any) -> Any:
-        stats = rewrite(*given)
-        deed()
-        return stats
-
-    monkeypatch.setattr(new_slices, "rewrite_slices", rewrite_first)
+    spy_answers(monkeypatch, metadata_compaction, "rewrite_slices", lambda _: deed())
 
 
 def test_a_commit_during_a_compaction_is_repeated_in_the_new_slice(
@@ -307,16 +284,11 @@ def test_a_clean_that_wrote_before_a_compaction_is_waited_for(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes no turn after it wrote its log files, so nobody makes it write them again."""
-    decide, compacted = cleaner.decide_plan, []
-
-    def compact_first(*given: Any) -> Any:
-        compacted.append(compact(table))
-        return decide(*given)
-
+    compacted: list[str | None] = []
     if table.config().table_type.value == "MERGE_ON_READ":
         table.compact()
-    monkeypatch.setattr(new_slices, "_ATTEMPTS", 1)
-    monkeypatch.setattr(cleaner, "decide_plan", compact_first)
+    set_bounds(monkeypatch, metadata_compaction, _ATTEMPTS=1)
+    overtake(monkeypatch, cleaner, "decide_plan", lambda: compacted.append(compact(table)))
     table.clean(retain_versions=1)
     assert compacted == [None]
     require_true(table)
@@ -337,12 +309,12 @@ def test_an_action_of_the_metadata_table_alone_that_died_is_taken_back(
 ) -> None:
     here = opened(table)
     with monkeypatch.context() as patch:
-        patch.setattr("bucketlake.actions.metadata_upkeep.publish_change", die)
+        breaks(patch, metadata_upkeep, "publish_change", SimulatedCrash())
         with pytest.raises(SimulatedCrash):
             record_deletion(here, load_timeline(here), ["a/nothing.parquet"])
     assert compact(table) is None  # It may still live.
     assert len(metadata_of(table).timeline.pending()) == 1
-    monkeypatch.setattr(new_slices, "_DEAD_AFTER_MS", -1)
+    set_bounds(monkeypatch, metadata_compaction, _DEAD_AFTER_MS=-1)
     assert compact(table) is not None
     require_true(table)
 
@@ -352,12 +324,12 @@ def die(*_: object, **__: object) -> None:
 
 
 STEPS = [
-    "new_slices.rewrite_slices",
-    "new_slices._undecided",
-    "new_slices.encode_compaction_plan",
-    "new_slices.block_instants",
-    "compaction_state.claim_commit",
-    "compaction_state.publish_completed",
+    "actions.metadata_compaction.rewrite_slices",
+    "actions.metadata_compaction._undecided",
+    "actions.metadata_compaction.encode_compaction_plan",
+    "actions.metadata_compaction.block_instants",
+    "metadata.changes.claim_commit",
+    "metadata.changes.publish_completed",
 ]
 
 
@@ -365,19 +337,23 @@ STEPS = [
 def test_a_compaction_that_dies_at_any_step_is_ended_by_the_next_action(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    before, last = held(table), newest(table)
+    before, last = values_of(table), newest(table)
     with pending_write(table):
         table.upsert(rows(9, v=9))
         with monkeypatch.context() as patch:
-            patch.setattr(f"bucketlake.metadata.slices.{step}", die)
-            if step == "new_slices._undecided":
-                patch.setattr(new_slices, "_planned", partial(planned_without, new_slices._planned))
+            patch.setattr(f"bucketlake.{step}", die)
+            if step == "actions.metadata_compaction._undecided":
+                patch.setattr(
+                    metadata_compaction,
+                    "_planned",
+                    partial(planned_without, metadata_compaction._planned),
+                )
             with pytest.raises(SimulatedCrash):
                 compact(table)
-        assert held(table) == before | {"k9": 9}
+        assert values_of(table) == before | {"k9": 9}
         table.upsert(rows(8, v=8))
         require_true_metadata(storage_of(table))
-        is_decided = step == "compaction_state.publish_completed"
+        is_decided = step == "metadata.changes.publish_completed"
         done = last_compaction(metadata_of(table).timeline)
         assert done == (f"{last}001" if is_decided else None)
         clean_metadata(opened(table))
@@ -386,13 +362,13 @@ def test_a_compaction_that_dies_at_any_step_is_ended_by_the_next_action(
     require_true(table)
     assert compact(table) is not None
     require_true(table)
-    assert held(table) == before | {"k9": 9, "k8": 8}
+    assert values_of(table) == before | {"k9": 9, "k8": 8}
 
 
 def planned_without(planned: Callable[..., Any], *given: Any) -> Any:
     """Plan a compaction before the process dies."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(new_slices, "_undecided", lambda _: False)
+        patch.setattr(metadata_compaction, "_undecided", lambda _: False)
         return planned(*given)
 
 
@@ -404,7 +380,7 @@ def test_files_of_a_process_that_sleeps_are_deleted_only_once_it_cannot_publish_
     def sleep() -> None:
         clean_metadata(opened(table))
         assert f"{last}001" in {name.instant for name in names_in(table)}
-        monkeypatch.setattr("bucketlake.metadata.slices.clean_slices.is_alive", lambda *_: False)
+        monkeypatch.setattr("bucketlake.actions.metadata_compaction.is_alive", lambda *_: False)
         clean_metadata(opened(table))
         assert f"{last}001" not in {name.instant for name in names_in(table)}
 
@@ -458,13 +434,13 @@ def test_a_writer_waits_for_a_compaction_of_a_living_process(table: bl.Table) ->
 def test_an_undone_commit_is_gone_whether_or_not_it_was_compacted(
     table: bl.Table, is_compacted: bool
 ) -> None:
-    before, last = held(table), table.upsert(rows(1, 2, 9, v=7)).instant
+    before, last = values_of(table), table.upsert(rows(1, 2, 9, v=7)).instant
     if is_compacted:
         assert compact(table) is not None
     assert metadata_of(table).may_include(InstantTime(last)) is is_compacted
     table.rollback(last)
     require_true(table)
-    assert held(table) == before
+    assert values_of(table) == before
     table.upsert(rows(4, v=8))
     compact(table)
     require_true(table)
@@ -511,7 +487,7 @@ def test_a_log_file_of_another_writer_with_the_same_token_stays(table: bl.Table)
 
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_a_savepoint_is_restored(table: bl.Table, is_compacted: bool) -> None:
-    before = held(table)
+    before = values_of(table)
     table.savepoint()
     for number in range(3):
         table.upsert(rows(number, 7 + number, v=10))
@@ -519,7 +495,7 @@ def test_a_savepoint_is_restored(table: bl.Table, is_compacted: bool) -> None:
         compact(table)
     table.restore(next(i.requested_at for i in table.timeline() if i.action is Action.SAVEPOINT))
     require_true(table)
-    assert held(table) == before
+    assert values_of(table) == before
 
 
 @pytest.mark.parametrize("partitions", [["files"], STATISTICS, ["column_stats"]])
@@ -591,13 +567,13 @@ def test_upgrade_and_downgrade_build_the_metadata_table_anew(new_path: NewPath) 
     for number in range(4):
         table.upsert(rows(number, number + 1, v=number))
     compact(table)
-    before = held(table)
+    before = values_of(table)
     assert table.upgrade().built == ("files",)
     require_true_metadata(storage_of(table))
     table.rebuild_metadata_table(["column_stats", "partition_stats"])
     report = table.downgrade(to=6)
     assert (report.built, report.dropped) == (("column_stats", "files"), ("partition_stats",))
-    assert held(table) == before
+    assert values_of(table) == before
     require_true(table)
     table.upsert(rows(5, v=9))
     compact(table)

@@ -10,14 +10,16 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config import table_keys as keys
-from bucketlake.errors import ConfigError, InputError, KeyTwiceError
+from bucketlake.errors import ConfigError, InputError, KeyTwiceError, TimelineError
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.services.version_change import change_version
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_properties, read_table_config, table_at
+from tests.choices import of_this_commit
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
+from tests.inside import values_of
 from tests.metadata_truth import require_true_metadata
 
 NewPath = Callable[[], str]
@@ -38,11 +40,6 @@ def rows(*numbers: int, v: int = 1) -> pa.Table:
         [pa.array(columns[f.name], pa.int32() if f.name == "at" else f.type) for f in SCHEMA],
         names=SCHEMA.names,
     ).cast(SCHEMA)
-
-
-def held(table: bl.Table) -> dict[str, int]:
-    found = table.to_arrow(columns=["id", "v"]).to_pydict()
-    return dict(zip(found["id"], found["v"], strict=True))
 
 
 def column_stats(table: bl.Table) -> IndexDefinition:
@@ -69,20 +66,20 @@ def test_rows_stay_through_an_upgrade_and_a_downgrade(new_path: NewPath, table_t
     table = make(new_path(), 8, table_type=table_type)
     table.upsert(rows(*range(20)))
     table.upsert(rows(*range(10, 30), v=2))
-    expected = held(table)
+    expected = values_of(table)
     report = table.upgrade()
     assert (report.version_before, report.version) == (8, 9)
     assert report.built == ("column_stats", "files", "partition_stats")
-    assert held(table) == expected
+    assert values_of(table) == expected
     assert column_stats(table).version == "V2"
     require_true_metadata(open_storage(table.path))
     table.upsert(rows(1, 40, v=3))
     expected |= {"k1": 3, "k40": 3}
     assert table.downgrade(to=8).version == 8
-    assert held(table) == expected
+    assert values_of(table) == expected
     assert column_stats(table).version == "V1"
     table.upsert(rows(2, 41, v=4))
-    assert held(table) == expected | {"k2": 4, "k41": 4}
+    assert values_of(table) == expected | {"k2": 4, "k41": 4}
     require_true_metadata(open_storage(table.path))
     assert table.doctor(check_keys=True, min_age_seconds=0) == []
 
@@ -172,6 +169,26 @@ def test_a_type_that_version_8_lacks_is_named_before_anything_is_written(
         table.downgrade(to=8)
 
 
+def test_log_files_from_before_a_downgrade_do_not_come_back_below_later_ones(
+    new_path: NewPath,
+) -> None:
+    """Log files of version 9 would come after all that version 6 writes, with their older rows."""
+    path = new_path()
+    table = make(path, 9, table_type="merge_on_read", index=bl.SimpleBucket(1))
+    table.upsert(rows(1))
+    point = table.upsert(rows(1, v=2)).instant
+    assert point is not None
+    table.savepoint(point)
+    table.downgrade(6)
+    held = bl.open_table(path)
+    compaction = held.timeline()[-1].requested_at
+    for undo in (held.rollback, lambda _: held.restore(point)):
+        with pytest.raises(TimelineError, match=r"before a downgrade.*table\.upgrade\(\) first"):
+            undo(compaction)
+    held.upsert(rows(1, v=3))
+    assert held.to_arrow()["v"].to_pylist() == [3]
+
+
 @pytest.mark.parametrize("version", [5, 7, 10, "8", 8.0, True, None])
 def test_versions_that_are_not_written_are_refused(new_path: NewPath, version: object) -> None:
     with pytest.raises(ConfigError, match="version"):
@@ -210,12 +227,12 @@ def test_save_continues_a_table_in_its_version_and_names_the_way_to_another(
     bl.save(rows(2, 3, v=2), path, options=options)
     table = bl.open_table(path)
     assert table.config().version == 8
-    assert held(table) == {"k1": 1, "k2": 2, "k3": 2}
+    assert values_of(table) == {"k1": 1, "k2": 2, "k3": 2}
     with pytest.raises(ConfigError, match="version"):
         bl.save(rows(4), path, options={**options, keys.WRITE_VERSION: "9"})
 
 
-@pytest.mark.parametrize("to", [9, 8])
+@pytest.mark.parametrize("to", of_this_commit([9, 8], 2))
 def test_a_change_that_dies_anywhere_is_finished_by_the_next_one(
     new_path: NewPath, to: int
 ) -> None:
@@ -231,7 +248,7 @@ def test_a_change_that_dies_anywhere_is_finished_by_the_next_one(
         storage = open_storage(table.path)
         with suppress(SimulatedCrash):
             change_version(FaultyStorage(storage, [fault], reads_count=False), to)
-        assert held(table) == {"k1": 1, "k2": 1}, fault
+        assert values_of(table) == {"k1": 1, "k2": 1}, fault
         change_version(storage, to)
         config = read_table_config(storage)
         assert config.version == to, fault
@@ -239,7 +256,7 @@ def test_a_change_that_dies_anywhere_is_finished_by_the_next_one(
         assert keys.UNBUILT_PARTITIONS not in config.extra, fault
         require_true_metadata(storage)
         table.upsert(rows(3))
-        assert held(table) == {"k1": 1, "k2": 1, "k3": 1}, fault
+        assert values_of(table) == {"k1": 1, "k2": 1, "k3": 1}, fault
 
 
 def test_a_key_in_two_partitions_does_not_fit_an_index_of_the_whole_table(

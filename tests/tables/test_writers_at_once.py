@@ -6,30 +6,30 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import commit, turns
+from bucketlake.actions import commit
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER, OUTCOME_FOLDER
 from bucketlake.errors import CommitConflictError, InputError, TimelineError
+from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
-from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
-from bucketlake.timeline import commit_order
-from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.commit_order import last_turn
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.open_table import opened_table
-from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
+from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import ingest
+from bucketlake.write import transaction
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.target import open_target
-from tests.meanwhile import meanwhile
+from tests.inside import storage_of, upsert_once
+from tests.meanwhile import PUTS, dying, meanwhile
+from tests.spies import spy
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -42,10 +42,6 @@ def table(new_path: Callable[[], str]) -> bl.Table:
     )
     made.upsert(rows("first", range(10)))
     return made
-
-
-def storage_of(table: bl.Table) -> Storage:
-    return open_storage(table.path)
 
 
 def rows(writer: str, numbers: range, v: int = 0) -> pa.Table:
@@ -93,13 +89,6 @@ def test_writers_and_a_rescale_at_once_lose_and_double_nothing(table: bl.Table) 
     assert all(i.state is State.COMPLETED for i in table.timeline())
     times = [i.completed_at for i in table.timeline()]
     assert len(set(times)) == len(times)
-
-
-def upsert_once(table: bl.Table, batch: pa.Table) -> None:
-    target = open_target(
-        opened_table(storage_of(table), read_table_config(storage_of(table))), None
-    )
-    write_records(target, Operation.UPSERT, ArrowSource(batch))
 
 
 def test_the_second_of_two_writers_of_one_bucket_is_refused_and_both_instants_are_named(
@@ -190,7 +179,7 @@ def test_a_commit_that_began_before_a_rescale_and_completed_after_it_goes_with_i
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is Hudi's, say, which does not look at the times of rules."""
-    with mock.patch.object(ingest, "require_same_settings"):
+    with mock.patch.object(transaction, "require_same_settings"):
         upserted, rescaled = upsert_between_two_rescales(table, monkeypatch)
     late = table.timeline()[2].requested_at
     assert late < upserted
@@ -214,22 +203,14 @@ def test_a_commit_that_died_after_it_took_its_turn_is_finished_or_passed_over(
 ) -> None:
     """And where it is finished, it counts in the check for conflicts."""
     storage = storage_of(table)
-    died: list[str] = []
-
-    def die(*arguments: object, **named: object) -> object:
-        monkeypatch.setattr(turns, "claim_commit", claim_commit)
-        outcome = claim_commit(*arguments, **named) if decided else None  # type: ignore[arg-type]
-        died.append(str(arguments[1]))
-        raise KeyboardInterrupt(outcome)
+    died: list[InstantTime] = []
 
     def other_dies() -> None:
-        monkeypatch.setattr(turns, "claim_commit", die)
-        monkeypatch.setattr("bucketlake.write.transaction.settle", lambda *_: None)
-        with pytest.raises(KeyboardInterrupt):
+        with dying(PUTS, OUTCOME_FOLDER, after=decided):
             upsert_once(table, rows("first", range(10), 1))
         turn = last_turn(storage)
         assert turn is not None
-        assert turn.instant == died[0]
+        died.append(turn.instant)
 
     meanwhile(monkeypatch, other_dies)
     if decided:
@@ -237,7 +218,7 @@ def test_a_commit_that_died_after_it_took_its_turn_is_finished_or_passed_over(
             upsert_once(table, rows("first", range(10), 2))
     else:
         upsert_once(table, rows("first", range(10), 2))
-    outcome = read_outcome(storage, died[0])  # type: ignore[arg-type]
+    outcome = read_outcome(storage, died[0])
     assert outcome is not None
     assert (outcome.kind is OutcomeKind.COMMIT) == decided
     assert set(table.to_arrow()["v"].to_pylist()) == {1 if decided else 2}
@@ -249,16 +230,9 @@ def test_a_commit_that_died_after_it_took_its_turn_is_finished_or_passed_over(
 def test_a_turn_that_is_taken_between_look_and_put_makes_the_commit_look_again(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = []
-
-    def taken_first(storage: Storage, instant: str, after: object, **named: object) -> bool:
-        looks.append(after)
-        if len(looks) == 1:
-            monkeypatch.setattr(commit_order, "take_turn", take_turn)
-            table.upsert(rows("first", range(10), 1))
-        return take_turn(storage, instant, after)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(commit_order, "take_turn", taken_first)
+    meanwhile(
+        monkeypatch, lambda: table.upsert(rows("first", range(10), 1)), PUTS, COMMIT_ORDER_FOLDER
+    )
     with pytest.raises(CommitConflictError, match="changed bucket"):
         upsert_once(table, rows("first", range(10), 2))
     assert set(table.to_arrow()["v"].to_pylist()) == {1}
@@ -268,14 +242,8 @@ def test_the_metadata_of_a_commit_are_made_before_its_turn(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many files it takes seconds, and others wait for whoever has a turn only so long."""
-    turns = []
-    encode = commit.encode_commit_metadata
-
-    def noted(*given: Any) -> bytes:
-        turns.append(last_turn(storage_of(table)))
-        return encode(*given)
-
-    monkeypatch.setattr(commit, "encode_commit_metadata", noted)
+    storage = storage_of(table)
+    turns = spy(monkeypatch, commit, "encode_commit_metadata", lambda *_: last_turn(storage))
     before = last_turn(storage_of(table))
     table.upsert(rows("first", range(10), 1))
     assert turns == [before]

@@ -12,7 +12,7 @@ import pytest
 
 from bucketlake.cli.main import main as command_line
 from bucketlake.storage import location
-from tests.guides import FENCE, PAGES, ROOT, blocks, run_blocks, run_page
+from tests.guides import FENCE, ROOT, blocks, run_blocks
 
 FOLDERS = ("docs", "tests", "examples", "benchmarks")
 DOCUMENTS = sorted(
@@ -128,18 +128,6 @@ def test_json_shown_is_json(path: Path) -> None:
 
 
 # ---- code that runs -----------------------------------------------------------------------------
-
-ON_A_SERVER = ["object-stores", "share-a-table-with-hudi", "spark-connect"]  # Run where those are.
-
-
-def is_run_here(page: str) -> bool:
-    code = "".join(code for _, code in blocks(ROOT / page, "python"))
-    return bool(code) and "SparkSession" not in code and Path(page).stem not in ON_A_SERVER
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if is_run_here(page)])
-def test_page_runs_as_printed_from_top_to_bottom(page: str, tmp_path: Path) -> None:
-    run_page(page, tmp_path)
 
 
 @pytest.mark.parametrize(

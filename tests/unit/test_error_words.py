@@ -17,7 +17,7 @@ from obstore import exceptions as obstore_errors
 import bucketlake as bl
 from bucketlake import errors
 from bucketlake.errors import naming_table
-from bucketlake.format.checked_json import render_checked
+from bucketlake.format.json_fields import render_checked
 from bucketlake.index import recorded_counts
 from bucketlake.index.stored_setting import SETTING_FILE, read_stored
 from bucketlake.model.file_name import InstantTime
@@ -28,7 +28,8 @@ from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.storage.object_store import ObjectStorage
 from bucketlake.storage.system_calls import storage_error
-from bucketlake.timeline.surroundings import surroundings
+from bucketlake.timeline.table_properties import surroundings
+from tests.spies import breaks
 
 SCHEMA = pa.schema({"order_id": pa.string(), "day": pa.string(), "price": pa.int64()})
 ROWS = pa.table({"order_id": ["a"], "day": ["1"], "price": [1]}, schema=SCHEMA)
@@ -262,10 +263,7 @@ def test_parent_of_a_folder_in_a_bucket_is_the_folder_around_it() -> None:
 def test_folders_that_may_not_be_read_end_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(_: LocalStorage, path: str) -> None:
-        raise bl.StorageError(path, "stat", "denied")
-
-    monkeypatch.setattr(LocalStorage, "stat", denied)
+    breaks(monkeypatch, LocalStorage, "stat", bl.StorageError("p", "stat", "denied"))
     assert surroundings(LocalStorage(str(tmp_path))).problem is None
 
 
@@ -406,3 +404,15 @@ def test_repair_without_findings_says_so_in_words(table: bl.Table) -> None:
     assert (shown.repaired, shown.left) == ("nothing", "no findings")
     assert "timeline" in shown.checked
     assert "check_keys=True" in shown.not_checked
+
+
+def test_a_long_value_is_cut_in_a_message() -> None:
+    long = "x" * 10**6
+    for error in (
+        bl.FormatError("f", "a file", long),
+        bl.ConfigError("key", long, "it must be short"),
+        bl.InputError("t", long, "correct it"),
+    ):
+        assert 500 < len(str(error)) < 5_000
+        assert "… (100" in str(error)
+    assert str(bl.InputError("t", long, "correct it")).endswith("; correct it")

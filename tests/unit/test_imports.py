@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import bucketlake as bl
@@ -34,6 +35,20 @@ call("upsert", "orders", "rows.csv")
 call("upsert", "orders", "rows.csv")
 call("read", "orders")
 """
+OPENED = """
+import bucketlake
+table = bucketlake.open_table("orders")
+"""
+SHOWN = """
+import bucketlake.cli.main
+bucketlake.cli.main.main(["show", "orders"], prog_name="bucketlake", standalone_mode=False)
+"""
+READ = OPENED + "table.to_arrow()"
+WRITERS = ("bucketlake.writing", "bucketlake.write.ingest", "bucketlake.merge.group_merge")
+SERVICES = ("bucketlake.services.upkeep", "bucketlake.services.compaction", "bucketlake.report")
+READERS = ("bucketlake.scan", "bucketlake.read.read_plan", "bucketlake.metadata.entry_reader")
+LAYOUTS = ("bucketlake.index.ring_layout", "bucketlake.index.record_layout")
+OF_ARCHIVES = ("bucketlake.timeline.archive_reader", "pyarrow.parquet", "ssl", "statistics")
 
 
 def modules_after(program: str, folder: Path | None = None) -> set[str]:
@@ -65,6 +80,26 @@ def test_a_task_of_spark_loads_no_library_and_no_service_that_it_does_not_use() 
     unused = {*HEAVY, "bucketlake.table", "bucketlake.services"} - {"pyspark"}
     assert not found & unused
     assert "bucketlake.write.group_writer" in found
+
+
+@pytest.mark.parametrize(
+    ("program", "unused", "modules_max"),
+    [
+        (OPENED, (*WRITERS, *SERVICES, *READERS, *LAYOUTS, *OF_ARCHIVES, "fastavro"), 145),
+        (SHOWN, (*WRITERS, *SERVICES, *READERS, *LAYOUTS, *OF_ARCHIVES, "zipfile"), 190),
+        (READ, (*WRITERS, *SERVICES), 260),
+    ],
+    ids=["open", "show", "read"],
+)
+def test_a_call_imports_what_it_uses(
+    program: str, unused: tuple[str, ...], modules_max: int, tmp_path: Path
+) -> None:
+    schema = pa.schema({"id": pa.string(), "n": pa.int64()})
+    table = bl.create_table(str(tmp_path / "orders"), schema=schema, record_key="id")
+    table.upsert(pa.table({"id": ["a"], "n": [1]}))
+    found = modules_after(program, tmp_path)
+    assert not found & {*unused}
+    assert len([name for name in found if name.startswith("bucketlake")]) <= modules_max
 
 
 def test_commands_that_write_and_read_a_table_leave_pandas_alone(tmp_path: Path) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.merge.incoming import BoolArray, IncomingRecords
+from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.table_type import Operation
 from bucketlake.read import read_plan, snapshot
 from bucketlake.read.snapshot import load_snapshot
@@ -19,11 +18,11 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.where import parser
-from bucketlake.where.predicate import Predicate
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage
+from tests.spies import spy
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]}, SCHEMA)
@@ -51,14 +50,8 @@ def storage_of(table: bl.Table) -> FaultyStorage:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts of schemas that are parsed from now on."""
     texts: list[str] = []
-    parse = snapshot.arrow_from_avro
-
-    def noted(text: str) -> pa.Schema:
-        texts.append(text)
-        return parse(text)
-
-    monkeypatch.setattr(snapshot, "arrow_from_avro", noted)
-    monkeypatch.setattr(read_plan, "arrow_from_avro", noted)
+    for module in (snapshot, read_plan):
+        spy(monkeypatch, module, "arrow_from_avro", texts.append)
     return texts
 
 
@@ -93,15 +86,8 @@ def test_a_read_parses_its_condition_once(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, since: str | None
 ) -> None:
     """Pruning and filtering get the same predicate."""
-    conditions: list[str] = []
-    parse = parser.parse_where
-
-    def noted(text: str, schema: pa.Schema, *, time_zone: str | None = None) -> Predicate:
-        conditions.append(text)
-        return parse(text, schema, time_zone=time_zone)
-
-    monkeypatch.setattr(parser, "parse_where", noted)
-    found = table.to_arrow(where="id = 'b'", since=since)
+    conditions = spy(monkeypatch, parser, "parse_where", lambda text, *_, **__: text)
+    found = table.to_arrow(where="id = 'b' AND NOT (v < 0)", since=since)
     assert found["id"].to_pylist() == ["b"]
     assert len(conditions) == 1
 
@@ -109,14 +95,7 @@ def test_a_read_parses_its_condition_once(
 def test_merges_of_file_groups_and_of_slices_ask_one_function_which_record_wins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[tuple[str, ...]] = []
-    wins_over = IncomingRecords.wins_over
-
-    def noted(self: IncomingRecords, *arguments: Any) -> BoolArray:
-        asked.append(arguments[3])
-        return wins_over(self, *arguments)
-
-    monkeypatch.setattr(IncomingRecords, "wins_over", noted)
+    asked = spy(monkeypatch, IncomingRecords, "wins_over", lambda *given: given[4])
     for table_type in ("copy_on_write", "merge_on_read"):
         asked.clear()
         path = f"memory://once-{next(_NUMBERS)}"

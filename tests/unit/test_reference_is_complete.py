@@ -25,7 +25,11 @@ from bucketlake.storage import location, store_options
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "bucketlake"
 PAGE = "\n".join(
-    path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "reference").glob("*.md"))
+    path.read_text(encoding="utf-8")
+    for path in [
+        ROOT / "docs" / "reference.md",
+        *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    ]
 )
 
 MODULES_WITH_JOB_OPTIONS = [
@@ -38,7 +42,7 @@ MODULES_WITH_JOB_OPTIONS = [
             "resize_options.py",
         )
     ),
-    SOURCE / "timeline" / "lock_options.py",
+    SOURCE / "timeline" / "locks.py",
     *(SOURCE / "index").rglob("*.py"),
 ]
 """The modules that read the options of a Hudi job."""
@@ -76,7 +80,7 @@ def public_gaps(page: str) -> Iterator[str]:
             continue
         heading = f"table.{name}"
         if heading in below:
-            yield from parameter_gaps(member, heading, below[heading])
+            yield from parameter_gaps(member, heading, told_with(below[heading], page))
         else:
             yield heading
     ours = [
@@ -88,9 +92,23 @@ def public_gaps(page: str) -> Iterator[str]:
     yield from (f"errors.{name}" for name in ours if name not in listed)
 
 
+def told_with(text: str, page: str) -> str:
+    """Return a section, the methods that it refers to, and what the table tells of all methods."""
+    below = sections(page)
+    others = [below.get(f"table.{word}", "") for word in re.findall(r"`(\w+)\(\)`", text)]
+    shared = re.findall(
+        r"^Options that several methods have:.*?\n\n", page, re.DOTALL | re.MULTILINE
+    )
+    return "\n".join([text, *others, *shared])
+
+
 def parameter_gaps(function: object, heading: str, text: str) -> Iterator[str]:
+    handed_on = [*inspect.signature(bl.Table.scan).parameters] if "options it takes" in text else []
     for name in inspect.signature(function).parameters:  # type: ignore[arg-type]
-        if name != "self" and not re.search(rf"^- .*\*\*[^*]*\b{name}\b", text, re.MULTILINE):
+        if name in handed_on:
+            continue  # The page tells them with ``table.scan``.
+        told = rf"^- .*\*\*[^*]*\b{name}\b|`{name}\b"
+        if name != "self" and not re.search(told, text, re.MULTILINE):
             yield f"{heading}({name})"
 
 

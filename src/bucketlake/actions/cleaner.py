@@ -16,22 +16,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
 
-from bucketlake.actions.completion import complete_instant
+from bucketlake.actions.completion import finish
 from bucketlake.actions.metadata_upkeep import prepare_deletion
 from bucketlake.actions.pending import decide_plan, put_inflight
-from bucketlake.actions.progress import counted
+from bucketlake.actions.progress import counted_progress
 from bucketlake.actions.recovery import end_undoing
-from bucketlake.actions.turns import finishing_another, head
+from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
+from bucketlake.actions.turns import finishing_another
 from bucketlake.errors import CommitOutcomeUnknownError, StorageError
 from bucketlake.format.clean_metadata import CleanPlan, decode_clean_plan, encode_clean
-from bucketlake.format.savepoint_metadata import decode_savepoint
+from bucketlake.format.rollback_metadata import decode_savepoint
 from bucketlake.index.state import forget_replaced_state
-from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
+from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import read_outcome
@@ -65,10 +66,8 @@ def end_dead_cleans(table: OpenTable) -> None:
         outcome = read_outcome(table.storage, instant, Action.CLEAN)
         age_ms = table.clock.now_ms() - instant_to_ms(instant, table.config.timeline_timezone)
         with finishing_another():
-            if outcome is not None and outcome.publication is not None:
-                inflight = Instant(instant, Action.CLEAN, State.INFLIGHT)
-                complete_instant(table, inflight, outcome.publication)
-            elif outcome is None and age_ms > _DEAD_AFTER_MS:
+            is_finished = finish(table, instant, Action.CLEAN, outcome)
+            if not is_finished and outcome is None and age_ms > _DEAD_AFTER_MS:
                 carry_out_clean(table, instant)
 
 
@@ -91,7 +90,7 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
             deleted = _without(plan, needed)
             require_held()
         paths = list(deleted.paths)
-        log_progress = counted(f"clean {instant}", len(paths), "files")
+        log_progress = counted_progress(f"clean {instant}", len(paths), "files")
         at_once(table.storage, table.storage.delete, paths, log_progress)
         _forget_replaced(table.storage, timeline, plan)
 
@@ -101,9 +100,8 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
         with _lock_of_end(table):
             metadata_commit = prepare_deletion(table, timeline, instant, deleted.files)
             outcome = decide_plan(table, instant, Action.CLEAN, metadata, metadata_commit)
-            assert outcome.publication is not None, outcome
-            inflight = Instant(instant, Action.CLEAN, State.INFLIGHT)
-            complete_instant(table, inflight, outcome.publication)
+            is_finished = finish(table, instant, Action.CLEAN, outcome)
+            assert is_finished, outcome
     except StorageError as error:
         raise CommitOutcomeUnknownError(
             instant, f"storage failed during this clean ({error}); the next clean continues it"
@@ -125,15 +123,13 @@ def savepointed_files(snapshot: Snapshot) -> set[str]:
     """Return the paths of the files that savepoints hold, also pending savepoints."""
     storage, timeline = snapshot.storage, snapshot.timeline
     held: set[str] = set()
-    for instant in timeline.instants:
-        if instant.action is not Action.SAVEPOINT:
-            continue
-        if instant.state is State.COMPLETED:
-            path = timeline.path_of(instant)
+    for savepoint in timeline.savepoints():
+        if savepoint.state is State.COMPLETED:
+            path = timeline.path_of(savepoint)
             files = decode_savepoint(storage.read(path), path)
             held |= {file_path(partition, name) for partition in files for name in files[partition]}
         else:
-            then = replace(snapshot, timeline=timeline.as_of(instant.requested_at))
+            then = replace(snapshot, timeline=timeline.as_of(savepoint.requested_at))
             held |= {path for kept in then.all_slices() for path in kept.paths}
     return held
 
@@ -150,17 +146,18 @@ def _needed(table: OpenTable, instant: InstantTime, plan: CleanPlan) -> tuple[Ti
     The clean takes a turn in the order of commits. A later turn, for example of a rollback, finds
     the plan on the timeline and treats its files as deleted.
     """
-    while True:
-        now = head(table, own=instant)
-        timeline = now.timeline
-        if end_undoing(table, timeline):
-            continue
-        snapshot = load_snapshot(table, timeline, lists_storage=True)
+
+    def look(now: Head) -> Answer[set[str]]:
+        if end_undoing(table, now.timeline):
+            return AGAIN
+        snapshot = load_snapshot(table, now.timeline, lists_storage=True)
         slices = snapshot.partition_slices(plan.files)
         live = {path for file_slice in slices for path in file_slice.paths}
         needed = live | savepointed_files(snapshot) | planned_files(snapshot)
-        if now.take(instant):
-            return timeline, needed
+        return Ready(instant, needed)
+
+    done = transact(table, look, own=instant)
+    return done.head.timeline, done.value
 
 
 def _forget_replaced(storage: Storage, timeline: Timeline, plan: CleanPlan) -> None:
@@ -169,8 +166,7 @@ def _forget_replaced(storage: Storage, timeline: Timeline, plan: CleanPlan) -> N
     asked_for = plan.earliest or newest  # A clean by versions leaves no earlier state to readers.
     if asked_for is None:
         return
-    held = (i.requested_at for i in timeline.instants if i.action is Action.SAVEPOINT)
-    earliest = min([asked_for, *held])
+    earliest = min([asked_for, *(found.requested_at for found in timeline.savepoints())])
     replaced = timeline.replaced_file_groups(storage)
     partitions = {
         path for (path, _), at in replaced.items() if path in plan.files and at < earliest

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -35,14 +35,16 @@ from bucketlake.actions.conflict import (
     require_not_in_savepoint,
 )
 from bucketlake.actions.log_copies import LogCopyFile, log_copies, make_log_copies
-from bucketlake.actions.metadata_upkeep import PreparedCommit, prepare_commit
+from bucketlake.actions.metadata_compaction import clean_metadata, compact_metadata
+from bucketlake.actions.metadata_upkeep import prepare_commit
 from bucketlake.actions.pending import begin_instant
-from bucketlake.actions.stream_batches import Batch, carried_on
-from bucketlake.actions.turns import head, publish
+from bucketlake.actions.stream_batches import carried_on
+from bucketlake.actions.tombstone_list import NO_TOMBSTONES, NewTombstones, carried_tombstones
+from bucketlake.actions.transact import Decision, Ready, commit_change
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
-    AlreadyExistsError,
     BucketLakeError,
+    ClockWarning,
     CommitConflictError,
     ServiceWarning,
 )
@@ -59,15 +61,15 @@ from bucketlake.index.conflict_keys import (
     key_of_group,
     looked_at_metadata,
 )
-from bucketlake.metadata.slices.clean_slices import clean_metadata
-from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.position import UNKNOWN_ORIGIN, Origin
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.read.clean_guard import was_cleaned
+from bucketlake.storage.base import put_all_if_absent
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Head, Turn
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action, Instant, State, told_future
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import to_inflight
 
@@ -151,8 +153,8 @@ class CommitPlan:
         be called several times.
     extra : mapping of str to str
         Extra metadata of the commit.
-    batch : Batch or None
-        The batch of a stream that this commit writes.
+    origin : Origin
+        The batch of a stream that this commit writes, and the position in a source.
     index_files : sequence of WriteStat or None
         Log files of the record index that the tasks wrote; None if they wrote none, because they
         do not know which keys are new.
@@ -161,6 +163,8 @@ class CommitPlan:
         writes touch the keys in place of those of the write (``Layout.served_resizes``).
     group_key : callable
         The conflict key of a file group (``Layout.conflict_key_of_group``).
+    tombstones : NewTombstones
+        What the commit changes in the list of remembered deletes.
     """
 
     stats: Sequence[WriteStat] = ()
@@ -169,10 +173,11 @@ class CommitPlan:
     checks: tuple[CommitStep, ...] = ()
     saves: tuple[CommitStep, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
-    batch: Batch | None = None
+    origin: Origin = UNKNOWN_ORIGIN
     index_files: Sequence[WriteStat] | None = None
     served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
     group_key: Callable[[str, FileId], ConflictKey] = key_of_group
+    tombstones: NewTombstones = NO_TOMBSTONES
 
     @property
     def touched(self) -> ConflictKeys:
@@ -197,6 +202,15 @@ def begin_write(
     action = _action(table.config, operation)
     with begin_instant(table, timeline, action) as (instant, begun):
         to_inflight(table, instant, action)
+        future = table.clock.future_of(begun)
+        if instant in future:
+            warnings.warn(
+                f"table {table.storage.root}: the write gets instant {instant}, after the greatest "
+                f"time of the table; {told_future(future)}. table.doctor() (bucketlake doctor) "
+                "says what to do",
+                ClockWarning,
+                stacklevel=2,
+            )
         yield PendingWrite(table, instant, operation, timeline, begun)
 
 
@@ -221,63 +235,49 @@ def commit_write(write: PendingWrite, plan: CommitPlan, engine: Engine = HERE) -
         If storage failed while the outcome was claimed or the commit was published.
     """
     with write.table.lock.held(write.table.storage) as require_held:
-        checked = _take_turn(write, plan)
-        # Made between the turn and the decision: no resize can complete meanwhile.
-        make_log_copies(write.table, write.instant, checked.copies)
-        prepared = checked.prepared
-        completed_at = publish(
-            checked.head,
-            Instant(write.instant, write.action, State.INFLIGHT),
-            checked.content,
-            None if prepared is None else prepared.content,
-            require_held,
+        done = commit_change(
+            write.table, partial(_prepared, write, plan), require_held, own=write.instant
         )
-    if prepared is not None and prepared.is_compaction_next:
-        _serve_metadata_table(write, checked.head.timeline, engine)
-    return completed_at
+    assert done is not None, "the change of a write never settles"
+    if done.decision.is_compaction_next:
+        _serve_metadata_table(write, done.head.timeline, engine)
+    return done.completed_at
 
 
-@dataclass(frozen=True, slots=True)
-class _CheckedCommit:
-    """A commit that passed its checks and took the turn after ``head``."""
-
-    head: Head
-    content: bytes
-    prepared: PreparedCommit | None
-    copies: Sequence[LogCopyFile]
-
-
-def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
-    """Check, save, and take the next turn.
+def _prepared(write: PendingWrite, plan: CommitPlan, now: Head) -> Ready[Decision]:
+    """Check and save what a write commits.
 
     Checks come before the turn, because other writers wait between a turn and its decision.
     """
-    table, instant = write.table, write.instant
-    while True:
-        now = head(table, own=instant)
-        timeline = now.timeline
-        timeline.recall(write.pinned)
-        view = _checked(write, plan, now)
-        _mark_partitions(write, by_partition(plan.stats))
-        for check in plan.checks:
-            check(view)
-        for save in plan.saves:
-            save(view)
-        copies = log_copies(table.storage, timeline, instant, plan.stats)
-        commit = _metadata(view, plan, copies)
-        sources = {copy.stat.path: copy.source for copy in copies}
-        prepared = prepare_commit(
-            table, timeline, instant, commit, now.turn, plan.index_files, sources
-        )
-        content = encode_commit_metadata(commit, table.config.layout)
-        if now.take(instant):
-            return _CheckedCommit(now, content, prepared, copies)
+    table, instant, timeline = write.table, write.instant, now.timeline
+    timeline.recall(write.pinned)
+    view = _checked(write, plan, now)
+    _mark_partitions(write, by_partition(plan.stats))
+    for check in plan.checks:
+        check(view)
+    for save in plan.saves:
+        save(view)
+    copies = log_copies(table.storage, timeline, instant, plan.stats)
+    commit = _metadata(view, plan, copies)
+    sources = {copy.stat.path: copy.source for copy in copies}
+    decision = Decision(
+        Instant(instant, write.action, State.INFLIGHT),
+        encode_commit_metadata(commit, table.config.layout),
+        prepare_commit(table, timeline, instant, commit, now.turn, plan.index_files, sources),
+        # Made between the turn and the decision: no resize can complete meanwhile.
+        between=partial(make_log_copies, table, instant, copies),
+    )
+    return Ready(instant, decision)
 
 
 def _checked(write: PendingWrite, plan: CommitPlan, now: Head) -> CommitView:
     """Run the checks of every write; return the state that they saw."""
     timeline = now.timeline
     _require_inflight(write, timeline)
+    if now.turn is not None and now.turn.metadata_instant == write.instant:
+        raise CommitConflictError(
+            write.instant, "a build of the metadata table has the same instant; write again"
+        )
     # A rollback or restore takes a turn after its plan: this check sees it, or our turn fails.
     require_no_undoing(write.instant, timeline)
     require_not_in_savepoint(write.instant, timeline)
@@ -304,7 +304,8 @@ def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile])
     write = view.write
     extra = {
         **plan.extra,
-        **carried_on(write.table, view.timeline, write.instant, plan.batch),
+        **carried_on(write.table, view.timeline, write.instant, plan.origin, write.pinned),
+        **carried_tombstones(write.table, view.timeline, plan.tombstones),
         **looked_at_metadata(plan.looked_at - plan.touched),
     }
     stats = [*plan.stats, *(copy.stat for copy in copies)]
@@ -320,8 +321,7 @@ def _serve_metadata_table(write: PendingWrite, timeline: Timeline, engine: Engin
     try:
         if timeline.pending_cleans():
             end_dead_cleans(table)
-        look = partial(head, table)
-        compact_metadata(table, look, engine=engine)
+        compact_metadata(table, engine=engine)
         clean_metadata(table)
     except BucketLakeError as error:
         warnings.warn(
@@ -341,12 +341,10 @@ def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
 
 
 def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, Sequence[WriteStat]]) -> None:
-    for partition, stats in by_partition.items():
-        if not all(stat.opens_group for stat in stats):
-            continue  # The commit that opened the file group marked the partition.
-        path = partition_marker_path(partition)
-        if write.table.storage.stat(path) is None:
-            with suppress(AlreadyExistsError):  # Keep an existing marker.
-                write.table.storage.put_if_absent(
-                    path, render_partition_metadata(write.instant, partition)
-                )
+    # The commit that opened another file group marked the partition. An existing marker is kept.
+    marked = [
+        (partition_marker_path(partition), render_partition_metadata(write.instant, partition))
+        for partition, stats in by_partition.items()
+        if all(stat.opens_group for stat in stats)
+    ]
+    put_all_if_absent(write.table.storage, marked)

@@ -9,11 +9,23 @@ from __future__ import annotations
 
 from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
 from bucketlake.metadata.changes import publish_change
+from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import Publication
+from bucketlake.timeline.outcome import Outcome, Publication
 from bucketlake.timeline.transitions import publish_completed
+
+
+def finish(table: OpenTable, instant: InstantTime, action: Action, outcome: Outcome | None) -> bool:
+    """Complete an instant if its outcome says so, whoever decided it; return whether it does.
+
+    ``action`` is that of the pending instant. The errors are those of :func:`complete_instant`.
+    """
+    if outcome is None or outcome.publication is None:
+        return False
+    complete_instant(table, Instant(instant, action, State.INFLIGHT), outcome.publication)
+    return True
 
 
 def complete_instant(table: OpenTable, pending: Instant, publication: Publication) -> Instant:
@@ -70,6 +82,6 @@ def _complete_metadata(table: OpenTable, pending: Instant, publication: Publicat
         assert publication.metadata_commit is not None
         publish_change(table, at, completed_at, publication.metadata_commit)
     except CommitConflictError:
-        found = [i for i in load_timeline(table).pending() if i.requested_at == at]
-        if any(instant.action is pending.action for instant in found):
+        found = load_timeline(table).pending(pending.action)
+        if any(instant.requested_at == at for instant in found):
             raise

@@ -4,31 +4,42 @@ Two writes are in conflict if they touched the same bucket (RFC-29); ``index/con
 returns what a commit touched. A rescale or another overwrite of partitions also replaces buckets
 that had no file when it was planned. So it is in conflict with every other commit to one of its
 partitions (RFC-89).
+
+Most conflicts are seen earlier: the markers of a living write name the file groups that it has
+begun (Hudi: early conflict detection), so a write waits for it before it begins
+(:func:`wait_for_writers`). Without that both writes would run, and the second one again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from bucketlake.actions.progress import LOGGER
 from bucketlake.errors import CommitConflictError, ObjectNotFoundError
+from bucketlake.format.metadata_record.file_ids import MetadataFileId
 from bucketlake.index.conflict_keys import (
     ConflictKey,
     ConflictKeys,
     describe_key,
     key_of_group,
+    key_of_shard,
     written_keys,
 )
 from bucketlake.index.stored_setting import is_conversion
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.storage.base import Storage
+from bucketlake.storage.waiting import looks
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import (
     archived_commit,
     archived_completion_times,
     read_archive,
 )
-from bucketlake.timeline.instant import UNDOING, Action
+from bucketlake.timeline.heartbeat import is_alive, is_of_this_thread
+from bucketlake.timeline.instant import IN_TURN, UNDOING, Action, InstantClock
+from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
 
 WAIT_SECONDS_MAX = 600.0
@@ -39,11 +50,15 @@ Commits = Sequence[tuple[InstantTime, CommitMetadata]]
 """Commits, each with its requested time."""
 
 
-class WaitedError(CommitConflictError):
-    """The write has written nothing: it waited for another one, and the table has changed."""
+class ReplanError(CommitConflictError):
+    """The write is to be planned again, and this attempt does not count as failed.
 
-    def __init__(self, instant: InstantTime, problem: str, waited_seconds: float) -> None:
+    It has waited for another write, so the table has changed; or it has noted what no plan knew.
+    """
+
+    def __init__(self, instant: InstantTime, problem: str, waited_seconds: float = 0.0) -> None:
         super().__init__(instant, problem)
+        self.args = instant, problem, waited_seconds  # What a pickle makes the error of.
         self.waited_seconds = waited_seconds
 
 
@@ -57,19 +72,22 @@ def retried(write: Callable[[], _Result]) -> _Result:
     Raises
     ------
     CommitConflictError, ObjectNotFoundError
-        If the last of four attempts fails too, or attempts have waited for ten minutes.
+        If the last of four attempts fails too, or attempts have waited for ten minutes. A conflict
+        says how often the write was tried.
     """
-    failed, waited = 0, 0.0
+    attempts, failed, waited = 0, 0, 0.0
     while True:
+        attempts += 1
         try:
             return write()
-        except WaitedError as error:
-            waited += error.waited_seconds
-            if waited >= WAIT_SECONDS_MAX:
-                raise
-        except (CommitConflictError, ObjectNotFoundError):
-            failed += 1
-            if failed == _ATTEMPTS:
+        except (CommitConflictError, ObjectNotFoundError) as error:
+            if isinstance(error, ReplanError):
+                waited += error.waited_seconds
+            else:
+                failed += 1
+            if failed == _ATTEMPTS or waited >= WAIT_SECONDS_MAX:
+                if isinstance(error, CommitConflictError):
+                    error.attempts = attempts
                 raise
 
 
@@ -126,12 +144,10 @@ def require_not_converted(instant: InstantTime, since: Commits) -> None:
 
 def require_no_undoing(instant: InstantTime, newest: Timeline) -> None:
     """Raise CommitConflictError if a rollback or restore is pending."""
-    for pending in newest.pending():
-        if pending.action in UNDOING:
-            raise CommitConflictError(
-                instant,
-                f"{pending.action.value} {pending.requested_at} is under way; retry the write",
-            )
+    for pending in newest.pending(*UNDOING):
+        raise CommitConflictError(
+            instant, f"{pending.action.value} {pending.requested_at} is under way; retry the write"
+        )
 
 
 def require_not_in_savepoint(instant: InstantTime, newest: Timeline) -> None:
@@ -142,8 +158,8 @@ def require_not_in_savepoint(instant: InstantTime, newest: Timeline) -> None:
     """
     if newest.layout.has_completion_times:
         return
-    for savepoint in newest.instants:
-        if savepoint.action is Action.SAVEPOINT and savepoint.requested_at > instant:
+    for savepoint in newest.savepoints():
+        if savepoint.requested_at > instant:
             raise CommitConflictError(
                 instant,
                 f"savepoint {savepoint.requested_at} of a later commit was made meanwhile; retry "
@@ -153,9 +169,8 @@ def require_not_in_savepoint(instant: InstantTime, newest: Timeline) -> None:
 
 def require_no_restore(newest: Timeline) -> None:
     """Raise CommitConflictError if a restore is pending."""
-    for pending in newest.pending():
-        if pending.action is Action.RESTORE:
-            raise CommitConflictError(pending.requested_at, "this restore is under way; retry")
+    for restore in newest.pending(Action.RESTORE):
+        raise CommitConflictError(restore.requested_at, "this restore is under way; retry")
 
 
 def require_no_conflict(
@@ -184,9 +199,7 @@ def require_no_conflict(
 
 
 def require_untouched_partitions(
-    instant: InstantTime,
-    partitions: Iterable[str],
-    since: Commits,
+    instant: InstantTime, partitions: Iterable[str], since: Commits
 ) -> None:
     """Raise CommitConflictError if another commit wrote to one of the partitions."""
     own = set(partitions)
@@ -196,3 +209,64 @@ def require_untouched_partitions(
             raise CommitConflictError(
                 instant, f"instant {other} changed partition {min(common)!r} meanwhile; retry it"
             )
+
+
+def wait_for_writers(
+    storage: Storage,
+    timeline: Timeline,
+    clock: InstantClock,
+    wanted: ConflictKeys,
+    *,
+    group_key: Callable[[str, FileId], ConflictKey] = key_of_group,
+    metadata: Storage | None = None,
+) -> None:
+    """Wait for the end of another write to the same buckets; return at once if there is none.
+
+    Parameters
+    ----------
+    storage, timeline
+        The table, and the timeline that the write pinned.
+    clock : InstantClock
+        Decides whether a heartbeat is recent.
+    wanted : set of ConflictKey
+        Slots to write.
+    group_key : callable
+        The conflict key of a file group (``Layout.conflict_key_of_group``).
+    metadata : Storage, optional
+        The metadata table, if shards of its record-level index are among the wanted keys.
+
+    Raises
+    ------
+    ReplanError
+        After the other write has ended, because the table has changed.
+    """
+    for pending in timeline.pending(*IN_TURN):
+        instant = pending.requested_at
+        if is_of_this_thread(instant):
+            continue
+        begun = {group_key(path, file_id) for path, file_id in _marked(storage, instant)}
+        if metadata is not None:
+            begun |= _begun_shards(metadata, instant)
+        common = wanted & begun
+        if common and is_alive(storage, instant, clock.now_ms):
+            what = describe_key(min(common))
+            LOGGER.info("waiting for %s, which writes %s", instant, what)
+            waiting = looks(WAIT_SECONDS_MAX)
+            ended = (s for s in waiting if not is_alive(storage, instant, clock.now_ms))
+            waited = next(ended, WAIT_SECONDS_MAX)
+            raise ReplanError(instant, f"wrote {what} at the same time; retry", waited)
+
+
+def _begun_shards(metadata: Storage, instant: InstantTime) -> set[ConflictKey]:
+    """Return the keys of the shards of the index for which a write has markers."""
+    found = (MetadataFileId.from_file_id(file_id) for _, file_id in _marked(metadata, instant))
+    return {key_of_shard(facts.data_partition, facts.shard) for facts in found if facts is not None}
+
+
+def _marked(storage: Storage, instant: InstantTime) -> Iterator[tuple[str, FileId]]:
+    """Yield partition path and file id of the file groups for which a write has markers."""
+    for marker in read_markers(storage, instant):
+        base = BaseFileName.from_file_name(marker.file_name)
+        name = base or LogFileName.from_file_name(marker.file_name)
+        if name is not None:
+            yield marker.partition_path, name.file_id

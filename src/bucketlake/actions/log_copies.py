@@ -24,11 +24,9 @@ from dataclasses import dataclass, replace
 from bucketlake.actions.progress import LOGGER
 from bucketlake.model.file_name import InstantTime, LogFileName, file_path, log_instant
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.instant import Action
-from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.markers import Marker, MarkerType, write_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import is_rolled_back
 
@@ -113,16 +111,12 @@ def committed_copies(
 
 
 def make_log_copies(table: OpenTable, instant: InstantTime, copies: Sequence[LogCopyFile]) -> None:
-    """Have the storage make the copies, each after its marker; repeating it does no harm."""
+    """Have the storage make the copies after their markers; repeating it does no harm."""
     storage = table.storage
     kind = MarkerType.of_log_file(table.config.layout)
-
-    def make(copy: LogCopyFile) -> bool:
-        folder, _, file_name = copy.stat.path.rpartition("/")
-        write_marker(storage, instant, Marker(folder, file_name, kind))
-        return storage.duplicate(copy.source, copy.stat.path)
-
-    shared = list(at_once(storage, make, copies))
+    places = (copy.stat.path.rpartition("/") for copy in copies)
+    write_markers(storage, instant, (Marker(folder, name, kind) for folder, _, name in places))
+    shared = at_once(storage, lambda copy: storage.duplicate(copy.source, copy.stat.path), copies)
     if not all(shared):
         LOGGER.warning(
             "%s wrote %d log files twice, because a resize is pending and the storage cannot "
@@ -133,8 +127,5 @@ def make_log_copies(table: OpenTable, instant: InstantTime, copies: Sequence[Log
 
 
 def _is_pending(storage: Storage, timeline: Timeline, resize: InstantTime) -> bool:
-    on_timeline = any(
-        pending.requested_at == resize and pending.action is Action.CLUSTERING
-        for pending in timeline.pending()
-    )
+    on_timeline = any(pending.requested_at == resize for pending in timeline.pending_clusterings())
     return on_timeline and not is_rolled_back(storage, resize)

@@ -21,9 +21,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from bucketlake.actions.metadata_withdrawal import (
+    is_due_after_commit,
+    settle_compactions,
+    withdraw_compactions,
+)
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.errors import MetadataTableWarning
-from bucketlake.format.avro.table_schema import arrow_from_avro
+from bucketlake.format.avro.tree import arrow_from_avro
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.index.setting import needed_index
@@ -35,24 +40,19 @@ from bucketlake.metadata.changes import (
     undo_change,
     write_change,
 )
-from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.file_listing import list_partitions_as
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.metadata.record_index.definition_file import (
     columns_with_statistics,
     statistics_version,
 )
-from bucketlake.metadata.slices.compaction_state import (
-    is_due_after_commit,
-    settle_compactions,
-    withdraw_compactions,
-)
-from bucketlake.metadata.statistics.measured_columns import (
+from bucketlake.metadata.statistics.of_file import (
     STATISTICS,
+    NamedStatistics,
     indexed_columns,
     statistics_by_partition,
     with_statistics,
 )
-from bucketlake.metadata.statistics.of_file import NamedStatistics
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import without_meta
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -163,7 +163,7 @@ def prepare_deletion(
         return None
     has_statistics = STATISTICS & {*now.config.metadata_partitions}
     columns = columns_with_statistics(now) if has_statistics else ()
-    change = MetadataChange.of_deletion(deleted, columns=columns)
+    change = MetadataChange(deleted=deleted, columns=columns)
     return _written(now, timeline, instant, change)[1]
 
 

@@ -30,9 +30,13 @@ from bucketlake.timeline.transitions import create_requested, instant_path, remo
 
 
 def put_plan(table: OpenTable, timeline: Timeline, action: Action, content: bytes) -> InstantTime:
-    """Put a plan that any writer may begin on the timeline; return its instant."""
+    """Put a plan that any writer may begin on the timeline; return its instant.
+
+    It is later than all turns: a build of the metadata table has its instant from a turn alone, and
+    the metadata table has a commit for each clean and rollback.
+    """
     while True:
-        instant = table.clock.next_instant(timeline)
+        instant = Head(table, last_turn(table.storage), timeline).next_instant()
         with suppress(AlreadyExistsError):  # Another writer has this time.
             create_requested(table, instant, action, content)
             return instant

@@ -14,23 +14,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from bucketlake.errors import StorageError
-from bucketlake.flow.work import doing as step_of_work
+from bucketlake.flow.stage import doing as step_of_work
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import read_markers
 
-INTERVAL_SECONDS = 5.0
+PROGRESS_SECONDS = 5.0
 
 LOGGER = logging.getLogger("bucketlake")
 
 
-def counted(doing: str, total: int, things: str) -> Callable[[int], None]:
+def counted_progress(doing: str, total: int, things: str) -> Callable[[int], None]:
     """Return a function that takes the number of done things and logs it every few seconds."""
     started = logged_at = time.monotonic()
 
     def log(done: int) -> None:
         nonlocal logged_at
-        if time.monotonic() - logged_at >= INTERVAL_SECONDS:
+        if time.monotonic() - logged_at >= PROGRESS_SECONDS:
             logged_at = time.monotonic()
             left = remaining(done, total, logged_at - started)
             LOGGER.info("%s: %s of %s %s%s", doing, f"{done:,}", f"{total:,}", things, left)
@@ -69,31 +69,24 @@ def telling_progress(
     total : int
         Greatest number of file groups that get a file.
     """
-    with step_of_work(instant, "writing"), _logging_progress(storage, instant, doing, total):
-        yield
-
-
-@contextmanager
-def _logging_progress(
-    storage: Storage, instant: InstantTime, doing: str, total: int
-) -> Iterator[None]:
-    if not LOGGER.isEnabledFor(logging.INFO):
-        yield
-        return
     ended = threading.Event()
     started = time.monotonic()
 
     def watch() -> None:
-        while not ended.wait(INTERVAL_SECONDS):
+        while not ended.wait(PROGRESS_SECONDS):
             with suppress(StorageError):  # The next round logs it.
                 done = len(read_markers(storage, instant))
                 left = remaining(done, total, time.monotonic() - started)
                 LOGGER.info("%s %s: %d of %d file groups%s", doing, instant, done, total, left)
 
-    watcher = threading.Thread(target=watch, name=f"progress-{instant}", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+    with step_of_work(instant, "writing"):
+        if not LOGGER.isEnabledFor(logging.INFO):
+            yield
+            return
+        watcher = threading.Thread(target=watch, name=f"progress-{instant}", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()

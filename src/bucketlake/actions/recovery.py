@@ -16,25 +16,24 @@ A living writer that is treated as dead fails at its commit and publishes nothin
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from contextlib import suppress
 
-from bucketlake.actions.completion import complete_instant
+from bucketlake.actions.completion import finish
 from bucketlake.actions.pending import withdraw_plan
-from bucketlake.actions.resize_withdrawal import withdraw_resize
 from bucketlake.actions.restore import carry_out_restore
-from bucketlake.actions.rollback import carry_on_rollback, delete_files, take_back
+from bucketlake.actions.rollback import carry_on_rollback, delete_files, take_back, withdraw_resize
 from bucketlake.actions.turns import finishing_another
 from bucketlake.config.paths_of_table import MARKER_FOLDER
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.base import Storage
+from bucketlake.storage.waiting import pause
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times
 from bucketlake.timeline.heartbeat import EXPIRES_AFTER_MS, delete_heartbeat, is_alive
-from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State
-from bucketlake.timeline.locks import Check
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.other_layout import require_one_timeline
@@ -47,7 +46,6 @@ from bucketlake.timeline.outcome import (
 )
 from bucketlake.timeline.transitions import instant_path, remove_pending
 
-_LOOK_SECONDS = 0.02
 # Grace period after a rollback; files that appear later are found only by ``doctor()``.
 _TASKS_END_MS = 5 * EXPIRES_AFTER_MS
 
@@ -86,14 +84,14 @@ def settle_failed_writes(table: OpenTable, timeline: Timeline) -> Timeline:
 
 def end_undoing(table: OpenTable, timeline: Timeline) -> bool:
     """Finish the rollbacks and restores of a timeline, or wait; return False if there are none."""
-    if not any(pending.action in UNDOING for pending in timeline.pending()):
+    if not timeline.is_undoing:
         return False
     settle_failed_writes(table.without_lock(), timeline)  # The caller holds it, or needs none.
-    time.sleep(_LOOK_SECONDS)  # A living process may be executing one of them.
+    pause()  # A living process may be executing one of them.
     return True
 
 
-def _settle_all(table: OpenTable, require_held: Check) -> Timeline:
+def _settle_all(table: OpenTable, require_held: LockCheck) -> Timeline:
     for restore in _restores(table, load_timeline(table)):
         has_begun = restore.state is State.INFLIGHT or not withdraw_plan(
             table, restore.requested_at, restore.action
@@ -115,14 +113,16 @@ def _settle_all(table: OpenTable, require_held: Check) -> Timeline:
         take_back(table, instant.requested_at, instant.action)
     for resize in _ended_resizes(table, timeline):
         require_held()
-        _end_resize(table, resize)
+        if not withdraw_resize(table, resize.requested_at):  # It was decided before.
+            outcome = read_outcome(table.storage, resize.requested_at)
+            finish(table, resize.requested_at, resize.action, outcome)
     return load_timeline(table)
 
 
 def _restores(table: OpenTable, timeline: Timeline) -> list[Instant]:
     """Return the restores that have begun, by any process, and those of dead writers."""
     left = _dead(table, timeline, {Action.RESTORE})
-    restores = (restore for restore in timeline.pending() if restore.action is Action.RESTORE)
+    restores = timeline.pending(Action.RESTORE)
     return [restore for restore in restores if restore.state is State.INFLIGHT or restore in left]
 
 
@@ -152,7 +152,7 @@ def _ended_resizes(table: OpenTable, timeline: Timeline) -> list[Instant]:
         groups: set[tuple[str, FileId]] = set()
         with suppress(ObjectNotFoundError):  # A withdrawal deletes the plan before it ends.
             plan = timeline.read_clustering_plan(table.storage, resize)
-            groups = {(planned.partition_path, planned.file_id) for planned in plan.slices}
+            groups = {planned.group for planned in plan.slices}
         is_decided = read_outcome(table.storage, resize.requested_at) is not None
         if resize.requested_at in dead and (is_decided or taken & groups):
             ended.append(resize)
@@ -161,31 +161,16 @@ def _ended_resizes(table: OpenTable, timeline: Timeline) -> list[Instant]:
     return ended
 
 
-def _end_resize(table: OpenTable, resize: Instant) -> None:
-    """Withdraw a resize, or complete it if that was decided before its process died."""
-    if withdraw_resize(table, resize.requested_at):
-        return
-    outcome = read_outcome(table.storage, resize.requested_at)
-    if outcome is not None and outcome.publication is not None:
-        inflight = Instant(resize.requested_at, resize.action, State.INFLIGHT)
-        complete_instant(table, inflight, outcome.publication)
-
-
 def _dead(table: OpenTable, timeline: Timeline, actions: Collection[Action]) -> list[Instant]:
     now_ms = table.clock.now_ms
-    return [
-        instant
-        for instant in timeline.pending()
-        if instant.action in actions and not is_alive(table.storage, instant.requested_at, now_ms)
-    ]
+    pending = timeline.pending(*actions)
+    return [i for i in pending if not is_alive(table.storage, i.requested_at, now_ms)]
 
 
 def settle(table: OpenTable, instant: InstantTime, action: Action) -> None:
     """Roll one pending write back, or finish it if its commit is already decided."""
-    outcome = claim_rollback(table.storage, instant)
-    if outcome.publication is not None:
+    if finish(table, instant, action, claim_rollback(table.storage, instant)):
         inflight = Instant(instant, action, State.INFLIGHT)
-        complete_instant(table, inflight, outcome.publication)
         if table.storage.stat(instant_path(table.config, inflight)) is None:
             # Another action with this time was committed; the writer of this instant died.
             remove_pending(table, instant, action)

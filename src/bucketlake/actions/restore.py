@@ -14,22 +14,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
-from bucketlake.actions.completion import complete_instant
+from bucketlake.actions.completion import finish
 from bucketlake.actions.metadata_upkeep import prepare_undoing
 from bucketlake.actions.pending import decide_plan, put_inflight, put_plan, withdraw_plan
-from bucketlake.actions.progress import counted
-from bucketlake.actions.rollback import (
-    carry_out_rollback,
-    read_rollback_plan,
-    rollback_plan,
-    undo,
-)
-from bucketlake.actions.turns import head
+from bucketlake.actions.progress import counted_progress
+from bucketlake.actions.rollback import carry_out_rollback, read_rollback_plan, rollback_plan, undo
+from bucketlake.actions.transact import Ready, transact
 from bucketlake.errors import CommitConflictError, TimelineError
-from bucketlake.format.restore_metadata import RestorePlan, decode_restore_plan, encode_restore
-from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
+from bucketlake.format.rollback_metadata import (
+    RestorePlan,
+    RollbackPlan,
+    decode_restore_plan,
+    encode_restore,
+    encode_rollback_plan,
+)
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
@@ -71,16 +72,17 @@ def begin_restore(table: OpenTable, instant: InstantTime) -> None:
         If its plan no longer fits the table; then the plan is removed from the timeline.
     """
     plan = _read_plan(table, instant)
-    while True:
-        now = head(table, own=instant)
+
+    def look(now: Head) -> Ready[None]:
         problem = _misfit(now.timeline, plan)
         if problem is not None:
             withdraw_plan(table, instant, Action.RESTORE)
             raise CommitConflictError(
                 instant, f"{problem} after this restore was planned; the restore is given up"
             )
-        if now.take(instant):
-            return
+        return Ready(instant, None)
+
+    transact(table, look, own=instant)
 
 
 def carry_out_restore(table: OpenTable, instant: InstantTime) -> None:
@@ -110,7 +112,7 @@ def carry_out_restore(table: OpenTable, instant: InstantTime) -> None:
     pending = _pending_rollbacks(table, rollbacks)
     begun = {rollback.instant for rollback in pending.values()}
     actions = {action.value: action for action in Action}
-    log_progress = counted(f"restore {instant}", len(plan.undone), "instants")
+    log_progress = counted_progress(f"restore {instant}", len(plan.undone), "instants")
     for done, (undone, name) in enumerate(plan.undone):
         log_progress(done)
         if undone not in rollbacks:
@@ -120,8 +122,7 @@ def carry_out_restore(table: OpenTable, instant: InstantTime) -> None:
             content = encode_rollback_plan(rollbacks[undone], table.storage.root)
             put_plan(table, timeline, Action.ROLLBACK, content)
         undo(table, rollbacks[undone], _begun_as(table, undone, actions[name]))
-    inflight = Instant(instant, Action.RESTORE, State.INFLIGHT)
-    complete_instant(table, inflight, outcome.publication)
+    finish(table, instant, Action.RESTORE, outcome)
     for rollback, own_plan in _pending_rollbacks(table, rollbacks).items():
         if not withdraw_plan(table, rollback, Action.ROLLBACK):
             # Another writer treated the rollback as left behind and has begun it.
@@ -133,13 +134,12 @@ def require_newest_savepoint(timeline: Timeline, savepoint: Instant) -> None:
     later = _later_savepoint(timeline, savepoint.requested_at)
     if later is not None:
         raise TimelineError(
-            savepoint.requested_at,
-            f"the later savepoint {later} would be lost: delete it first",
+            savepoint.requested_at, f"the later savepoint {later} would be lost: delete it first"
         )
 
 
 def _later_savepoint(timeline: Timeline, savepoint: InstantTime) -> InstantTime | None:
-    savepoints = (i.requested_at for i in timeline.instants if i.action is Action.SAVEPOINT)
+    savepoints = (found.requested_at for found in timeline.savepoints())
     return next((later for later in savepoints if later > savepoint), None)
 
 
@@ -152,7 +152,7 @@ def _misfit(timeline: Timeline, plan: RestorePlan) -> str | None:
     """Return what happened on the timeline after the plan; None if nothing did."""
     if plan.savepoint is None:
         return "there is a plan without a savepoint"
-    savepoints = (i for i in timeline.completed() if i.action is Action.SAVEPOINT)
+    savepoints = (i for i in timeline.savepoints() if i.state is State.COMPLETED)
     found = next((i for i in savepoints if i.requested_at == plan.savepoint), None)
     if found is None:
         return f"the savepoint {plan.savepoint} was deleted"
@@ -185,11 +185,10 @@ def _pending_rollbacks(
 ) -> dict[InstantTime, RollbackPlan]:
     """Return the plans of rollbacks that the restore has already begun, by their instant."""
     found = {}
-    for pending in load_timeline(table).pending():
-        if pending.action is Action.ROLLBACK:
-            plan = read_rollback_plan(table, pending.requested_at)
-            if plan.instant in undone:
-                found[pending.requested_at] = plan
+    for pending in load_timeline(table).pending(Action.ROLLBACK):
+        plan = read_rollback_plan(table, pending.requested_at)
+        if plan.instant in undone:
+            found[pending.requested_at] = plan
     return found
 
 

@@ -10,37 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from bucketlake.actions.completion import complete_instant
-from bucketlake.actions.log_rollback import cancel_blocks
-from bucketlake.actions.metadata_upkeep import prepare_undoing, take_back_metadata
+from bucketlake.actions.completion import finish
+from bucketlake.actions.metadata_upkeep import prepare_undoing, record_deletion, take_back_metadata
 from bucketlake.actions.pending import decide_plan, put_inflight, withdraw_plan
-from bucketlake.actions.progress import counted
+from bucketlake.actions.progress import counted_progress
+from bucketlake.actions.transact import Ready, transact
 from bucketlake.errors import ObjectNotFoundError, UnsupportedFeatureError
-from bucketlake.format.rollback_metadata import (
-    RollbackPlan,
-    decode_rollback_plan,
-    encode_rollback,
-)
+from bucketlake.format.log_block import encode_rollback_block, read_log_blocks
+from bucketlake.format.rollback_metadata import RollbackPlan, decode_rollback_plan, encode_rollback
 from bucketlake.index.state import undo_state
 from bucketlake.model.file_name import InstantTime, LogFileName
-from bucketlake.read.file_system_view import list_files
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.slices.file_system_view import list_files
+from bucketlake.storage.base import Storage, at_once
+from bucketlake.timeline.active import Timeline, load_timeline, planned_slices, written_files
 from bucketlake.timeline.archive_writer import keep_active
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import forbid_commit, is_rolled_back
+from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, forbid_commit, is_rolled_back
 from bucketlake.timeline.transitions import instant_path, remove_pending
 
 _UNDONE = (*WRITES, Action.COMPACTION, Action.CLUSTERING)
 _OF_CLUSTERINGS = (Action.REPLACE_COMMIT, Action.CLUSTERING)
-_SERVICES_OF = {
-    Action.COMMIT: (Action.COMPACTION,),
-    Action.REPLACE_COMMIT: (Action.CLUSTERING,),
-}
+_SERVICES_OF = {Action.COMMIT: (Action.COMPACTION,), Action.REPLACE_COMMIT: (Action.CLUSTERING,)}
 
 
 def carry_on_rollback(table: OpenTable, pending: Instant) -> None:
@@ -84,8 +77,10 @@ def carry_out_rollback(table: OpenTable, instant: InstantTime, plan: RollbackPla
         If the plan undoes a table service other than a pending compaction.
     """
     action = next((action for action in _UNDONE if action.value == plan.action), None)
-    if action is None or (action not in WRITES and _is_completed(table, plan)):
-        if load_timeline(table).find(plan.instant) is not None:
+    timeline = load_timeline(table)
+    is_completed = timeline.find_completed(plan.instant) is not None
+    if action is None or (action not in WRITES and is_completed):
+        if timeline.find(plan.instant) is not None:
             feature = f"rolling back a {plan.action}"
             next_step = "let Hudi finish it: its next write does"
             raise UnsupportedFeatureError(feature, plan.instant, next_step)
@@ -96,7 +91,6 @@ def carry_out_rollback(table: OpenTable, instant: InstantTime, plan: RollbackPla
             plan, table.storage.root, started_at=instant, duration_ms=duration_ms
         )
 
-    timeline = load_timeline(table)
     metadata_commit = prepare_undoing(table, timeline, instant, [plan])
     outcome = decide_plan(table, instant, Action.ROLLBACK, metadata, metadata_commit)
     if outcome.publication is None:
@@ -104,8 +98,7 @@ def carry_out_rollback(table: OpenTable, instant: InstantTime, plan: RollbackPla
         return False
     put_inflight(table, instant, Action.ROLLBACK)
     undo(table, plan, action)
-    inflight = Instant(instant, Action.ROLLBACK, State.INFLIGHT)
-    complete_instant(table, inflight, outcome.publication)
+    finish(table, instant, Action.ROLLBACK, outcome)
     return True
 
 
@@ -205,10 +198,7 @@ def take_back(
 
 
 def delete_files(
-    table: OpenTable,
-    instant: InstantTime,
-    files: Iterable[str] = (),
-    logs: Iterable[str] = (),
+    table: OpenTable, instant: InstantTime, files: Iterable[str] = (), logs: Iterable[str] = ()
 ) -> None:
     """Delete given files of a write, files of its markers, and the rules and counts it saved.
 
@@ -224,13 +214,9 @@ def delete_files(
     if table.config.layout.logs_name_slices:
         kept = cancel_blocks(table, instant, marked)
     paths = [path for path in dict.fromkeys([*files, *marked]) if path not in kept]
-    log_progress = counted(f"rollback of {instant}", len(paths), "files")
+    log_progress = counted_progress(f"rollback of {instant}", len(paths), "files")
     at_once(storage, storage.delete, paths, log_progress)
     undo_state(storage, instant)
-
-
-def _is_completed(table: OpenTable, plan: RollbackPlan) -> bool:
-    return load_timeline(table).find_completed(plan.instant) is not None
 
 
 def _reopen(table: OpenTable, instant: InstantTime, action: Action) -> None:
@@ -239,3 +225,92 @@ def _reopen(table: OpenTable, instant: InstantTime, action: Action) -> None:
     if completed is not None:
         put_inflight(table, instant, action)
         table.storage.delete(instant_path(table.config, completed))
+
+
+# ---- Log files of timeline layout 1 that a rollback of a failed write must not delete ------------
+#
+# There the name of a log file has the instant of its slice. So a file that a marker names may be in
+# the plan of a compaction, which reads the log files that it finds: without the file, nobody could
+# execute the plan. The rollback replaces such a file by a block that cancels those of the write.
+# Hudi's own rollback always adds such a block, and leaves the file.
+#
+# On storage that can append, Hudi adds the blocks of several writes to one file. bucketlake does
+# not roll such a write back.
+
+
+def cancel_blocks(table: OpenTable, instant: InstantTime, paths: Iterable[str]) -> Collection[str]:
+    """Cancel the blocks of a failed write in log files that must stay; return these files.
+
+    Parameters
+    ----------
+    table : OpenTable
+    instant : InstantTime
+        The failed write.
+    paths : iterable of str
+        Files that its markers name.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If a file has blocks of the write, and of a completed commit.
+    """
+    names = {path: LogFileName.from_file_name(path.rpartition("/")[2]) for path in paths}
+    logs = {path: name for path, name in names.items() if name is not None}
+    if not logs:
+        return ()
+    storage, timeline = table.storage, load_timeline(table)
+    foreign = [path for path, name in logs.items() if name.writer != instant]
+    kept = _of_commits(storage, timeline, instant, foreign)
+    planned = {path for held in planned_slices(storage, timeline) for path in held.paths}
+    block = encode_rollback_block(instant, target=instant)
+    for path in planned.intersection(logs) - kept:
+        if storage.stat(path) is not None:
+            storage.put(path, block)
+        kept.add(path)
+    return kept
+
+
+def _of_commits(
+    storage: Storage, timeline: Timeline, instant: InstantTime, paths: Collection[str]
+) -> set[str]:
+    """Return the files that completed commits wrote, too."""
+    found: set[str] = set()
+    if not paths:
+        return found
+    for _, written in written_files(storage, timeline):
+        for files in written.values():
+            found |= files.keys() & set(paths)
+    for path in found:
+        if any(block.instant == instant for block in read_log_blocks(storage, path)):
+            raise UnsupportedFeatureError(
+                f"rolling back instant {instant}, which appended to a log file of another commit",
+                f"{storage.root}/{path}",
+                "let Hudi roll it back: its next write does",
+            )
+    return found
+
+
+# ---- Withdrawing a resize: a pending clustering that must not complete any more ------------------
+#
+# The outcome comes first: it forbids the completion. Then a turn in the order of commits: writes
+# that took a turn before are decided by then, with all of their copies (``actions/log_copies.py``);
+# writes that take one later find the outcome and make no copies. So the files that are listed after
+# the turn are all there will be. Files, rings and the plan go together; every step can be repeated.
+
+
+def withdraw_resize(table: OpenTable, instant: InstantTime) -> bool:
+    """Withdraw a pending resize; return False if it is decided to be completed."""
+    if claim_rollback(table.storage, instant).kind is OutcomeKind.COMMIT:
+        return False
+    timeline = transact(table, lambda _: Ready(instant, None), own=instant).head.timeline
+    partitions = partitions_of_plan(table.storage, timeline, instant)
+    files = [f.path for f in list_files(table.storage, partitions) if f.name.instant == instant]
+    undo_state(table.storage, instant, partitions)
+    take_back_metadata(table, instant)
+    # Commits of writes made the copies, so that the metadata table lists them. Recorded first: a
+    # repetition does not find files that are deleted already.
+    record_deletion(table, timeline, files)
+    delete_files(table, instant, files)
+    remove_pending(table, instant, Action.CLUSTERING)
+    delete_heartbeat(table.storage, instant)
+    return True

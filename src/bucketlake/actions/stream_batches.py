@@ -1,109 +1,147 @@
-"""Batches of streams: each batch is committed once, also if it is written again.
+"""What a commit says of its records' origin: batches of streams, and positions of sources.
 
 A restarted stream repeats its last batch, and two drivers of one stream may run at once. So the
-metadata of every bucketlake commit names the last committed batch of each query, including its own
-batch, with the instant that committed it. A commit copies these entries from the commit before it.
-If the commit of a batch was rolled back, the batch before it is the last. Hudi's commits have no
-such entries and are skipped. If the active timeline has no entry, the archive is read.
+metadata of every bucketlake commit names the last committed batch of each query and the position of
+each source, including its own, with the instant that committed it. A commit copies these entries
+from the commit before it. If the commit of a batch was rolled back, the batch before it is the
+last, and so for positions. Hudi's commits have no such entries and are skipped. If the active
+timeline has no entry, the archive is read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from bucketlake.errors import CommitConflictError, FormatError, InputError
-from bucketlake.model.file_name import InstantTime
-from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archive_reader import (
-    archived_commit,
-    archived_completion_times,
-    read_archive,
+from bucketlake.actions.tombstone_list import (
+    BATCHES,
+    CarriedEntry,
+    active_entries,
+    archived_entries,
 )
+from bucketlake.errors import CommitConflictError, InputError
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.position import Origin, Position
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.archive_reader import archived_completion_times
 from bucketlake.timeline.open_table import OpenTable
 
-BATCHES = "bucketlake.batches"
-"""Key of the extra metadata: a JSON object with batch id and instant by query name."""
+POSITIONS = "bucketlake.positions"
+"""Key of the extra metadata, if there are any: a JSON object with end and instant by source."""
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One batch of a stream.
-
-    Attributes
-    ----------
-    query_name : str
-        Name of the stream; the same after a restart.
-    batch_id : int
-        Number of the batch; each batch has a greater number than the batch before.
-    """
-
-    query_name: str
-    batch_id: int
+_END = {BATCHES: "batch", POSITIONS: "last"}  # Where an entry says how far its stream is.
 
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The last committed batch of a query, and its instant; None if the instant is archived.
+    """How far a query or source is, and the instant that committed it; None if it is archived.
 
-    An archived commit is never rolled back, so nobody has to look it up again.
+    An archived commit is never rolled back, so nobody has to look it up again. The end is the id
+    of a batch, or the position of each partition; a source may keep a text with it.
     """
 
-    batch_id: int
+    end: Any
     instant: InstantTime | None
+    state: str | None = None
+
+    def replaces(self, other: _Last) -> bool:
+        """Return whether it is later. The positions of a source follow the order of instants."""
+        if isinstance(self.end, int) and isinstance(other.end, int):
+            return self.end > other.end
+        return (self.instant or "") > (other.instant or "")
 
 
-def is_committed(table: OpenTable, timeline: Timeline, batch: Batch) -> bool:
-    """Return whether a batch is the last committed batch of its query.
+def was_committed(table: OpenTable, timeline: Timeline, origin: Origin) -> bool:
+    """Return whether records of an origin were committed: the last batch, or up to the position.
 
     Raises
     ------
     InputError
-        If a later batch was committed already.
+        If a later batch was committed already, or the source does not go on at its position.
     """
-    last = _committed(table, timeline).get(batch.query_name)
-    if last is not None and batch.batch_id < last.batch_id:
-        raise InputError(
-            f"batch {batch.batch_id} of query {batch.query_name!r} into {table.storage.root}",
-            f"batch {last.batch_id} was committed already: the checkpoint was reset, or belongs to "
-            "another query",
-            "give a new query its own name, or continue from the checkpoint of this query",
-        )
-    return last is not None and batch.batch_id == last.batch_id
+    batch, position = origin.batch, origin.position
+    if batch is not None:
+        last = _committed(table, timeline, BATCHES).get(batch.query_name)
+        done = -1 if last is None else last.end
+        if batch.batch_id < done:
+            raise InputError(
+                f"batch {batch.batch_id} of query {batch.query_name!r} into {table.storage.root}",
+                f"batch {done} was committed already: the checkpoint was reset, or belongs to "
+                "another query",
+                "give a new query its own name, or continue from the checkpoint of this query",
+            )
+        if batch.batch_id == done:
+            return True
+    if position is None:
+        return False
+    stored = _end_of(_committed(table, timeline, POSITIONS), position.source)
+    return position.is_seen(stored, f"write to {table.storage.root}")
+
+
+def position_at(table: OpenTable, timeline: Timeline, source: str) -> Position | None:
+    """Return the position of a source by a timeline; None if no write has stored one."""
+    last = _committed(table, timeline, POSITIONS).get(source)
+    return Position(source, last.end, state=last.state) if last and last.end else None
+
+
+def position_states(table: OpenTable, timeline: Timeline) -> frozenset[str]:
+    """Return the texts that sources keep with their positions, of all commits of a timeline."""
+    entries = [*active_entries(table, timeline, POSITIONS)]
+    entries += [] if entries else [*archived_entries(table, POSITIONS)][:1]
+    return frozenset(
+        last.state for entry in entries for last in _parsed(entry).values() if last.state
+    )
 
 
 def carried_on(
-    table: OpenTable, timeline: Timeline, instant: InstantTime, batch: Batch | None
+    table: OpenTable, timeline: Timeline, instant: InstantTime, origin: Origin, pinned: Timeline
 ) -> dict[str, str]:
-    """Return the entries about batches for the metadata of a commit.
+    """Return the entries about batches and positions for the metadata of a commit.
 
     Raises
     ------
     CommitConflictError
-        If another writer committed the batch meanwhile.
+        If another writer committed the batch, or moved the position, since the table was pinned.
     """
-    last = _committed(table, timeline)
+    batches = _committed(table, timeline, BATCHES)
+    positions = _committed(table, timeline, POSITIONS)
+    batch, position = origin.batch, origin.position
     if batch is not None:
-        found = last.get(batch.query_name)
-        if found is not None and batch.batch_id <= found.batch_id:
+        found = batches.get(batch.query_name)
+        if found is not None and not _Last(batch.batch_id, instant).replaces(found):
             raise CommitConflictError(
                 instant,
-                f"batch {found.batch_id} of query {batch.query_name!r} was committed meanwhile",
+                f"batch {found.end} of query {batch.query_name!r} was committed meanwhile",
             )
-        last[batch.query_name] = _Last(batch.batch_id, instant)
-    return {BATCHES: json.dumps({name: _to_json(kept) for name, kept in sorted(last.items())})}
+        batches[batch.query_name] = _Last(batch.batch_id, instant)
+    if position is not None:
+        before = _end_of(_committed(table, pinned, POSITIONS), position.source)
+        if _end_of(positions, position.source) != before:
+            raise CommitConflictError(instant, f"source {position.source!r} was read on meanwhile")
+        positions[position.source] = _Last(position.after(before), instant, position.state)
+    entries = {BATCHES: batches, **({POSITIONS: positions} if positions else {})}
+    return {
+        key: json.dumps({name: _to_json(key, last) for name, last in sorted(held.items())})
+        for key, held in entries.items()
+    }
 
 
-def _committed(table: OpenTable, timeline: Timeline) -> dict[str, _Last]:
-    """Return the last batch of each query that was committed and not rolled back."""
+def _end_of(positions: Mapping[str, _Last], source: str) -> Mapping[str, int]:
+    last = positions.get(source)
+    return {} if last is None else last.end
+
+
+def _committed(table: OpenTable, timeline: Timeline, key: str) -> dict[str, _Last]:
+    """Return how far each query or source is by commits that were not rolled back."""
     found: dict[str, _Last] = {}
     undone: set[str] = set()
     has_entries = False
 
     def is_complete(entries: Mapping[str, _Last]) -> bool:
         for name, last in entries.items():
-            if name not in found or found[name].batch_id < last.batch_id:
+            if name not in found or last.replaces(found[name]):
                 kept = _kept(table, timeline, last)
                 if kept is None:
                     undone.add(name)
@@ -111,13 +149,13 @@ def _committed(table: OpenTable, timeline: Timeline) -> dict[str, _Last]:
                     found[name] = kept
         return undone <= found.keys()
 
-    for entries, is_ordered in _active(table, timeline):
+    for entry in active_entries(table, timeline, key):
         has_entries = True
-        if is_complete(entries) and is_ordered:
-            return found  # A commit has the entries of all commits that completed before it.
+        if is_complete(_parsed(entry)) and entry.is_complete:
+            return found
     if not has_entries or not undone <= found.keys():
-        for entries in _archived(table):
-            if is_complete(entries):
+        for entry in archived_entries(table, key, timeline.until):
+            if is_complete(_parsed(entry)):
                 break
     return found
 
@@ -128,46 +166,25 @@ def _kept(table: OpenTable, timeline: Timeline, last: _Last) -> _Last | None:
     if at is None or timeline.find_completed(at) is not None:
         return last
     if archived_completion_times(table, since=at, until=at):
-        return _Last(last.batch_id, None)
+        return replace(last, instant=None)
     return None
 
 
-def _active(table: OpenTable, timeline: Timeline) -> Iterator[tuple[Mapping[str, _Last], bool]]:
-    """Yield the entries of active commits, newest commit first, and whether they are complete.
+def _to_json(key: str, last: _Last) -> dict[str, object]:
+    facts = {_END[key]: last.end, "instant": last.instant, "state": last.state}
+    return {name: value for name, value in facts.items() if value is not None}
 
-    A commit of a layout without completion times, also before a change of version, may lack entries
-    of commits that began before it.
-    """
-    by_completion = sorted(
-        timeline.completed_commits(),
-        key=lambda commit: timeline.completion_time(commit.requested_at) or "",
-        reverse=True,
+
+def _parsed(entry: CarriedEntry) -> dict[str, _Last]:
+    def end_of(found: Any) -> int | dict[str, int]:
+        if entry.key == BATCHES:
+            return int(found)
+        return {str(name): int(number) for name, number in found.items()}
+
+    return entry.parsed(
+        "batch ids by query name" if entry.key == BATCHES else "positions by source",
+        lambda found: {
+            str(name): _Last(end_of(last[_END[entry.key]]), last.get("instant"), last.get("state"))
+            for name, last in found.items()
+        },
     )
-    for instant in by_completion:
-        text = timeline.read_commit(table.storage, instant).extra.get(BATCHES)
-        if text is not None:
-            is_ordered = instant.completed_at != instant.requested_at
-            yield _parsed(text, f"commit {instant.requested_at}"), is_ordered
-
-
-def _archived(table: OpenTable) -> Iterator[Mapping[str, _Last]]:
-    """Yield the entries of archived commits, newest commit first."""
-    archived = read_archive(table)
-    for entry in sorted(archived, key=lambda entry: entry.completed_at, reverse=True):
-        commit = archived_commit(entry)
-        if commit is not None and BATCHES in commit.extra:
-            yield _parsed(commit.extra[BATCHES], f"archived commit {entry.requested_at}")
-
-
-def _to_json(last: _Last) -> dict[str, object]:
-    return {"batch": last.batch_id} | ({"instant": last.instant} if last.instant else {})
-
-
-def _parsed(text: str, where: str) -> dict[str, _Last]:
-    try:
-        return {
-            str(name): _Last(int(batch["batch"]), batch.get("instant"))
-            for name, batch in json.loads(text).items()
-        }
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise FormatError(where, f"batch ids by query name in {BATCHES}", text[:80]) from error

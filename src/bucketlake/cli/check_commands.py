@@ -9,39 +9,28 @@ from typing import Any
 import click
 
 import bucketlake as bl
-from bucketlake.cli.fault_bundle import write_bundle
 from bucketlake.cli.output import Output, in_command_words
-from bucketlake.cli.shared_options import CommandWithExample, run_option, table_path
+from bucketlake.cli.shared_options import as_command, run_option, table_path
 from bucketlake.services.check.findings import MIN_AGE_SECONDS, Finding
 
 
 def _checks(command: Callable[..., None]) -> Callable[..., Any]:
     """Add the options that choose the checks."""
-    for option in (
-        click.option(
-            "--min-age",
-            "min_age_seconds",
-            type=click.IntRange(min=0),
-            default=MIN_AGE_SECONDS,
-            show_default=True,
-            metavar="SECONDS",
-            help="Smallest age of a leftover.",
-        ),
-        click.option("--check-files", is_flag=True, help="Also read all live files."),
-        click.option("--check-keys", is_flag=True, help="Also read all keys."),
-    ):
-        command = option(command)
-    return command
+    age = click.option(
+        "--min-age",
+        "min_age_seconds",
+        type=click.IntRange(min=0),
+        default=MIN_AGE_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="Smallest age of a leftover.",
+    )
+    files = click.option("--check-files", is_flag=True, help="Also read all live files.")
+    keys = click.option("--check-keys", is_flag=True, help="Also read all keys.")
+    return keys(files(age(command)))
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="""
-    bucketlake doctor orders
-    bucketlake doctor orders --check-keys --check-files --output json
-    bucketlake doctor orders --bundle fault.zip
-    """,
-)
+@as_command
 @table_path
 @_checks
 @click.option(
@@ -50,24 +39,24 @@ def _checks(command: Callable[..., None]) -> Callable[..., Any]:
     metavar="FILE",
     help="Also write a zip file for a report of a fault: facts without data or secrets.",
 )
-def doctor(
-    path: str,
-    storage_options: dict[str, str],
-    output: Output,
-    check_keys: bool,
-    check_files: bool,
-    min_age_seconds: int,
-    bundle: Path | None,
+def doctor_command(
+    path: str, storage_options: dict[str, str], output: Output, bundle: Path | None, **checks: Any
 ) -> None:
     """Check a table: find errors, leftovers and risks.
 
     Nothing is changed. The most severe findings come first.
+
+    Examples
+    --------
+    bucketlake doctor orders
+    bucketlake doctor orders --check-keys --check-files --output json
+    bucketlake doctor orders --bundle fault.zip
     """
+    from bucketlake.cli.fault_bundle import write_bundle
+
     table = bl.Table(path, storage_options=storage_options)
     with output.progress("checking the table"):
-        found = table.doctor(
-            check_keys=check_keys, check_files=check_files, min_age_seconds=min_age_seconds
-        )
+        found = table.doctor(**checks)
     if bundle is not None:
         write_bundle(table, found, bundle)
     output.facts(
@@ -81,37 +70,25 @@ def doctor(
     )
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="""
-    bucketlake repair orders
-    bucketlake repair orders --check-keys --run
-    """,
-)
+@as_command
 @table_path
 @_checks
 @run_option
-def repair(
-    path: str,
-    storage_options: dict[str, str],
-    output: Output,
-    check_keys: bool,
-    check_files: bool,
-    min_age_seconds: int,
-    run: bool,
+def repair_command(
+    path: str, storage_options: dict[str, str], output: Output, run: bool, **checks: Any
 ) -> None:
     """Repair findings of "bucketlake doctor" without losing a committed row.
 
     No data file is deleted: files of no commit are moved to quarantine.
+
+    Examples
+    --------
+    bucketlake repair orders
+    bucketlake repair orders --check-keys --run
     """
     table = bl.Table(path, storage_options=storage_options)
     with output.progress("repairing" if run else "checking the table"):
-        report = table.repair(
-            dry_run=not run,
-            check_keys=check_keys,
-            check_files=check_files,
-            min_age_seconds=min_age_seconds,
-        )
+        report = table.repair(dry_run=not run, **checks)
     output.outcome(
         {
             "summary": report.summary,

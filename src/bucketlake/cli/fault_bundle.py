@@ -66,9 +66,12 @@ def write_bundle(table: bl.Table, found: Findings, target: Path) -> None:
         "environment.json": _environment,
         "properties.json": lambda: _properties(table),
         "index.json": lambda: _index(table),
-        "timeline.json": lambda: [*_timeline(table)],
+        "timeline.json": lambda: [
+            asdict(entry) | {"action": entry.action.value, "state": entry.state.name}
+            for entry in table.timeline()
+        ],
         "buckets.json": lambda: [*_buckets(table, partition)],
-        "metadata_table.json": lambda: _metadata_table(table),
+        "metadata_table.json": lambda: asdict(table.metadata_table()),
         "findings.json": lambda: _findings(found),
     }
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as bundle:
@@ -113,21 +116,12 @@ def _index(table: bl.Table) -> object:
     return {key: value for key, value in facts.items() if isinstance(value, _TOLD_KINDS)}
 
 
-def _timeline(table: bl.Table) -> Iterable[object]:
-    for entry in table.timeline():
-        yield {**asdict(entry), "action": entry.action.value, "state": entry.state.name}
-
-
 def _buckets(table: bl.Table, partition: Callable[[str], str]) -> Iterable[object]:
     for bucket in table.buckets():
         facts = asdict(bucket)
         facts["partition_path"] = partition(bucket.partition_path)
         facts["path"] = None if bucket.path is None else Path(bucket.path).name
         yield facts
-
-
-def _metadata_table(table: bl.Table) -> object:
-    return asdict(table.metadata_table())
 
 
 def _findings(found: Findings) -> object:

@@ -10,27 +10,20 @@ from typing import Any
 
 import click
 
-from bucketlake.cli.advice_commands import advise
-from bucketlake.cli.check_commands import doctor, repair
-from bucketlake.cli.metadata_commands import metadata
-from bucketlake.cli.output import JsonOutput, Output, TextOutput
-from bucketlake.cli.read_commands import (
-    buckets,
-    changes,
-    locate,
-    read,
-    report,
-    show,
-    timeline,
+from bucketlake.cli import (
+    check_commands,
+    ingest_command,
+    read_commands,
+    rebucket_commands,
+    undo_commands,
+    upkeep_commands,
+    write_commands,
 )
-from bucketlake.cli.rebucket_commands import convert, rescale, resize
-from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, without_secrets
-from bucketlake.cli.undo_commands import restore, rollback, savepoint
-from bucketlake.cli.upkeep_commands import archive, clean, compact, upkeep
-from bucketlake.cli.version_commands import downgrade, upgrade
-from bucketlake.cli.write_commands import create, delete, sql, update, upsert
+from bucketlake.cli.output import JsonOutput, Output, TextOutput, in_command_words
+from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, without_given_secrets
 from bucketlake.errors import BucketLakeError
 from bucketlake.model.names import did_you_mean
+from bucketlake.model.words_of_others import hint_for
 from bucketlake.spark.late_pandas import postpone_pandas
 
 EXIT_FAILED = 1
@@ -59,7 +52,7 @@ class CommandGroup(CommandWithExample, click.Group):
             output.error(error)
             ctx.exit(EXIT_FAILED)
         except click.UsageError as error:
-            message = without_secrets(error.format_message(), ctx.meta[_WORDS])
+            message = without_given_secrets(error.format_message(), ctx.meta[_WORDS])
             shown = click.UsageError(message, error.ctx)
             if not in_json:
                 raise shown from None
@@ -76,7 +69,8 @@ class CommandGroup(CommandWithExample, click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            message = error.message.rstrip(".") + did_you_mean(args[0], self.commands)
+            hint = hint_for(args[0], "table") or did_you_mean(args[0], self.commands)
+            message = error.message.rstrip(".") + in_command_words(hint)
             raise click.UsageError(message, ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -87,48 +81,35 @@ class CommandGroup(CommandWithExample, click.Group):
 @click.group(
     cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    example="""
-    bucketlake create orders --like monday.parquet --key order_id --buckets 8
-    bucketlake upsert orders monday.parquet
-    bucketlake read orders --limit 5
-    """,
 )
 @click.version_option(package_name="bucketlake", prog_name="bucketlake")
 def main() -> None:
     """Work with Apache Hudi bucket-index tables from a shell, without Spark or Java.
 
     PATH is a table's folder or address: orders, /data/orders, s3://bucket/orders.
+
+    Examples
+    --------
+    bucketlake create orders --like monday.parquet --key order_id
+    bucketlake upsert orders monday.parquet
+    bucketlake read orders --limit 5
     """
 
 
-for _command in (
-    create,
-    upsert,
-    update,
-    delete,
-    sql,
-    read,
-    changes,
-    show,
-    timeline,
-    buckets,
-    report,
-    advise,
-    locate,
-    compact,
-    upkeep,
-    convert,
-    clean,
-    archive,
-    rescale,
-    resize,
-    metadata,
-    upgrade,
-    downgrade,
-    rollback,
-    savepoint,
-    restore,
-    doctor,
-    repair,
+_MODULES = (
+    *(write_commands, ingest_command, read_commands, upkeep_commands, rebucket_commands),
+    *(undo_commands, check_commands),
+)
+_ORDER = (
+    "create upsert ingest update delete sql read changes show timeline buckets report advise "
+    "locate position compact upkeep sync convert clean archive rescale resize metadata upgrade "
+    "downgrade rollback savepoint restore doctor repair"
+).split()
+"""The commands as the help lists them; a command without a place here is an error at import."""
+
+_COMMANDS = (held for module in _MODULES for held in vars(module).values())
+for _command in sorted(
+    (held for held in _COMMANDS if isinstance(held, CommandWithExample)),
+    key=lambda command: _ORDER.index(str(command.name)),
 ):
     main.add_command(_command)

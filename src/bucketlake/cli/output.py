@@ -12,6 +12,7 @@ import logging
 import re
 import shutil
 import sys
+import textwrap
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -26,12 +27,13 @@ import pyarrow.compute as pc
 from bucketlake.actions.progress import LOGGER
 from bucketlake.errors import BucketLakeError
 from bucketlake.model.text_table import (
+    COLUMN_GAP,
     Facts,
     plain_value,
     printable,
     render_fact,
     render_table,
-    rows_in,
+    rows_of_value,
 )
 
 _PROGRESS_AFTER_SECONDS = 1.0  # Shorter work shows no progress.
@@ -39,10 +41,13 @@ _TICK_SECONDS_TERMINAL = 0.5
 _TICK_SECONDS_LOG = 10.0
 _ROWS_BY_FACT_MAX = 3  # Up to this many wide rows are shown with one fact per line.
 _CONTROLS = re.compile("[\x7f-\x9f]")
-_INNER = r"\([^()]*(?:\([^()]*\)[^()]*)*\)"  # Brackets, with others inside.
+# A message may quote a long value of a file. So each part has a greatest length, and the time grows
+# with the text.
+_INNER = r"\([^()]{0,200}(?:\([^()]{0,200}\)[^()]{0,200}){0,9}\)"  # Brackets, with others inside.
 _BOTH_WORDS = re.compile(
-    rf"(?:\b[\w.]+{_INNER}|\b\w+=(?:\[[^\]]*\]|(?:\w+{_INNER})?[^\s()]*)) "
-    r"\((?:command line: )?(bucketlake [^()]+|--[^()]+)\)"
+    rf"(?:\b[\w.]{{1,80}}{_INNER}"
+    rf"|\b\w{{1,80}}=(?:\[[^\]]{{0,200}}\]|(?:\w{{1,80}}{_INNER})?[^\s()]{{0,200}})) "
+    r"\((?:command line: )?(bucketlake [^()]{1,400}|--[^()]{1,400})\)"
 )
 
 
@@ -68,8 +73,24 @@ class Output(ABC):
         """
 
     @abstractmethod
-    def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
-        """Show rows with the same columns; ``row_count`` is the total number of rows."""
+    def rows(
+        self,
+        rows: Sequence[Facts],
+        columns: Sequence[str],
+        row_count: int,
+        spare: Sequence[str] = (),
+    ) -> None:
+        """Show rows with the same columns.
+
+        Parameters
+        ----------
+        rows, columns
+            The rows.
+        row_count : int
+            Total number of rows.
+        spare : sequence of str
+            Columns that a narrow terminal may leave out.
+        """
 
     @abstractmethod
     def error(self, error: BaseException) -> None:
@@ -80,9 +101,9 @@ class Output(ABC):
         """Show that work is running or done."""
 
     @property
-    @abstractmethod
     def tick_seconds(self) -> float:
-        """Seconds between two progress messages."""
+        """Seconds between two progress messages: long, because each message is a new line."""
+        return _TICK_SECONDS_LOG
 
     @contextmanager
     def progress(self, doing: str) -> Iterator[None]:
@@ -142,12 +163,12 @@ class TextOutput(Output):
         """Show one line per fact, with aligned values."""
         width = max(map(len, facts), default=0)
         for key, value in facts.items():
-            rows = rows_in(value)
+            rows = rows_of_value(value)
             if rows:
                 print(printable(key))
                 self._table(rows, list(rows[0]), indent="  ")
             else:
-                print(render_fact(key, value, width))
+                self._folded(render_fact(key, value, width), width + len(COLUMN_GAP))
 
     def outcome(self, facts: Facts, *, ran: bool, idle: bool) -> None:
         """Show the facts, and a last line if nothing was changed."""
@@ -157,9 +178,15 @@ class TextOutput(Output):
         elif not ran:
             print("Nothing was changed; add --run to do it.")
 
-    def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
+    def rows(
+        self,
+        rows: Sequence[Facts],
+        columns: Sequence[str],
+        row_count: int,
+        spare: Sequence[str] = (),
+    ) -> None:
         """Show a table, and a note if there are more rows."""
-        self._table(rows, columns)
+        self._table(rows, columns, spare=spare)
         if len(rows) < row_count:
             _note(f"{len(rows):,} of {row_count:,} rows; --limit 0 shows all, --to writes a file")
 
@@ -178,10 +205,36 @@ class TextOutput(Output):
         """Short on a terminal, which rewrites the line; long elsewhere."""
         return _TICK_SECONDS_TERMINAL if sys.stderr.isatty() else _TICK_SECONDS_LOG
 
-    def _table(self, rows: Sequence[Facts], columns: Sequence[str], indent: str = "") -> None:
-        room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    @property
+    def _room(self) -> int | None:
+        """Cells of a line on a terminal; None elsewhere, where programs read lines."""
+        return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+    def _folded(self, line: str, indent: int) -> None:
+        """Print a line; on a terminal what does not fit goes below the value."""
+        if self._room is None or len(line) <= self._room:
+            print(line)
+            return
+        width = max(self._room, indent + 20)
+        below = " " * indent
+        print(
+            "\n".join(
+                textwrap.wrap(
+                    line[indent:], width, initial_indent=line[:indent], subsequent_indent=below
+                )
+            )
+        )
+
+    def _table(
+        self,
+        rows: Sequence[Facts],
+        columns: Sequence[str],
+        indent: str = "",
+        spare: Sequence[str] = (),
+    ) -> None:
+        room = None if self._room is None else self._room - len(indent)
         lines, hidden = render_table(rows, columns, width_max=room)
-        if hidden and 0 < len(rows) <= _ROWS_BY_FACT_MAX:
+        if not {*hidden} <= {*spare} and 0 < len(rows) <= _ROWS_BY_FACT_MAX:
             for row in rows:
                 self.facts({name: row.get(name) for name in columns})
             return
@@ -202,7 +255,13 @@ class JsonOutput(Output):
         """Write an object with ``dry_run`` and ``nothing_to_do`` among the facts."""
         self.facts({**facts, "dry_run": not ran, "nothing_to_do": idle})
 
-    def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
+    def rows(
+        self,
+        rows: Sequence[Facts],
+        columns: Sequence[str],
+        row_count: int,
+        spare: Sequence[str] = (),  # noqa: ARG002
+    ) -> None:
         """Write an object with the rows and their total number."""
         self.facts({"row_count": row_count, "columns": list(columns), "rows": rows})
 
@@ -220,11 +279,6 @@ class JsonOutput(Output):
         """Write one object per line."""
         _note(_json({"progress": doing, "seconds": round(seconds, 1), "done": done}))
 
-    @property
-    def tick_seconds(self) -> float:
-        """Long, because each message is a new line."""
-        return _TICK_SECONDS_LOG
-
 
 def _json(value: object, indent: int | None = None) -> str:
     text = json.dumps(value, indent=indent, ensure_ascii=False)
@@ -235,15 +289,14 @@ def _json(value: object, indent: int | None = None) -> str:
 def rows_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as Python values; times outside of the years 1 to 9999 as text."""
     try:
-        return _as_dicts(rows)
+        found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="lossy")
+        return found
     except (OverflowError, ValueError):  # Python has no such times.
-        columns = [column.cast(_with_numbers_for_times(column.type)) for column in rows.columns]
-        numbers = _as_dicts(pa.Table.from_arrays(columns, names=rows.schema.names))
-        kind = pa.struct(list(rows.schema))
-        return [_with_times(row, kind) for row in numbers]
+        names, columns = rows.schema.names, zip(*rows.columns, strict=True)
+        return [dict(zip(names, map(_value_of, row), strict=True)) for row in columns]
 
 
-def time_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def instant_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return times of any year as text, in the form in which Arrow writes them to CSV files."""
     kind = column.type
     is_date = pa.types.is_date32(kind)
@@ -257,50 +310,19 @@ def time_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pc.if_else(numbers.is_valid(), pa.array(texts.tolist(), pa.string()), None)
 
 
-def _with_times(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of which all times are numbers with times again, or with text for them."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {field.name: _with_times(value[field.name], field.type) for field in kind}
-    if pa.types.is_map(kind):
-        return {key: _with_times(held, kind.item_type) for key, held in value.items()}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_with_times(held, kind.value_type) for held in value]
-    if not _is_time(kind):
-        return value
-    time_value = pa.scalar(value).cast(_number_of(kind)).cast(kind)
+def _value_of(scalar: pa.Scalar) -> Any:
+    """Return a value for Python; where it holds times that Python has not, with text for them."""
     try:
-        return time_value.as_py()
+        return scalar.as_py(maps_as_pydicts="lossy")
     except (OverflowError, ValueError):
-        return time_texts(pa.array([time_value], kind))[0].as_py()
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
-
-
-def _number_of(kind: pa.DataType) -> pa.DataType:
-    return pa.int32() if pa.types.is_date32(kind) else pa.int64()
-
-
-def _with_numbers_for_times(kind: pa.DataType) -> pa.DataType:
-    """Return a type with numbers instead of time types, also in nested types."""
-    if _is_time(kind):
-        return _number_of(kind)
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with_numbers_for_times(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(*map(_with_numbers_for_times, (kind.key_type, kind.item_type)))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return make(kind.value_field.with_type(_with_numbers_for_times(kind.value_type)))
-    return kind
-
-
-def _as_dicts(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="lossy")
-    return found
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value_of(held) for name, held in scalar.items()}
+        if isinstance(scalar, pa.MapScalar):
+            keys, items = (map(_value_of, scalar.values.field(place)) for place in (0, 1))
+            return dict(zip(keys, items, strict=True))
+        if isinstance(scalar, pa.ListScalar | pa.LargeListScalar):
+            return [_value_of(held) for held in scalar.values]
+        return instant_texts(pa.array([scalar], scalar.type))[0].as_py()
 
 
 def in_command_words(text: str) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import wraps
+from inspect import cleandoc
 from pathlib import Path
-from textwrap import dedent, indent
+from textwrap import indent
 from typing import Any, TypeAlias, TypeVar, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 import bucketlake as bl
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
@@ -18,51 +20,63 @@ from bucketlake.config.resize_options import MAX_DEPTH_DEFAULT
 from bucketlake.errors import naming_table
 from bucketlake.hashing.directory import DEPTH_MAX
 from bucketlake.model.names import did_you_mean
-from bucketlake.model.schema_merge import SchemaMerge
+from bucketlake.model.row_merge import SchemaMerge
 from bucketlake.storage.location import shown_address
-from bucketlake.storage.store_options import HIDDEN, StoreOptions
-from bucketlake.write.input_files.data_files import FileFormat, Reading
+from bucketlake.storage.secret_text import HIDDEN, is_secret_name
+from bucketlake.storage.store_options import StoreOptions
 from bucketlake.write.input_files.files import is_pattern
+from bucketlake.write.input_files.reading import FileFormat, Reading
 
 # Names before "=" in an argument whose -o was forgotten.
-_NAME_OF_A_SECRET = re.compile(r"(?i)key|secret|token|sas|password|credential")
 _OUTPUTS = {"text": TextOutput, "json": JsonOutput}
-GivenIndex: TypeAlias = (
-    bl.SimpleBucket | bl.ConsistentBucket | bl.ExtendibleBucket | bl.RecordIndex | bl.DynamicBucket
-)
-"""An index that options name."""
-
-_RECORD_KINDS = {"record": True, "global-record": False}
-"""Record-level indexes by name; whether each partition has an index of its own."""
-
-_OPTIONS_OF_KIND = {
-    "simple": ("--buckets", "--hash-field", "--rules", "--max-file-size"),
-    "consistent": ("--buckets", "--hash-field", "--min-buckets", "--max-buckets"),
-    "extendible": ("--buckets", "--hash-field", "--max-depth"),
-    "dynamic": ("--max-records", "--assigners", "--max-file-size"),
-    "record": ("--max-file-size",),
-    "global-record": ("--max-file-size",),
-}
-"""The kinds of ``--index``, and the options that belong to each of them."""
-
-_BUCKETS_DEFAULT = 4
+INDEX_HELP = "help_index"
+"""The option that shows the options of the index; a key of click's metadata of a run, too."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
 
-class CommandWithExample(click.Command):
-    """A command whose help ends with an example, printed without changes."""
+class IndexOption(click.Option):
+    """An option of the index: the help has a section for these, perhaps only if it is asked for."""
 
-    def __init__(self, *arguments: Any, example: str, **settings: Any) -> None:
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002
+        """Return nothing for the section of the other options."""
+        return None
+
+    def index_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the option and its help."""
+        return super().get_help_record(ctx)
+
+
+class CommandWithExample(click.Command):
+    """A command whose docstring ends with examples, which the help shows without changes."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.example = dedent(example).strip()
+        text, _, examples = cleandoc(self.help or "").partition("\n\nExamples\n--------\n")
+        self.help, self.examples = text, examples.strip()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options; those of the index in a section of their own."""
+        super().format_options(ctx, formatter)
+        options = [held for held in self.params if isinstance(held, IndexOption)]
+        is_asked_for = any(held.name == INDEX_HELP for held in self.params)
+        if not options or (is_asked_for and not ctx.meta.get(INDEX_HELP)):
+            return
+        only = ", only for a table that stores no index setting" if is_asked_for else ""
+        with formatter.section(f"Index options{only}"):
+            formatter.write_dl([row for o in options if (row := o.index_record(ctx)) is not None])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example."""
+        """Write the examples."""
         super().format_epilog(ctx, formatter)
         with formatter.section("Example"):
-            formatter.write(indent(self.example, " " * formatter.current_indent) + "\n")
+            formatter.write(indent(self.examples, " " * formatter.current_indent) + "\n")
+
+
+def as_command(function: Callable[..., Any]) -> CommandWithExample:
+    """Make a command of a function, with its name and its docstring."""
+    return click.command(cls=CommandWithExample)(function)
 
 
 class Word(click.Choice[str]):
@@ -77,7 +91,23 @@ class Word(click.Choice[str]):
             raise click.BadParameter(message, ctx, param) from None
 
 
-class DataFile(click.Path):
+class PlacePath(click.ParamType[str]):
+    """A path or an address, as it is given; a shell completes it as a path."""
+
+    def __init__(self, kind: str) -> None:
+        self.name = kind
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Let the shell complete the names of folders (``dir``) or files (``file``)."""
+        return [CompletionItem(incomplete, type=self.name)]
+
+
+class DataFilePath(click.Path):
     """An existing data file; the error for a missing one names the file that is meant.
 
     With ``or_address`` also an address in an object store, and a pattern; both stay texts.
@@ -111,6 +141,20 @@ def split_names(
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
+def names_option(name: str, help_text: str, *names: str, **settings: Any) -> Decorator[Any]:
+    """Return an option that takes names, separated by commas or one at a time."""
+    settings = {"metavar": "NAME,...", "callback": split_names, **settings}
+    return click.option(name, *names, multiple=True, help=help_text, **settings)
+
+
+def int_option(
+    name: str, help_text: str, least: int = 1, most: int | None = None, **settings: Any
+) -> Decorator[Any]:
+    """Return an option that takes a number; the help shows its default, if it has one."""
+    settings["show_default"] = "default" in settings
+    return click.option(name, type=click.IntRange(least, most), help=help_text, **settings)
+
+
 def split_pairs(
     _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str]:
@@ -130,7 +174,7 @@ def open_output(_context: click.Context, _parameter: click.Parameter, name: str)
 def table_path(command: Command, *, required: bool = True) -> Command:
     """Add the arguments of every command: the table, its storage options, the output format."""
     decorators: list[Decorator[Any]] = [
-        click.argument("path", required=required),
+        click.argument("path", required=required, type=PlacePath("dir")),
         click.option(
             "-o",
             "--storage-option",
@@ -155,16 +199,61 @@ def table_path(command: Command, *, required: bool = True) -> Command:
         with naming_table(shown_address(path)) if path is not None else nullcontext():
             return command(*args, path=path, **others)
 
-    return cast(Command, _apply(naming_it, decorators))
+    return cast(Command, apply_all(naming_it, decorators))
+
+
+def on_opened_table(command: Command) -> Any:
+    """Add the arguments of :func:`table_path`; the command gets the opened ``table``."""
+
+    @wraps(command)
+    def with_table(*args: Any, path: str, storage_options: dict[str, str], **others: Any) -> Any:
+        table = bl.open_table(path, storage_options=storage_options)
+        return command(*args, table=table, **others)
+
+    return table_path(with_table)
 
 
 def data_files(command: Command, *, required: bool = True) -> Command:
-    """Add data files, one or more of them if they are required, and options for reading them."""
+    """Add data files, one or more of them if they are required, and options for reading them.
+
+    The command gets ``files`` and ``reading``.
+    """
+
+    @wraps(command)
+    def with_reading(*args: Any, **options: Any) -> None:
+        reading = {name: options.pop(name) for name in _OF_READING}
+        command(*args, reading=_reading(**reading), **options)
+
     metavar = "FILE..." if required else "[FILE...]"
-    decorators: list[Decorator[Command]] = [
-        click.argument(
-            "files", nargs=-1, required=required, metavar=metavar, type=DataFile(or_address=True)
-        ),
+    files = click.argument(
+        "files", nargs=-1, required=required, metavar=metavar, type=DataFilePath(or_address=True)
+    )
+    return cast(Command, apply_all(with_reading, [files, *_reading_options()]))
+
+
+_OF_READING = (
+    *("file_format", "null_values", "separator", "header", "columns", "renamed", "decimal"),
+    "time_zone",
+)
+
+
+def _reading(
+    *, file_format: str | None, separator: str, columns: list[str], renamed: Any, **others: Any
+) -> Reading:
+    if columns and renamed:
+        raise click.UsageError("give either --columns or --rename")
+    named = bl.files(
+        "-",
+        format=file_format,
+        separator="\t" if separator == "\\t" else separator,
+        columns=columns or renamed or None,
+        **others,
+    )
+    return replace(named.reading, fits_numbers=True)
+
+
+def _reading_options() -> list[Decorator[Any]]:
+    return [
         format_option(
             "Format of the files, if their endings do not name it; for - (standard input): of CSV."
         ),
@@ -176,8 +265,41 @@ def data_files(command: Command, *, required: bool = True) -> Command:
             metavar="TEXT",
             help="Text that means null in CSV; repeatable. If not set: nothing between two commas.",
         ),
+        click.option(
+            "--separator",
+            default=",",
+            metavar="CHARACTER",
+            help="What stands between two values of CSV, such as ; or \\t. If not set: a comma.",
+        ),
+        click.option(
+            "--header/--no-header",
+            default=True,
+            help="Whether the first line of CSV names the columns; if not, --columns does.",
+        ),
+        names_option(
+            "--columns", "Columns of CSV in their order, in place of the names in the first line."
+        ),
+        click.option(
+            "--rename",
+            "renamed",
+            multiple=True,
+            metavar="NAME=COLUMN",
+            callback=split_pairs,
+            help="Column of the table for a name in the files; repeatable.",
+        ),
+        click.option(
+            "--decimal",
+            default=".",
+            metavar="CHARACTER",
+            help="Decimal point of CSV: . or a comma.",
+        ),
+        click.option(
+            "--time-zone",
+            metavar="ZONE",
+            help="Zone of times in text without one, such as Europe/Berlin. If not set: columns of "
+            "instants need a zone in each text, and columns without zone need none.",
+        ),
     ]
-    return _apply(command, decorators)
 
 
 def schema_options(command: Command) -> Command:
@@ -205,7 +327,7 @@ def schema_options(command: Command) -> Command:
             help="Write nulls to columns that the files lack, also in stored records.",
         ),
     ]
-    return cast(Command, _apply(with_merge, decorators))
+    return cast(Command, apply_all(with_merge, decorators))
 
 
 def run_option(command: Command) -> Command:
@@ -220,23 +342,94 @@ def format_option(help_text: str) -> Decorator[Any]:
     return click.option("--format", "file_format", type=Word(formats), help=help_text)
 
 
+def asks_for_json(arguments: list[str]) -> bool:
+    """Return whether the arguments have ``--output json``; other arguments may be wrong."""
+    joined = " ".join(arguments)
+    return "--output json" in joined or "--output=json" in joined
+
+
+def without_given_secrets(message: str, arguments: list[str]) -> str:
+    """Hide the values of storage options in unexpected places of a message."""
+    for word in arguments:
+        name, equals, _ = word.partition("=")
+        if equals and is_secret_name(name):
+            message = message.replace(word, f"{name}={HIDDEN}")
+    return StoreOptions().redact(message)
+
+
+def apply_all(command: Command, decorators: list[Decorator[Command]]) -> Command:
+    """Apply decorators to a command; the help shows their options in this order."""
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+# ---- The options of an index: of a new table, or of one that stores no index setting -------------
+#
+# Commands for existing tables show them with ``--help-index`` alone, since few tables need them.
+
+GivenIndex: TypeAlias = (
+    bl.SimpleBucket | bl.ConsistentBucket | bl.ExtendibleBucket | bl.RecordIndex | bl.DynamicBucket
+)
+"""An index that options name."""
+
+_RECORD_KINDS = {"record": True, "global-record": False}
+"""Record-level indexes by name; whether each partition has an index of its own."""
+
+_OPTIONS_OF_KIND = {
+    "simple": ("--buckets", "--hash-field", "--rules", "--max-file-size"),
+    "consistent": ("--buckets", "--hash-field", "--min-buckets", "--max-buckets"),
+    "extendible": ("--buckets", "--hash-field", "--max-depth"),
+    "dynamic": ("--max-records", "--assigners", "--max-file-size"),
+    "record": ("--max-file-size",),
+    "global-record": ("--max-file-size",),
+}
+"""The kinds of ``--index``, and the options that belong to each of them."""
+
+_BUCKETS_DEFAULT = 4
+
+_KINDS = (
+    "simple: a fixed number of buckets. consistent, extendible: buckets of a hash ring or of a "
+    'directory, which "bucketlake resize" splits and merges. dynamic: buckets that are opened as '
+    "the data grows. record, global-record: a record-level index without buckets, of each "
+    "partition or of the whole table."
+)
+
+
+def _show_index_help(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        context.meta[INDEX_HELP] = True
+        click.echo(context.get_help())
+        context.exit()
+
+
+index_help_option = click.option(
+    "--help-index",
+    INDEX_HELP,
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_index_help,
+    help="Show this message with the options of the index, for a table that stores no index "
+    "setting.",
+)
+
+
 def bucket_limits(command: Command) -> Command:
     """Add the limits of dynamic buckets."""
-    return _apply(command, _bucket_limit_options())
+    return apply_all(command, _bucket_limit_options(click.Option))
 
 
-def _bucket_limit_options(where: str = "") -> list[Decorator[Any]]:
+def _bucket_limit_options(kind: type[click.Option]) -> list[Decorator[Any]]:
     return [
-        click.option(
-            "--max-records",
-            type=click.IntRange(min=1),
-            help=f"Records of a full dynamic bucket; if not set: no limit.{where}",
+        int_option(
+            "--max-records", "Records of a full dynamic bucket; if not set: no limit.", cls=kind
         ),
-        click.option(
+        int_option(
             "--assigners",
-            type=click.IntRange(min=1),
-            help="Dynamic buckets with which a new partition begins; if not set: 1, or 4 if the "
-            f"partition is large.{where}",
+            "Dynamic buckets with which a new partition begins; if not set: 1, or 4 if the "
+            "partition is large.",
+            cls=kind,
         ),
     ]
 
@@ -247,108 +440,93 @@ def given_of(options: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def index_options(*, of_new_table: bool) -> Decorator[Any]:
-    """Return the options of an index, which a command gets as ``index``.
+    """Return the options of an index, which the command of a new table gets as ``index``.
 
-    A new table without any of them has dynamic buckets. For other tables ``index`` is then None,
-    because the options are only for a table that stores no index setting.
+    A new table without any of them has dynamic buckets. Other commands get the opened ``table``:
+    the options are only for one that stores no index setting.
     """
-    where = default_kind = default_count = ""
-    if of_new_table:
-        default_kind = " If not set: dynamic, or simple if another option needs it."
-        default_count = f" If not set: {_BUCKETS_DEFAULT}."
-    else:
-        where = " Only for a table that stores no index setting."
 
     def add(command: Command) -> Any:
         @wraps(command)
-        def with_index(
-            *arguments: Any,
-            kind: str | None,
-            buckets: int | None,
-            min_buckets: int | None,
-            max_buckets: int | None,
-            max_depth: int | None,
-            max_records: int | None,
-            assigners: int | None,
-            hash_fields: list[str],
-            **others: Any,
-        ) -> Any:
-            options: dict[str, object] = {
-                "--buckets": buckets,
-                "--hash-field": hash_fields or None,
-                "--min-buckets": min_buckets,
-                "--max-buckets": max_buckets,
-                "--max-depth": max_depth,
-                "--max-records": max_records,
-                "--assigners": assigners,
-            }
+        def with_index(*arguments: Any, **options: Any) -> Any:
+            asked = {name: options.pop(name) for name in _OF_ALL_TABLES}
             if of_new_table:  # Options of "create" alone; "resize" has another --max-file-size.
-                options["--rules"] = others["rules"]
-                options["--max-file-size"] = others["max_file_size"]
-            given = [name for name, value in options.items() if value is not None]
-            is_named = kind is not None
-            if kind is None:
-                is_dynamic = of_new_table and {*given} <= {*_OPTIONS_OF_KIND["dynamic"]}
-                kind = "dynamic" if is_dynamic else "simple"
-            _require_own_options(kind, given, is_named=is_named)
-            if of_new_table and "--buckets" in _OPTIONS_OF_KIND[kind]:
-                buckets = buckets or _BUCKETS_DEFAULT
-            index: GivenIndex | None = None
-            if is_named or given:
-                dynamic = given_of({"max_records": max_records, "assigners": assigners})
-                limits = given_of({"min": min_buckets, "max": max_buckets, "max_depth": max_depth})
-                index = _index_of(kind, buckets, limits, dynamic, hash_fields)
-            elif of_new_table:
-                index = bl.DynamicBucket()
-            return command(*arguments, index=index, **others)
+                asked |= {name: options[name] for name in _OF_NEW_TABLE}
+            index = _given_index(asked, of_new_table)
+            if of_new_table:
+                return command(*arguments, index=index, **options)
+            path, storage_options = options.pop("path"), options.pop("storage_options")
+            table = bl.open_table(path, index=index, storage_options=storage_options)
+            return command(*arguments, table=table, **options)
 
-        decorators: list[Decorator[Any]] = [
-            click.option(
-                "--index",
-                "kind",
-                type=Word([*_OPTIONS_OF_KIND]),
-                help="Buckets of a fixed number; buckets of a hash ring (consistent) or of a "
-                'directory (extendible), which "bucketlake resize" splits and merges; buckets '
-                "that are opened as the data grows; or a record-level index, which has no "
-                "buckets: of each partition, or global, of "
-                f"the whole table.{default_kind}{where}",
-            ),
-            click.option(
-                "--buckets",
-                type=click.IntRange(min=1),
-                help="Buckets in each partition; a hash ring or a directory begins with this "
-                "number."
-                f"{default_count}{where}",
-            ),
-            click.option(
-                "--min-buckets",
-                type=click.IntRange(min=1),
-                help=f"Fewest buckets of a hash ring; if not set: 1.{where}",
-            ),
-            click.option(
-                "--max-buckets",
-                type=click.IntRange(min=1),
-                help=f"Most buckets of a hash ring; if not set: 10,000.{where}",
-            ),
-            click.option(
-                "--max-depth",
-                type=click.IntRange(min=0, max=DEPTH_MAX),
-                help="Most bits of the hash that choose a bucket of a directory; if not set: "
-                f"{MAX_DEPTH_DEFAULT}.{where}",
-            ),
-            *_bucket_limit_options(where),
-            click.option(
-                "--hash-field",
-                "hash_fields",
-                multiple=True,
-                metavar="NAME,...",
-                callback=split_names,
-                help=f"Key columns to hash, if not all.{where}",
-            ),
-        ]
-        return _apply(with_index, decorators)
+        helped = [] if of_new_table else [index_help_option]
+        return apply_all(with_index, [*_options(of_new_table), *helped])
 
     return add
+
+
+_OF_NEW_TABLE = ("rules", "max_file_size")
+_OF_ALL_TABLES = (
+    *("kind", "buckets", "hash_fields", "min_buckets", "max_buckets", "max_depth", "max_records"),
+    "assigners",
+)
+
+
+def _option_of(argument: str) -> str:
+    return "--hash-field" if argument == "hash_fields" else f"--{argument.replace('_', '-')}"
+
+
+def _given_index(asked: dict[str, Any], of_new_table: bool) -> GivenIndex | None:
+    """Return the index that options name; None if none is given for a table that has one."""
+    named = asked.pop("kind")
+    given = [_option_of(name) for name, value in asked.items() if value not in (None, [])]
+    if named is None and not given:
+        return bl.DynamicBucket() if of_new_table else None
+    is_dynamic = of_new_table and {*given} <= {*_OPTIONS_OF_KIND["dynamic"]}
+    kind = named or ("dynamic" if is_dynamic else "simple")
+    _require_own_options(kind, given, is_named=named is not None)
+    if of_new_table and "--buckets" in _OPTIONS_OF_KIND[kind]:
+        asked["buckets"] = asked["buckets"] or _BUCKETS_DEFAULT
+    return _index_of(kind, asked)
+
+
+def _options(of_new_table: bool) -> list[Decorator[Any]]:
+    default_kind = default_count = ""
+    if of_new_table:
+        default_kind = " If not set: dynamic, or simple if another option needs it."
+        default_count = f" Of these kinds, if not set: {_BUCKETS_DEFAULT}."
+    return [
+        click.option(
+            "--index",
+            "kind",
+            cls=IndexOption,
+            type=Word([*_OPTIONS_OF_KIND]),
+            metavar="KIND",
+            help=f"{_KINDS}{default_kind}",
+        ),
+        _number(
+            "--buckets",
+            "Buckets in each partition; a hash ring or a directory begins with this "
+            f"number.{default_count}",
+        ),
+        _number("--min-buckets", "Fewest buckets of a hash ring; if not set: 1."),
+        _number("--max-buckets", "Most buckets of a hash ring; if not set: 10,000."),
+        _number(
+            "--max-depth",
+            "Most bits of the hash that choose a bucket of a directory; if not set: "
+            f"{MAX_DEPTH_DEFAULT}.",
+            0,
+            DEPTH_MAX,
+        ),
+        *_bucket_limit_options(IndexOption),
+        names_option(
+            "--hash-field", "Key columns to hash, if not all.", "hash_fields", cls=IndexOption
+        ),
+    ]
+
+
+def _number(name: str, text: str, least: int = 1, most: int | None = None) -> Decorator[Any]:
+    return int_option(name, text, least, most, cls=IndexOption)
 
 
 def _require_own_options(kind: str, given: list[str], *, is_named: bool) -> None:
@@ -368,50 +546,20 @@ def _require_own_options(kind: str, given: list[str], *, is_named: bool) -> None
             )
 
 
-def _index_of(
-    kind: str,
-    buckets: int | None,
-    limits: Mapping[str, int],
-    dynamic: Mapping[str, int],
-    hash_fields: list[str],
-) -> GivenIndex:
+def _index_of(kind: str, asked: Mapping[str, Any]) -> GivenIndex:
     """Return the index of the options, which belong to its kind."""
     if kind == "dynamic":
-        return bl.DynamicBucket(**dynamic)
+        names = ("max_records", "assigners")
+        return bl.DynamicBucket(**given_of({name: asked[name] for name in names}))
     if kind in _RECORD_KINDS:
         return bl.RecordIndex(_RECORD_KINDS[kind])
+    buckets, hash_fields = asked["buckets"], asked["hash_fields"] or None
     if buckets is None:
         raise click.UsageError(f"--index {kind} needs --buckets")
     if kind == "simple":
-        return bl.SimpleBucket(buckets, hash_fields or None)
+        return bl.SimpleBucket(buckets, hash_fields)
     if kind == "extendible":
-        return bl.ExtendibleBucket(buckets, **limits, hash_fields=hash_fields or None)
-    return bl.ConsistentBucket(buckets, **limits, hash_fields=hash_fields or None)
-
-
-def reading_of(
-    file_format: str | None, null_values: tuple[str, ...], *, widens: bool = False
-) -> Reading:
-    """Return how to read data files."""
-    return Reading(file_format, null_values, widens)
-
-
-def asks_for_json(arguments: list[str]) -> bool:
-    """Return whether the arguments have ``--output json``; other arguments may be wrong."""
-    joined = " ".join(arguments)
-    return "--output json" in joined or "--output=json" in joined
-
-
-def without_secrets(message: str, arguments: list[str]) -> str:
-    """Hide the values of storage options in unexpected places of a message."""
-    for word in arguments:
-        name, equals, _ = word.partition("=")
-        if equals and _NAME_OF_A_SECRET.search(name):
-            message = message.replace(word, f"{name}={HIDDEN}")
-    return StoreOptions().redact(message)
-
-
-def _apply(command: Command, decorators: list[Decorator[Command]]) -> Command:
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+        depth = given_of({"max_depth": asked["max_depth"]})
+        return bl.ExtendibleBucket(buckets, **depth, hash_fields=hash_fields)
+    limits: dict[str, Any] = given_of({"min": asked["min_buckets"], "max": asked["max_buckets"]})
+    return bl.ConsistentBucket(buckets, **limits, hash_fields=hash_fields)

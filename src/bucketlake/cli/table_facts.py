@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import bucketlake as bl
-from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.history import TimelineEntry
@@ -25,6 +24,8 @@ def table_facts(table: bl.Table) -> dict[str, object]:
         "record_key": list(spec.record_key_fields),
         "partition_by": list(spec.partition_fields),
         "ordering": list(config.ordering_fields),
+        **({"ordering_groups": config.groups_text} if config.ordering_groups else {}),
+        **({} if config.custom_marker is None else {"delete_marker": config.marker_text}),
         "merge_mode": config.merge_mode.value.lower(),
         **({"index": None} if index is None else index.facts()),
         **_rule_facts(table),
@@ -32,7 +33,7 @@ def table_facts(table: bl.Table) -> dict[str, object]:
         "commits": len(commits),
         "last_commit": commits[-1].requested_at if commits else None,
         "columns": [
-            {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+            {"name": field.name, "nullable": field.nullable, "type": str(field.type)}
             for field in table.schema()
         ],
     }
@@ -46,7 +47,7 @@ def _rule_facts(table: bl.Table) -> dict[str, object]:
 
 
 def _ring_facts(table: bl.Table, index: TableIndex | None) -> dict[str, object]:
-    if not isinstance(index, RingKind):
+    if index is None or index.resized is None:
         return {}
     return {"pending_resizes": pending_of(table, Action.CLUSTERING)}
 
@@ -72,12 +73,9 @@ def instant_facts(instant: Instant) -> dict[str, object]:
 
 def history_facts(entry: TimelineEntry) -> dict[str, object]:
     """Return the facts of an instant, and what its commit wrote."""
-    return instant_facts(entry) | {
-        "operation": entry.operation,
-        "written": entry.written,
-        "deleted": entry.deleted,
-        "files": entry.files,
-        "written_bytes": entry.written_bytes,
-        "partitions": entry.partitions,
-        "seconds": entry.seconds,
-    }
+    return instant_facts(entry) | {name: getattr(entry, name) for name in _OF_COMMITS}
+
+
+_OF_COMMITS = (
+    *("operation", "written", "deleted", "files", "written_bytes", "partitions", "seconds"),
+)

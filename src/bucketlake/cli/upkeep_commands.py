@@ -1,75 +1,71 @@
-"""Commands for the regular upkeep of a table: upkeep, compact, archive, clean."""
+"""Commands that keep a table and its metadata table up, and change its version."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 import bucketlake as bl
-from bucketlake.cli.output import Output
-from bucketlake.cli.shared_options import CommandWithExample, run_option, table_path
+from bucketlake.cli.output import Output, in_command_words
+from bucketlake.cli.shared_options import (
+    as_command,
+    int_option,
+    on_opened_table,
+    run_option,
+    split_pairs,
+)
 from bucketlake.cli.table_facts import instant_facts, pending_of
 from bucketlake.config.table_config import UPKEEP_MODES
+from bucketlake.config.table_version import DROPPABLE, NEWEST_VERSION, WRITTEN_VERSIONS
+from bucketlake.model.result import facts_of
 from bucketlake.timeline.instant import Action
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="""
+@as_command
+@on_opened_table
+@click.option("--set", "mode", type=click.Choice(UPKEEP_MODES), help="What to store.")
+@click.option("--keep-deletes", "span", metavar="TIME", help="How long: '7 days', '12 hours', 0.")
+def upkeep_command(table: bl.Table, output: Output, mode: str | None, span: str | None) -> None:
+    """Tell or set whether writes compact, resize, clean and archive the table when it is due.
+
+    Also how long deletes with an ordering value are remembered, so that late rows stay out.
+
+    Examples
+    --------
     bucketlake upkeep orders
     bucketlake upkeep orders --set auto
-    """,
-)
-@table_path
-@click.option("--set", "mode", type=click.Choice(UPKEEP_MODES), help="What to store.")
-def upkeep(path: str, storage_options: dict[str, str], output: Output, mode: str | None) -> None:
-    """Tell or set whether writes compact, resize, clean and archive the table when it is due."""
-    table = bl.open_table(path, storage_options=storage_options)
+    bucketlake upkeep orders --keep-deletes "3 days"
+    """
     if mode is not None:
         table.set_upkeep(mode)
-    output.facts({"upkeep": table.config().upkeep})
+    if span is not None:
+        table.set_keep_deletes(span)
+    config = table.config()
+    output.facts({"upkeep": config.upkeep, "keep_deletes": config.kept_deletes})
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="""
-    bucketlake compact orders
-    bucketlake compact orders --min-log-files 4 --max-bytes 10000000000 --run
-    """,
+@as_command
+@on_opened_table
+@int_option(
+    "--min-log-files", "Compact only file groups with at least this many log files.", default=1
 )
-@table_path
-@click.option(
-    "--min-log-files",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Compact only file groups with at least this many log files.",
-)
-@click.option("--max-bytes", type=click.IntRange(min=1), help="Most bytes to read.")
+@int_option("--max-bytes", "Most bytes to read.")
 @click.option("--schedule-only", is_flag=True, help="Only plan; another process executes the plan.")
 @run_option
-def compact(
-    path: str,
-    storage_options: dict[str, str],
-    output: Output,
-    min_log_files: int,
-    max_bytes: int | None,
-    schedule_only: bool,
-    run: bool,
-) -> None:
+def compact_command(table: bl.Table, output: Output, run: bool, **limits: Any) -> None:
     """Merge log files of a merge-on-read table into base files.
 
     Pending plans are executed first. Writers may continue meanwhile.
+
+    Examples
+    --------
+    bucketlake compact orders
+    bucketlake compact orders --min-log-files 4 --max-bytes 10000000000 --run
     """
-    table = bl.open_table(path, storage_options=storage_options)
     with output.progress("compacting" if run else "looking at the log files"):
-        report = table.compact(
-            min_log_files=min_log_files,
-            max_bytes=max_bytes,
-            schedule_only=schedule_only,
-            dry_run=not run,
-        )
+        report = table.compact(**limits, dry_run=not run)
     waiting = [] if run else pending_of(table, Action.COMPACTION)
     output.outcome(
         {
@@ -83,45 +79,24 @@ def compact(
     )
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="""
-    bucketlake archive orders
-    bucketlake archive orders --keep-min 50 --keep-max 100 --run
-    """,
-)
-@table_path
-@click.option(
-    "--keep-min",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Number of commits that stay on the active timeline.",
-)
-@click.option(
-    "--keep-max",
-    type=click.IntRange(min=2),
-    default=30,
-    show_default=True,
-    help="Number of commits up to which nothing is archived.",
-)
+@as_command
+@on_opened_table
+@int_option("--keep-min", "Number of commits that stay on the active timeline.", default=20)
+@int_option("--keep-max", "Number of commits up to which nothing is archived.", least=2, default=30)
 @run_option
-def archive(
-    path: str,
-    storage_options: dict[str, str],
-    output: Output,
-    keep_min: int,
-    keep_max: int,
-    run: bool,
-) -> None:
+def archive_command(table: bl.Table, output: Output, run: bool, **kept: Any) -> None:
     """Move old instants from the active timeline to the archive.
 
     No row changes. Instants that a reader or writer may still need stay; the output gives the
     reason.
+
+    Examples
+    --------
+    bucketlake archive orders
+    bucketlake archive orders --keep-min 50 --keep-max 100 --run
     """
-    table = bl.open_table(path, storage_options=storage_options)
     with output.progress("archiving" if run else "looking at the timeline"):
-        report = table.archive(keep_min=keep_min, keep_max=keep_max, dry_run=not run)
+        report = table.archive(**kept, dry_run=not run)
     output.outcome(
         {
             "instants": [instant_facts(instant) for instant in report.instants],
@@ -132,58 +107,200 @@ def archive(
     )
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="""
+@as_command
+@on_opened_table
+@int_option("--retain-commits", "Newest commits that stay; if not set: 10.")
+@int_option("--retain-hours", "Instead: keep everything that was readable in the last N hours.")
+@int_option("--retain-versions", "Instead: keep N versions of each file group.")
+@run_option
+def clean_command(table: bl.Table, output: Output, run: bool, **retained: Any) -> None:
+    """Delete old versions of files; without --run only show which.
+
+    In Python, table.clean() deletes, and dry_run=True shows. "read --as-of" can read retained
+    commits and savepoints. Pending cleans are executed first. Writers may continue meanwhile.
+
+    Examples
+    --------
     bucketlake clean orders
     bucketlake clean orders --retain-hours 48 --run
-    """,
-)
-@table_path
-@click.option(
-    "--retain-commits", type=click.IntRange(min=1), help="Newest commits that stay; if not set: 10."
-)
-@click.option(
-    "--retain-hours",
-    type=click.IntRange(min=1),
-    help="Instead: keep everything that was readable in the last N hours.",
-)
-@click.option(
-    "--retain-versions",
-    type=click.IntRange(min=1),
-    help="Instead: keep N versions of each file group.",
-)
-@run_option
-def clean(
-    path: str,
-    storage_options: dict[str, str],
-    output: Output,
-    retain_commits: int | None,
-    retain_hours: int | None,
-    retain_versions: int | None,
-    run: bool,
-) -> None:
-    """Delete old versions of files.
-
-    "read --as-of" can read retained commits and savepoints. Pending cleans are executed first.
-    Writers may continue meanwhile.
     """
-    table = bl.open_table(path, storage_options=storage_options)
     with output.progress("cleaning" if run else "looking at the files"):
-        report = table.clean(
-            retain_commits=retain_commits,
-            retain_hours=retain_hours,
-            retain_versions=retain_versions,
-            dry_run=not run,
-        )
-    waiting = [] if run else pending_of(table, Action.CLEAN)
+        report = table.clean(**retained, dry_run=not run)
+    waiting, held_back = [] if run else pending_of(table, Action.CLEAN), report.held_back
     output.outcome(
         {
             "partitions": [asdict(partition) for partition in report.partitions],
             "earliest_retained": report.earliest_retained,
+            **({"held_back": in_command_words(held_back)} if held_back is not None else {}),
             "completed": list(report.instants),
             **({"pending": waiting} if waiting else {}),
         },
         ran=run,
         idle=not (report.partitions or report.instants or waiting),
     )
+
+
+@as_command
+@on_opened_table
+@click.argument("catalog", metavar="CATALOG")
+@click.option("--name", metavar="DATABASE.TABLE", help="Name there; if not set: the table's own.")
+@click.option(
+    "--set",
+    "options",
+    multiple=True,
+    metavar="OPTION=VALUE",
+    callback=split_pairs,
+    help="Option of Hudi's sync; hoodie.datasource.hive_sync. may be left out. Repeatable.",
+)
+@click.option("--replace", is_flag=True, help="Take the name from a table of another folder.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+def sync_command(
+    table: bl.Table,
+    output: Output,
+    catalog: str,
+    name: str | None,
+    options: dict[str, str],
+    replace: bool,
+    dry_run: bool,
+) -> None:
+    """Register the table in a catalog, or bring its entry up to date.
+
+    CATALOG is thrift://host:9083 (Hive Metastore), glue or glue://region. Only differences are
+    sent; a sync that was killed is completed by the next one.
+
+    Examples
+    --------
+    bucketlake sync orders thrift://metastore:9083 --name sales.orders
+    bucketlake sync orders glue://eu-west-1 --set support_timestamp=true --dry-run
+    """
+    from bucketlake.catalogs.settings import SYNC_PREFIX
+
+    given = {key if "." in key else f"{SYNC_PREFIX}{key}": value for key, value in options.items()}
+    with output.progress("comparing with the catalog"):
+        result = bl.sync(table, catalog, name, options=given, replace=replace, dry_run=dry_run)
+    output.facts(facts_of(result))
+
+
+# ---- The commands that change the version of a table: upgrade, downgrade -------------------------
+
+
+@as_command
+@on_opened_table
+@click.option("--rebuild", is_flag=True, help="Build partitions, also anew; writers may continue.")
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="NAME",
+    help="Partition to build: files, column_stats, partition_stats or record_index; repeatable. "
+    "If not set: those that the table has, or all but the last if it has none.",
+)
+@click.option("--drop", is_flag=True, help="Turn the metadata table off, and delete it.")
+@run_option
+def metadata_command(
+    table: bl.Table,
+    output: Output,
+    rebuild: bool,
+    partitions: tuple[str, ...],
+    drop: bool,
+    run: bool,
+) -> None:
+    """Show Hudi's metadata table; build it or turn it off.
+
+    Readers take lists of files, statistics and locations of keys from it. The tenth commit since
+    its last compaction compacts it.
+
+    Examples
+    --------
+    bucketlake metadata orders
+    bucketlake metadata orders --rebuild --partition column_stats --run
+    bucketlake metadata orders --drop --run
+    """
+    from bucketlake.services.metadata.rebuild import partitions_to_build
+
+    if rebuild and drop:
+        raise click.UsageError("give either --rebuild or --drop")
+    if partitions and not rebuild:
+        raise click.UsageError("--partition needs --rebuild")
+    if run and not (rebuild or drop):
+        raise click.UsageError("--run needs --rebuild or --drop")
+    if not rebuild and not drop:
+        output.facts(_metadata_facts(table))
+        return
+    config = table.config()
+    built = partitions_to_build(config, partitions) if rebuild else ()
+    changed = [*built] if rebuild else sorted(config.written_metadata_partitions)
+    if not run:
+        output.outcome(
+            {"would_build" if rebuild else "would_drop": changed}, ran=False, idle=not changed
+        )
+        return
+    if rebuild:
+        with output.progress("building the metadata table"):
+            table.rebuild_metadata_table(partitions)
+    else:
+        table.drop_metadata_table()
+    output.outcome(_metadata_facts(table), ran=True, idle=not changed)
+
+
+def _metadata_facts(table: bl.Table) -> dict[str, object]:
+    facts = asdict(table.metadata_table())
+    facts["partitions"] = [
+        {"name": held.pop("name"), "state": "valid" if held.pop("is_valid") else "being built"}
+        | held
+        for held in facts["partitions"]
+    ]
+    return facts
+
+
+_VERSIONS = click.Choice(WRITTEN_VERSIONS)
+
+
+@as_command
+@on_opened_table
+@click.option(
+    "--to", type=_VERSIONS, default=NEWEST_VERSION, show_default=True, help="Table version."
+)
+@run_option
+def upgrade_command(table: bl.Table, output: Output, to: int, run: bool) -> None:
+    """Put a table into a newer table version, in place.
+
+    No data file is written. The metadata table is built anew; from version 6 on, the timeline is
+    written in the newer layout.
+
+    Examples
+    --------
+    bucketlake upgrade orders
+    bucketlake upgrade orders --to 9 --run
+    """
+    with output.progress("upgrading" if run else "looking at the table"):
+        report = table.upgrade(to=to, dry_run=not run)
+    output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)
+
+
+@as_command
+@on_opened_table
+@click.option("--to", type=_VERSIONS, required=True, help="Table version.")
+@click.option(
+    "--drop",
+    type=click.Choice(DROPPABLE),
+    multiple=True,
+    help="What may be lost: the times at which commits completed, if that changes their order.",
+)
+@run_option
+def downgrade_command(
+    table: bl.Table, output: Output, to: int, drop: tuple[str, ...], run: bool
+) -> None:
+    """Put a table into an older table version, in place, so that older releases of Hudi read it.
+
+    The metadata table is built anew. Log files are compacted before a
+    downgrade to version 6. What the version lacks is an error.
+
+    Examples
+    --------
+    bucketlake downgrade orders --to 8
+    bucketlake downgrade orders --to 6 --run
+    """
+    with output.progress("downgrading" if run else "looking at the table"):
+        report = table.downgrade(to=to, drop=drop, dry_run=not run)
+    output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bucketlake.config import table_keys as keys
+from bucketlake.config.merge_entries import DELETE_FIELD
 from bucketlake.errors import ConfigError, IndexStateError, InputError, UnsupportedFeatureError
 
 _WRITE = "hoodie.datasource.write."
@@ -19,6 +20,7 @@ OPTION_OF_ARGUMENT = {
     "record_key": f"{_WRITE}recordkey.field",
     "partition_by": f"{_WRITE}partitionpath.field",
     "ordering": keys.ORDERING_FIELDS,
+    "delete_marker": DELETE_FIELD,
     "table_type": f"{_WRITE}table.type",
     "name": keys.NAME,
     "hive_style": keys.HIVE_STYLE,

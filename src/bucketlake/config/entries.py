@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TypeVar
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.names import one_of
 
-T = TypeVar("T")
+_T = TypeVar("_T")
+_Member = TypeVar("_Member", bound=Enum)
 _DIGITS_MAX = 9
 _DIGITS_OF_LONG = 18
 _FACTOR = re.compile(r"\d{1,9}(\.\d{0,9})?", re.ASCII)
@@ -25,7 +28,7 @@ def is_number(text: str, digits_max: int = _DIGITS_OF_LONG) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= digits_max
 
 
-class Entries:
+class ConfigEntries:
     """Properties of a table; an empty value means a missing entry.
 
     Parameters
@@ -50,7 +53,7 @@ class Entries:
             raise ConfigError(key, None, "every table must have it")
         return value
 
-    def integer(self, key: str, default: T) -> int | T:
+    def integer(self, key: str, default: _T) -> int | _T:
         """Return an integer, or the default if there is no value."""
         return default if self.text(key) is None else self.option(key, 0)
 
@@ -81,6 +84,19 @@ class Entries:
                 return word
         raise ConfigError(key, value, f"it must be {one_of(value, allowed)}")
 
+    def member(self, key: str, kind: type[_Member], default: _T) -> _Member | _T:
+        """Return the member of an enumeration that a value names, in any case.
+
+        Raises
+        ------
+        ConfigError
+            If the value names no member.
+        """
+        value = self.text(key)
+        if value is None:
+            return default
+        return kind(self.one_of(key, [member.value for member in kind]))
+
     def boolean(self, key: str, *, default: bool = False) -> bool:
         """Return a boolean, or the default if there is no value."""
         words = ("true", "false")
@@ -89,6 +105,16 @@ class Entries:
     def fields(self, *alternatives: str) -> tuple[str, ...]:
         """Return the parts of a comma list; empty if there is no value."""
         return split_list(self.text(*alternatives))
+
+    def mapping(self, key: str) -> dict[str, str]:
+        """Return a mapping of texts, from JSON; empty if there is no value."""
+        try:
+            held = parse_json(self.text(key) or "{}")
+        except ValueError:
+            held = None
+        if isinstance(held, dict) and all(isinstance(value, str) for value in held.values()):
+            return held
+        raise ConfigError(key, self.text(key), "it must be a JSON object of texts")
 
     def not_asked(self) -> dict[str, str]:
         """Return the entries that were not read."""

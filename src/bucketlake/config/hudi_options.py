@@ -13,11 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from importlib import resources
 from typing import Self
 
 from bucketlake.errors import ConfigError
 from bucketlake.model.names import closest_name
+
+SAFE_SQL = {
+    "hoodie.spark.sql.insert.into.operation": "upsert",
+    "hoodie.spark.sql.merge.into.partial.updates": "false",
+}
+"""Options with which Hudi's SQL keeps keys unique; they change nothing in a job with DataFrames."""
 
 
 class Rule(Enum):
@@ -76,6 +81,8 @@ class HudiOption:
 @lru_cache(maxsize=1)
 def hudi_options() -> Mapping[str, HudiOption]:
     """Return the table, by the first name of each option."""
+    from importlib import resources  # A table that is opened needs no option.
+
     file = resources.files("bucketlake.config") / "hudi_options.tsv"
     lines = file.read_text(encoding="utf-8").splitlines()[1:]
     return {option.key: option for option in map(HudiOption.from_line, lines)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.entries import Entries
+from bucketlake.config.entries import ConfigEntries
 from bucketlake.config.table_version import TableVersion
 from bucketlake.errors import ConfigError
 from bucketlake.model.keys import (
@@ -34,7 +34,7 @@ _BY_CLASS = {
 _BY_TYPE = {generator.value: generator for generator in KeyGenerator}
 
 
-def key_generator_name(entries: Entries) -> str | None:
+def key_generator_name(entries: ConfigEntries) -> str | None:
     """Return the key generator's type or class in a table's entries; None if there is none."""
     return entries.text(keys.KEY_GENERATOR_TYPE, keys.KEY_GENERATOR_CLASS)
 
@@ -56,7 +56,7 @@ def key_generator_of(name: str) -> KeyGenerator | None:
     return _BY_CLASS.get(class_name.removesuffix(_CLASS_SUFFIX).removesuffix("Avro"))
 
 
-def key_spec_of(entries: Entries) -> KeySpec:
+def key_spec_of(entries: ConfigEntries) -> KeySpec:
     """Read the key settings of a table."""
     record_key_fields = entries.fields(keys.RECORD_KEY_FIELDS)
     partition_fields = entries.fields(keys.PARTITION_FIELDS)
@@ -112,7 +112,9 @@ def _class_of(generator_type: str) -> str:
     return f"{_CLASS_PACKAGE}.{name}{avro}{_CLASS_SUFFIX}"
 
 
-def _stated(entries: Entries, generator: KeyGenerator, *, has_timestamp: bool) -> dict[str, str]:
+def _stated(
+    entries: ConfigEntries, generator: KeyGenerator, *, has_timestamp: bool
+) -> dict[str, str]:
     """Return the entries that a table stores in the words in which they are given, as in Hudi."""
     stated = {}
     name = key_generator_name(entries)
@@ -143,7 +145,7 @@ def _split_kinds(partition_fields: tuple[str, ...]) -> tuple[tuple[str, ...], tu
     return names, tuple(kind.strip().upper() for _, _, kind in parts)
 
 
-def _timestamp_of(entries: Entries) -> TimestampPartition | None:
+def _timestamp_of(entries: ConfigEntries) -> TimestampPartition | None:
     """Return how timestamps become partitions; None if the table does not store it."""
     settings = {name: entries.text(f"{keys.TIMESTAMP_PREFIX}{name}") for name in _TIMESTAMP_NAMES}
     timestamp_type, output_format = settings["timestamp.type"], settings["output.dateformat"]

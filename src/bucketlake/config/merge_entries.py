@@ -10,18 +10,17 @@ stands for: a merge mode, perhaps ordering fields and a delete marker, and the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.entries import Entries
+from bucketlake.config.entries import ConfigEntries
 from bucketlake.config.table_version import NEWEST_VERSION, TableVersion
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
-from bucketlake.model.names import one_of
 from bucketlake.model.table_type import MergeMode
 
-Marker: TypeAlias = "tuple[str, str]"
+DeleteMarker: TypeAlias = "tuple[str, str]"
 """A column, and the text in it that makes a row a delete."""
 
 WRITE_MERGE_MODE = "hoodie.write.record.merge.mode"
@@ -63,14 +62,17 @@ class MergeSettings:
         How the columns of two records are combined; None if the whole record is used.
     unavailable_value : str or None
         The text in place of a value that was not read, for mode FILL_UNAVAILABLE.
+    ordering_groups : mapping of str to str
+        The ordering column of each column that has one of its own.
     """
 
     ordering_fields: tuple[str, ...] = ()
     stated_mode: MergeMode | None = None
-    marker: Marker | None = None
+    marker: DeleteMarker | None = None
     payload_class: str | None = None
     partial_update_mode: str | None = None
     unavailable_value: str | None = None
+    ordering_groups: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def mode(self) -> MergeMode:
@@ -118,14 +120,16 @@ _PAYLOAD_OF_MODE = {
 _STORED_PAYLOADS = (keys.PAYLOAD_CLASS, keys.LEGACY_PAYLOAD_CLASS)
 
 
-def merge_mode_of(entries: Entries, rules: TableVersion, *, has_ordering_fields: bool) -> MergeMode:
+def merge_mode_of(
+    entries: ConfigEntries, rules: TableVersion, *, has_ordering_fields: bool
+) -> MergeMode:
     """Return the merge mode of a table, from its entry or inferred from older entries.
 
     An unknown payload class or strategy gives :attr:`MergeMode.CUSTOM`.
     """
-    mode = entries.text(keys.MERGE_MODE)
+    mode = entries.member(keys.MERGE_MODE, MergeMode, None)
     if mode is not None:
-        return _named(mode, keys.MERGE_MODE)
+        return mode
     payload = entries.text(keys.PAYLOAD_CLASS)
     strategy = entries.text(keys.MERGE_STRATEGY, keys.MERGE_STRATEGY_OLD)
     by_payload = {name: _PAYLOADS[name].stated_mode for name in _OF_OLD_TABLES}
@@ -179,12 +183,12 @@ def unstorable_merges(
     if rules.stores_merge_rules:
         return
     if marker is not None:
-        yield DELETE_FIELD, marker, f"{version} does not store a delete marker"
+        yield "delete_marker", marker, f"{version} does not store a delete marker"
     if partial is not None:
         yield keys.PARTIAL_UPDATE_MODE, partial, f"{version} does not store how columns are merged"
 
 
-def merge_settings_of_job(entries: Entries) -> MergeSettings:
+def merge_settings_of_job(entries: ConfigEntries) -> MergeSettings:
     """Return what the options of a job say; they may name the same thing in several ways.
 
     Raises
@@ -223,11 +227,10 @@ def _settings_of(payload: str) -> MergeSettings:
     raise UnsupportedFeatureError(f"payload class {payload}", WRITE_PAYLOAD, step)
 
 
-def _mode_of_job(entries: Entries, implied: MergeMode | None) -> MergeMode | None:
-    mode = entries.text(WRITE_MERGE_MODE)
+def _mode_of_job(entries: ConfigEntries, implied: MergeMode | None) -> MergeMode | None:
     strategy = entries.text(WRITE_STRATEGY)
     stated = {
-        WRITE_MERGE_MODE: None if mode is None else _named(mode, WRITE_MERGE_MODE),
+        WRITE_MERGE_MODE: entries.member(WRITE_MERGE_MODE, MergeMode, None),
         WRITE_STRATEGY: None if strategy is None else _mode_of_strategy(strategy),
     }
     for key, found in stated.items():
@@ -239,6 +242,7 @@ def _mode_of_job(entries: Entries, implied: MergeMode | None) -> MergeMode | Non
         implied = found
     if implied is MergeMode.CUSTOM:
         modes = f"{MergeMode.COMMIT_TIME.value} or {MergeMode.EVENT_TIME.value}"
+        mode = entries.text(WRITE_MERGE_MODE)
         raise ConfigError(WRITE_MERGE_MODE, mode, f"bucketlake only supports {modes}")
     return implied
 
@@ -250,7 +254,7 @@ def _mode_of_strategy(strategy: str) -> MergeMode:
     return _BY_STRATEGY[strategy]
 
 
-def _marker_of_job(entries: Entries, implied: Marker | None) -> Marker | None:
+def _marker_of_job(entries: ConfigEntries, implied: DeleteMarker | None) -> DeleteMarker | None:
     field, text = entries.text(DELETE_FIELD), entries.text(DELETE_MARKER)
     if field is None and text is None:
         return implied
@@ -265,11 +269,11 @@ def _marker_of_job(entries: Entries, implied: Marker | None) -> Marker | None:
     return field, text
 
 
-def _require_agreement(entries: Entries, settings: MergeSettings) -> None:
+def _require_agreement(entries: ConfigEntries, settings: MergeSettings) -> None:
     """Check entries of a table among the options: Hudi's writer ignores them for a new table."""
     field, marker = settings.marker or (None, None)
-    _require_same(entries, keys.DELETE_FIELD, (field,), DELETE_FIELD)
-    _require_same(entries, keys.DELETE_MARKER, (marker,), DELETE_MARKER)
+    _require_same(entries, keys.STORED_DELETE_FIELD, (field,), DELETE_FIELD)
+    _require_same(entries, keys.STORED_DELETE_MARKER, (marker,), DELETE_MARKER)
     mode = settings.mode
     _require_same(entries, keys.MERGE_MODE, (mode.value,), WRITE_MERGE_MODE)
     strategies = [strategy for strategy, meant in _BY_STRATEGY.items() if meant is mode]
@@ -287,15 +291,9 @@ def _require_agreement(entries: Entries, settings: MergeSettings) -> None:
         _require_same(entries, key, payloads, WRITE_PAYLOAD)
 
 
-def _require_same(entries: Entries, key: str, accepted: Sequence[str | None], option: str) -> None:
+def _require_same(
+    entries: ConfigEntries, key: str, accepted: Sequence[str | None], option: str
+) -> None:
     text = entries.text(key)
     if text is not None and text not in accepted:
         raise ConfigError(key, text, f"Hudi's writer ignores this option; give {option} instead")
-
-
-def _named(text: str, key: str) -> MergeMode:
-    try:
-        return MergeMode(text.upper())
-    except ValueError:
-        allowed = one_of(text, (mode.value for mode in MergeMode))
-        raise ConfigError(key, text, f"it must be {allowed}") from None

@@ -1,4 +1,4 @@
-"""The options by which a Hudi job names the record-level index as its index."""
+"""The options by which a Hudi job names the record-level index."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bucketlake.errors import ConfigError
 
 INDEX_TYPE: Final = "hoodie.index.type"
 BUCKET_TYPE: Final = "BUCKET"
+BUCKET_OPTIONS: Final = "hoodie.bucket.index."
 PARTITIONED_TYPE: Final = "RECORD_LEVEL_INDEX"
 GLOBAL_TYPES: Final = ("GLOBAL_RECORD_LEVEL_INDEX", "RECORD_INDEX")
 PARTITIONED_ENABLE: Final = "hoodie.metadata.record.level.index.enable"
@@ -29,13 +30,14 @@ BY_SIZE: Final = "by_size"
 MAX_RECORDS: Final = "hoodie.bucket.index.dynamic.max.records"
 DYNAMIC: Final = (ASSIGNERS, MAX_RECORDS)
 
-INDEX_TYPES: Final = (BUCKET_TYPE, PARTITIONED_TYPE, *GLOBAL_TYPES)
+RECORD_TYPES: Final = (PARTITIONED_TYPE, *GLOBAL_TYPES)
+INDEX_TYPES: Final = (BUCKET_TYPE, *RECORD_TYPES)
 """The index types of Hudi that bucketlake writes."""
 
 
 def names_record_index(given: Mapping[str, str]) -> bool:
     """Return whether the options name a record-level index."""
-    return index_type(given) in (PARTITIONED_TYPE, *GLOBAL_TYPES)
+    return index_type(given) in RECORD_TYPES
 
 
 def names_dynamic(given: Mapping[str, str]) -> bool:
@@ -66,7 +68,7 @@ def require_record_index(given: Mapping[str, str], *, partitioned: bool | None =
     return is_partitioned
 
 
-def number(given: Mapping[str, str], key: str) -> int | None:
+def number_option(given: Mapping[str, str], key: str) -> int | None:
     """Return the number that an option gives, or None; raise ConfigError for other text."""
     text = given.get(key, "").strip()
     if not text:

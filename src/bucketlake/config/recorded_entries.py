@@ -16,6 +16,7 @@ from bucketlake.config import table_keys as keys
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import BucketLakeError, FormatError
+from bucketlake.model.bounded_json import parse_json
 
 RECORDED = "bucketlake.properties"
 """Key of the record in the extra metadata of a commit."""
@@ -42,8 +43,9 @@ _LASTING = (
     keys.URL_ENCODE,
     keys.MERGE_MODE,
     keys.ORDERING_FIELDS,
-    keys.DELETE_FIELD,
-    keys.DELETE_MARKER,
+    keys.STORED_DELETE_FIELD,
+    keys.STORED_DELETE_MARKER,
+    keys.ORDERING_GROUPS,
 )
 """Entries that nobody may change: stored keys, partition paths and winners follow from them."""
 
@@ -60,7 +62,7 @@ def recorded_entries(config: TableConfig) -> str:
 def parse_recorded(text: str | None) -> dict[str, str] | None:
     """Return recorded entries; None if there are none, or they are none of bucketlake's."""
     try:
-        entries = json.loads(text or "null")
+        entries = parse_json(text or "null")
     except ValueError:
         return None
     return entries if isinstance(entries, dict) else None
@@ -128,4 +130,5 @@ def _facts(config: TableConfig) -> tuple[str, ...]:
         ",".join(config.ordering_fields),
         config.delete_field or "",
         config.delete_marker or "",
+        json.dumps(config.ordering_groups, sort_keys=True),
     )

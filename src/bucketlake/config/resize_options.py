@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bucketlake.config.entries import Entries
+from bucketlake.config.entries import ConfigEntries
 from bucketlake.config.record_options import MAX_FILE_SIZE
 from bucketlake.errors import ConfigError
 
@@ -114,7 +114,7 @@ def resize_options(given: Mapping[str, str]) -> ResizeOptions | None:
     ConfigError
         If an option cannot be followed.
     """
-    entries = Entries(given)
+    entries = ConfigEntries(given)
     inline, schedule, service = map(entries.boolean, SWITCHES)
     after_inline, after_schedule = (
         entries.option(key, _AFTER_DEFAULT) for key in (_INLINE_AFTER, _SCHEDULE_AFTER)
@@ -153,7 +153,7 @@ def _check_classes(given: Mapping[str, str]) -> None:
             raise ConfigError(key, given[key], f"for {ENGINE} leave it out, or name {allowed[0]}")
 
 
-def _limits(entries: Entries, given: Mapping[str, str]) -> dict[str, Any]:
+def _limits(entries: ConfigEntries, given: Mapping[str, str]) -> dict[str, Any]:
     numbers = {
         "max_file_size": MAX_FILE_SIZE,
         "max_groups": _MAX_GROUPS,

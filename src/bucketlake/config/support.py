@@ -135,6 +135,9 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
         step = f"let Hudi 1.0 or newer upgrade it to one of versions {_WRITTEN}"
         yield f"writing table version {config.version}", step
     yield from _own_merging(config)
+    orders_rows = config.merge_mode is MergeMode.EVENT_TIME and len(config.ordering_fields) == 1
+    if config.ordering_groups and not orders_rows:
+        yield "writing orderings of columns without one ordering of the rows", _WRITE_WITH_HUDI
     if not config.populate_meta_fields:
         yield f"writing a table without meta columns ({META_COLUMNS_OFF})", _WRITE_WITH_HUDI
     if config.drop_partition_columns:

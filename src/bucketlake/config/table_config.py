@@ -9,22 +9,27 @@ Spellings differ between versions. Entries that older tables lack are inferred a
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, TypeAlias
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.entries import Entries
-from bucketlake.config.inner_path import require_inner_path
+from bucketlake.config.entries import ConfigEntries, is_number
 from bucketlake.config.key_entries import (
     key_generator_name,
     key_generator_of,
     key_spec_of,
     render_key_spec,
 )
-from bucketlake.config.merge_entries import Marker, merge_mode_of, render_merging
-from bucketlake.config.paths_of_table import HOODIE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.merge_entries import DeleteMarker, merge_mode_of, render_merging
+from bucketlake.config.paths_of_table import (
+    HOODIE_FOLDER,
+    PROPERTIES_FILE,
+    require_inner_name,
+    require_inner_path,
+)
 from bucketlake.config.table_version import (
     NEWEST_VERSION,
     TableVersion,
@@ -38,6 +43,16 @@ from bucketlake.model.table_type import CDC_MODE_DEFAULT, ChangeLogMode, MergeMo
 TimelineTimezone: TypeAlias = Literal["UTC", "LOCAL"]
 
 OFF, AUTO = "off", "auto"
+KEEP_DELETES_DEFAULT = "7 days"
+_SECOND_MS = 1_000
+_UNITS = {
+    "second": _SECOND_MS,
+    "minute": 60 * _SECOND_MS,
+    "hour": 3_600 * _SECOND_MS,
+    "day": 86_400 * _SECOND_MS,
+    "week": 7 * 86_400 * _SECOND_MS,
+}
+
 UPKEEP_MODES = (OFF, AUTO)
 """Whether bucketlake's writers run the services of a table when they are due."""
 
@@ -81,6 +96,13 @@ class TableConfig:
         Whether a date in the partition path has ``/`` instead of ``-``.
     upkeep : {"off", "auto"}
         Whether bucketlake's writers run the services of the table when they are due.
+    keep_deletes : str or None
+        How long bucketlake's writers remember deletes with an ordering value, such as ``7 days``;
+        see ``keep_deletes_ms``.
+    sync : str or None
+        JSON of the catalog in which bucketlake's writers register the table after each commit.
+    ordering_groups : mapping of str to str
+        The ordering column of each column that has one of its own.
     extra : mapping of str to str
         Unknown entries, which are kept.
     """
@@ -121,12 +143,20 @@ class TableConfig:
     cdc_mode: ChangeLogMode | None = None
     slash_separated_dates: bool = False
     upkeep: str = OFF
+    keep_deletes: str | None = None
+    sync: str | None = None
+    ordering_groups: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def written_metadata_partitions(self) -> frozenset[str]:
         """Partitions of the metadata table that writers maintain: valid, or being built."""
         return frozenset({*self.metadata_partitions, *self.metadata_partitions_inflight})
+
+    @property
+    def extractor(self) -> str:
+        """Java class with which Hudi turns partition paths into values of a catalog."""
+        return self.partition_extractor or _extractor(self.key_spec)
 
     @property
     def change_log(self) -> ChangeLogMode | None:
@@ -136,11 +166,37 @@ class TableConfig:
         return self.cdc_mode or CDC_MODE_DEFAULT
 
     @property
-    def custom_marker(self) -> Marker | None:
+    def keep_deletes_ms(self) -> int:
+        """How long deletes with an ordering value are remembered; 0 if ordering decides nothing."""
+        return span_ms(self.kept_deletes, keys.KEEP_DELETES)
+
+    @property
+    def kept_deletes(self) -> str:
+        """The same as a text."""
+        decides = self.merge_mode is MergeMode.EVENT_TIME and self.ordering_fields
+        return (self.keep_deletes or KEEP_DELETES_DEFAULT) if decides else "0"
+
+    @property
+    def groups_text(self) -> str | None:
+        """The orderings of columns in words; None if no column has one of its own."""
+        by_ordering: dict[str, list[str]] = {}
+        for name, own in self.ordering_groups.items():
+            by_ordering.setdefault(own, []).append(name)
+        texts = (f"{own} of {', '.join(names)}" for own, names in by_ordering.items())
+        return "; ".join(texts) or None
+
+    @property
+    def custom_marker(self) -> DeleteMarker | None:
         """The column and the text in it that make a row a delete; None if there is no such rule."""
         if self.delete_field is None or self.delete_marker is None:
             return None
         return self.delete_field, self.delete_marker
+
+    @property
+    def marker_text(self) -> str | None:
+        """The custom delete marker in words; None if there is none."""
+        marker = self.custom_marker
+        return None if marker is None else f"{marker[0]} = {marker[1]!r}"
 
     @property
     def rules(self) -> TableVersion:
@@ -198,7 +254,7 @@ class TableConfig:
         The times of change of these files say nothing about their instants.
         """
         text = self.extra.get(keys.TIMELINE_MOVED, "")
-        return int(text) if text.isascii() and text.isdecimal() else None
+        return int(text) if is_number(text) else None
 
     @property
     def paths_follow_keys(self) -> bool:
@@ -227,9 +283,9 @@ class TableConfig:
         ConfigError
             If a required entry is missing, or an entry has an invalid value.
         FormatError
-            If a folder of the timeline is outside of the table.
+            If a folder of the timeline or of the metadata table is outside of the table.
         """
-        entries = Entries(properties)
+        entries = ConfigEntries(properties)
         version = entries.integer(keys.VERSION, NEWEST_VERSION)
         ordering_fields = entries.fields(keys.ORDERING_FIELDS, keys.ORDERING_FIELDS_OLD)
         partial_update_mode = entries.text(keys.PARTIAL_UPDATE_MODE)
@@ -237,7 +293,7 @@ class TableConfig:
         extractor = entries.text(keys.PARTITION_EXTRACTOR)
         config = cls(
             name=entries.required(keys.NAME),
-            table_type=TableType(entries.one_of(keys.TABLE_TYPE, [t.value for t in TableType])),
+            table_type=entries.member(keys.TABLE_TYPE, TableType, TableType.COPY_ON_WRITE),
             key_spec=key_spec,
             merge_mode=merge_mode_of(
                 entries, table_version(version), has_ordering_fields=bool(ordering_fields)
@@ -252,8 +308,8 @@ class TableConfig:
             history_path=_folder(entries, keys.HISTORY_PATH, "history"),
             archive_folder=_folder(entries, keys.ARCHIVE_FOLDER, "archived"),
             create_schema=entries.text(keys.CREATE_SCHEMA),
-            metadata_partitions=entries.fields(keys.METADATA_PARTITIONS),
-            metadata_partitions_inflight=entries.fields(keys.METADATA_PARTITIONS_INFLIGHT),
+            metadata_partitions=_folder_names(entries, keys.METADATA_PARTITIONS),
+            metadata_partitions_inflight=_folder_names(entries, keys.METADATA_PARTITIONS_INFLIGHT),
             base_file_format=_base_file_format(entries),
             multiple_base_file_formats=entries.boolean(keys.MULTIPLE_BASE_FILE_FORMATS),
             table_format=entries.text(keys.TABLE_FORMAT) or "native",
@@ -262,8 +318,8 @@ class TableConfig:
             merge_strategy_id=entries.text(keys.MERGE_STRATEGY, keys.MERGE_STRATEGY_OLD),
             partial_update_mode=None if partial_update_mode == "NONE" else partial_update_mode,
             unavailable_value=entries.text(keys.UNAVAILABLE_VALUE),
-            delete_field=entries.text(keys.DELETE_FIELD),
-            delete_marker=entries.text(keys.DELETE_MARKER),
+            delete_field=entries.text(keys.STORED_DELETE_FIELD),
+            delete_marker=entries.text(keys.STORED_DELETE_MARKER),
             bootstrap_base_path=entries.text(keys.BOOTSTRAP_BASE_PATH),
             foreign_key_generator=_foreign_key_generator(entries),
             partition_extractor=None if extractor == _extractor(key_spec) else extractor,
@@ -271,9 +327,12 @@ class TableConfig:
             drop_partition_columns=entries.boolean(keys.DROP_PARTITION_COLUMNS),
             partition_metafile_as_base_format=entries.boolean(keys.METAFILE_AS_BASE_FORMAT),
             cdc_enabled=entries.boolean(keys.CDC_ENABLED),
-            cdc_mode=_cdc_mode(entries),
+            cdc_mode=entries.member(keys.CDC_MODE, ChangeLogMode, None),
             slash_separated_dates=entries.boolean(keys.SLASH_SEPARATED_DATES),
             upkeep=entries.one_of(keys.UPKEEP, UPKEEP_MODES),
+            keep_deletes=entries.text(keys.KEEP_DELETES),
+            sync=entries.text(keys.SYNC),
+            ordering_groups=entries.mapping(keys.ORDERING_GROUPS),
         )
         entries.text(keys.CHECKSUM)
         object.__setattr__(config, "extra", entries.not_asked())
@@ -299,7 +358,7 @@ class TableConfig:
             keys.TIMELINE_TIMEZONE: self.timeline_timezone,
             keys.BASE_FILE_FORMAT: self.base_file_format,
             keys.MULTIPLE_BASE_FILE_FORMATS: _yes_no(self.multiple_base_file_formats),
-            keys.PARTITION_EXTRACTOR: self.partition_extractor or _extractor(self.key_spec),
+            keys.PARTITION_EXTRACTOR: self.extractor,
             keys.POPULATE_META_FIELDS: _yes_no(self.populate_meta_fields),
             keys.DROP_PARTITION_COLUMNS: _yes_no(self.drop_partition_columns),
             keys.METAFILE_AS_BASE_FORMAT: _yes_no(self.partition_metafile_as_base_format),
@@ -326,12 +385,16 @@ class TableConfig:
             ),
             keys.PARTIAL_UPDATE_MODE: self.partial_update_mode,
             keys.UNAVAILABLE_VALUE: self.unavailable_value,
-            keys.DELETE_FIELD: self.delete_field,
-            keys.DELETE_MARKER: self.delete_marker,
+            keys.STORED_DELETE_FIELD: self.delete_field,
+            keys.STORED_DELETE_MARKER: self.delete_marker,
             keys.BOOTSTRAP_BASE_PATH: self.bootstrap_base_path,
             keys.CDC_MODE: self.cdc_mode and self.cdc_mode.value,
             keys.SLASH_SEPARATED_DATES: "true" if self.slash_separated_dates else None,
             keys.UPKEEP: None if self.upkeep == OFF else self.upkeep,
+            keys.KEEP_DELETES: self.keep_deletes,
+            keys.SYNC: self.sync,
+            keys.ORDERING_GROUPS: self.ordering_groups
+            and json.dumps(dict(sorted(self.ordering_groups.items()))),
         }
         metadata_entries = {
             keys.METADATA_PARTITIONS: ",".join(self.metadata_partitions),
@@ -340,6 +403,30 @@ class TableConfig:
         # If there is a metadata table, Hudi writes both lists, even if one is empty.
         set_entries = {key: text for key, text in entries.items() if text}
         return set_entries | (metadata_entries if has_metadata_table else {})
+
+
+def span_ms(text: str, what: str) -> int:
+    """Return the milliseconds of a text such as ``7 days``; raise ConfigError for another text.
+
+    Examples
+    --------
+    >>> span_ms("12 hours", "keep_deletes"), span_ms("0", "keep_deletes")
+    (43200000, 0)
+    """
+    number, _, unit = text.strip().lower().partition(" ")
+    unit = unit.strip().removesuffix("s")
+    if number == "0":
+        return 0
+    if is_number(number) and unit in _UNITS:
+        return int(number) * _UNITS[unit]
+    raise ConfigError(what, text, "give a number and a unit, such as '7 days', '12 hours', or '0'")
+
+
+def check_keep_deletes(text: str, *, has_ordering: bool) -> None:
+    """Raise ConfigError for a time that is none, or that a table without ordering cannot use."""
+    if span_ms(text, "keep_deletes") and not has_ordering:
+        wanted = "a delete is remembered by its ordering value, and the table has no ordering"
+        raise ConfigError("keep_deletes", text, wanted)
 
 
 def table_checksum(properties: Mapping[str, str]) -> str:
@@ -367,40 +454,39 @@ def is_whole(properties: Mapping[str, str]) -> bool:
     return checksum == table_checksum(properties)
 
 
-def _layout_version(entries: Entries) -> int:
-    version = entries.integer(keys.LAYOUT_VERSION, None)
-    if version is None:
-        raise ConfigError(keys.LAYOUT_VERSION, None, "every table must have it")
-    return version
+def _layout_version(entries: ConfigEntries) -> int:
+    entries.required(keys.LAYOUT_VERSION)
+    return entries.integer(keys.LAYOUT_VERSION, 0)
 
 
-def _folder(entries: Entries, key: str, default: str) -> str:
+def _folder(entries: ConfigEntries, key: str, default: str) -> str:
     folder = entries.text(key) or default
     require_inner_path(folder, PROPERTIES_FILE, f"{key} as a folder")
     return folder
 
 
-def _timezone(entries: Entries) -> TimelineTimezone:
+def _folder_names(entries: ConfigEntries, key: str) -> tuple[str, ...]:
+    names = entries.fields(key)
+    for name in names:
+        require_inner_name(name, PROPERTIES_FILE, f"{key} as names of folders")
+    return names
+
+
+def _timezone(entries: ConfigEntries) -> TimelineTimezone:
     return "UTC" if entries.one_of(keys.TIMELINE_TIMEZONE, ["LOCAL", "UTC"]) == "UTC" else "LOCAL"
 
 
-def _base_file_format(entries: Entries) -> str:
+def _base_file_format(entries: ConfigEntries) -> str:
     return (entries.text(keys.BASE_FILE_FORMAT, keys.BASE_FILE_FORMAT_OLD) or "PARQUET").upper()
 
 
-def _foreign_key_generator(entries: Entries) -> str | None:
+def _foreign_key_generator(entries: ConfigEntries) -> str | None:
     name = key_generator_name(entries)
     return None if name is None or key_generator_of(name) is not None else name
 
 
 def _yes_no(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _cdc_mode(entries: Entries) -> ChangeLogMode | None:
-    if entries.text(keys.CDC_MODE) is None:
-        return None
-    return ChangeLogMode(entries.one_of(keys.CDC_MODE, [mode.value for mode in ChangeLogMode]))
 
 
 def _extractor(spec: KeySpec) -> str:

@@ -45,8 +45,8 @@ PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
 UNAVAILABLE_VALUE: Final = (
     "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
 )
-DELETE_FIELD: Final = "hoodie.record.merge.property.hoodie.payload.delete.field"
-DELETE_MARKER: Final = "hoodie.record.merge.property.hoodie.payload.delete.marker"
+STORED_DELETE_FIELD: Final = "hoodie.record.merge.property.hoodie.payload.delete.field"
+STORED_DELETE_MARKER: Final = "hoodie.record.merge.property.hoodie.payload.delete.marker"
 
 BASE_FILE_FORMAT: Final = "hoodie.table.base.file.format"
 BASE_FILE_FORMAT_OLD: Final = "hoodie.table.ro.file.format"
@@ -63,5 +63,8 @@ METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFINITIONS_PATH: Final = "hoodie.table.index.defs.path"
 UPKEEP: Final = "bucketlake.upkeep"
+SYNC: Final = "bucketlake.sync"
+KEEP_DELETES: Final = "bucketlake.keep.deletes"
+ORDERING_GROUPS: Final = "bucketlake.ordering.groups"  # JSON: the ordering of some columns.
 UNBUILT_PARTITIONS: Final = "bucketlake.metadata.partitions.unbuilt"  # After a version change.
 TIMELINE_MOVED: Final = "bucketlake.timeline.moved"  # When, in ms since 1970 UTC.

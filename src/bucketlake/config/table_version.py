@@ -56,6 +56,10 @@ class TimelineLayout:
         return ended_at if self.has_completion_times else requested_at
 
 
+COMPLETION_TIMES = "completion_times"
+DROPPABLE = (COMPLETION_TIMES,)
+"""What a downgrade may lose if the caller names it."""
+
 LAYOUT_1 = TimelineLayout(
     1,
     has_timeline_folder=False,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bucketlake.config import record_options as record
 from bucketlake.config import resize_options as resizing
 from bucketlake.config import table_keys as keys
-from bucketlake.config.entries import Entries
+from bucketlake.config.entries import ConfigEntries
 from bucketlake.config.hudi_options import accepted_options, hudi_options, unknown_option
 from bucketlake.config.key_entries import key_generator_of, key_spec_of
 from bucketlake.config.merge_entries import MergeSettings, merge_settings_of_job
@@ -22,7 +22,7 @@ from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.names import one_of
 from bucketlake.model.retention import CleanPolicy, Retention
-from bucketlake.model.schema_merge import SchemaMerge
+from bucketlake.model.row_merge import SchemaMerge
 from bucketlake.model.table_type import (
     CDC_MODE_DEFAULT,
     ChangeLogMode,
@@ -32,7 +32,7 @@ from bucketlake.model.table_type import (
     TableType,
 )
 
-TABLE_TYPE = "hoodie.datasource.write.table.type"
+TABLE_TYPE_OPTION = "hoodie.datasource.write.table.type"
 OPERATION = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
@@ -65,12 +65,6 @@ _NUMBERS = (COMPACT_AFTER, KEEP_MIN, KEEP_MAX, *(key for key, _ in CLEAN_COUNTS.
 _ENGINES = ("SIMPLE", resizing.ENGINE, resizing.EXTENDIBLE_ENGINE)
 
 _LAYOUT = "hoodie.storage.layout.type"
-
-_BUCKET_ONLY = {
-    _LAYOUT: "BUCKET",
-    **dict.fromkeys(record.ENABLE, "false"),
-}
-_RECORD_ONLY = {_LAYOUT: "DEFAULT", METADATA_ENABLE: "true"}
 
 _OPERATIONS = {op.value.lower(): op for op in Operation}
 
@@ -175,19 +169,20 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         raise ConfigError(
             record.INDEX_TYPE, given[record.INDEX_TYPE], one_of(kind, record.INDEX_TYPES)
         )
-    of_index = _RECORD_ONLY if record.names_record_index(given) else _BUCKET_ONLY
-    for key, only in of_index.items():
+    for key, only in _options_beside(kind).items():
         if given.get(key, only).strip().upper() != only.upper():
-            under = f", under {record.INDEX_TYPE}={kind or record.BUCKET_TYPE}"
+            under = f", under {record.INDEX_TYPE}={kind}" if kind else ""
             raise ConfigError(
                 key, given[key], f"leave it out, or set it to {only or 'no value'}{under}"
             )
     stored = {_STORED.get(key, key): value for key, value in given.items()}
-    entries = Entries(stored)
+    entries = ConfigEntries(stored)
     for key in _NUMBERS:  # Also if the service that uses the number is off.
         entries.option(key, 1, least=1)
     entries.one_of(resizing.ENGINE_OPTION, _ENGINES)
-    spec = key_spec_of(Entries({k: v for k, v in stored.items() if k != keys.KEY_GENERATOR_TYPE}))
+    spec = key_spec_of(
+        ConfigEntries({k: v for k, v in stored.items() if k != keys.KEY_GENERATOR_TYPE})
+    )
     resize = resizing.resize_options(given)
     return JobOptions(
         operation=_operation(given, entries),
@@ -206,8 +201,8 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         metadata_table=None
         if entries.text(METADATA_ENABLE) is None
         else entries.boolean(METADATA_ENABLE),
-        table_type=_table_type(given),
-        log_format=_log_format(given),
+        table_type=entries.member(TABLE_TYPE_OPTION, TableType, None),
+        log_format=entries.member(LOG_FORMAT, LogFormat, LogFormat.PARQUET),
         compact_after=_compact_after(entries),
         archive_limits=_archive_limits(given, entries),
         retention=_retention(entries),
@@ -217,6 +212,14 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         syncs=tuple(key for key in _SYNCS if entries.boolean(key)),
         unknown=tuple(sorted(_unknown(given))),
     )
+
+
+def _options_beside(kind: str) -> dict[str, str]:
+    """Return the values that some options must have, if at all, beside an index type or none."""
+    if kind in record.RECORD_TYPES:
+        return {_LAYOUT: "DEFAULT", METADATA_ENABLE: "true"}
+    layout = "BUCKET" if kind else "DEFAULT"
+    return {_LAYOUT: layout, **dict.fromkeys(record.ENABLE, "false")}
 
 
 def _spelling(key: str) -> str:
@@ -234,7 +237,7 @@ def _unknown(given: Mapping[str, str]) -> Iterator[str]:
             yield key
 
 
-def _generator(entries: Entries, used: KeyGenerator) -> KeyGenerator | None:
+def _generator(entries: ConfigEntries, used: KeyGenerator) -> KeyGenerator | None:
     """Return the key generator that the options name; None if they name none.
 
     Hudi's Spark writer follows the class. It ignores the type, and infers the generator from the
@@ -258,50 +261,30 @@ def _generator(entries: Entries, used: KeyGenerator) -> KeyGenerator | None:
     return None if names == [None, None] else used
 
 
-def _serves(entries: Entries) -> bool:
+def _serves(entries: ConfigEntries) -> bool:
     """Return whether the job runs table services after its write."""
     return entries.boolean(SERVICES, default=True)
 
 
-def _table_type(given: Mapping[str, str]) -> TableType | None:
-    text = given.get(TABLE_TYPE)
-    if text is None:
-        return None
-    known = {kind.value: kind for kind in TableType}
-    if text.strip().upper() not in known:
-        raise ConfigError(TABLE_TYPE, text, one_of(text, known))
-    return known[text.strip().upper()]
+def _cdc(entries: ConfigEntries) -> str | None:
+    mode = entries.member(keys.CDC_MODE, ChangeLogMode, CDC_MODE_DEFAULT)
+    return mode.value if entries.boolean(keys.CDC_ENABLED) else None
 
 
-def _cdc(entries: Entries) -> str | None:
-    modes = [mode.value for mode in ChangeLogMode]
-    given = entries.text(keys.CDC_MODE) is not None
-    mode = entries.one_of(keys.CDC_MODE, modes) if given else CDC_MODE_DEFAULT.value
-    return mode if entries.boolean(keys.CDC_ENABLED) else None
-
-
-def _version(entries: Entries) -> int | None:
+def _version(entries: ConfigEntries) -> int | None:
     version = entries.integer(keys.WRITE_VERSION, None)
     if version is not None:
         check_version(version)
     return version
 
 
-def _log_format(given: Mapping[str, str]) -> LogFormat:
-    text = given.get(LOG_FORMAT, LogFormat.PARQUET.value).strip().lower()
-    known = {kind.value: kind for kind in LogFormat}
-    if text not in known:
-        raise ConfigError(LOG_FORMAT, text, one_of(text, known))
-    return known[text]
-
-
-def _compact_after(entries: Entries) -> int | None:
+def _compact_after(entries: ConfigEntries) -> int | None:
     if not _serves(entries) or not entries.boolean(COMPACT_INLINE, default=True):
         return None
     return entries.option(COMPACT_AFTER, _COMPACT_AFTER_DEFAULT, least=1)
 
 
-def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, int] | None:
+def _archive_limits(given: Mapping[str, str], entries: ConfigEntries) -> tuple[int, int] | None:
     """Return how many commits stay; None if the job has no option of archival."""
     asked = {ARCHIVE, KEEP_MIN, KEEP_MAX}.intersection(given)
     if not _serves(entries) or not entries.boolean(ARCHIVE, default=True) or not asked:
@@ -313,23 +296,22 @@ def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, in
     return keep_min, keep_max
 
 
-def _retention(entries: Entries) -> Retention | None:
+def _retention(entries: ConfigEntries) -> Retention | None:
     """Return what a clean retains; None unless the job switches automatic cleaning on."""
-    known = {policy.value: policy for policy in CleanPolicy}
-    policy = known[entries.one_of(CLEAN_POLICY, [*known])]
+    policy = entries.member(CLEAN_POLICY, CleanPolicy, CleanPolicy.COMMITS)
     if not _serves(entries) or not entries.boolean(CLEAN_AUTOMATIC):
         return None
     key, default = CLEAN_COUNTS[policy]
     return Retention(policy, entries.option(key, default, least=1))
 
 
-def _schema_merge(entries: Entries) -> SchemaMerge:
+def _schema_merge(entries: ConfigEntries) -> SchemaMerge:
     merges = [entries.boolean(key) for key in (RECONCILE_SCHEMA, MERGE_SCHEMA)]
     fills = SchemaMerge(fill_missing=entries.boolean(FILL_MISSING))
     return SchemaMerge.of(any(merges)) | fills
 
 
-def _duplicates(entries: Entries) -> DuplicatePolicy | None:
+def _duplicates(entries: ConfigEntries) -> DuplicatePolicy | None:
     """Return the policy of inserts; the older option means that duplicates are dropped."""
     policies = {policy.value: policy for policy in DuplicatePolicy}
     text = (entries.text(DUPLICATE_POLICY) or "none").strip().lower()
@@ -339,7 +321,7 @@ def _duplicates(entries: Entries) -> DuplicatePolicy | None:
     return policies.get(text, DuplicatePolicy.DROP if drops else None)
 
 
-def _operation(given: Mapping[str, str], entries: Entries) -> Operation:
+def _operation(given: Mapping[str, str], entries: ConfigEntries) -> Operation:
     """Return the operation; as in Hudi, an upsert that must not update anything is an insert."""
     found = _named_operation(given)
     is_insert = found is Operation.UPSERT and _duplicates(entries) is not None
@@ -353,7 +335,7 @@ def _named_operation(given: Mapping[str, str]) -> Operation:
     return _OPERATIONS[text]
 
 
-def _partitions_to_delete(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
+def _partitions_to_delete(given: Mapping[str, str], entries: ConfigEntries) -> tuple[str, ...]:
     if _named_operation(given) is not Operation.DELETE_PARTITION:
         return ()
     paths: tuple[str, ...] = entries.fields(PARTITIONS_TO_DELETE)

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.flow.stage import NO_TASK, IntArray
-from bucketlake.model.number_order import is_everything, number_order
+from bucketlake.flow.stage import NO_TASK, Int32Array
+from bucketlake.model.arrays import is_everything, number_order
 
 _RUN_ROWS = 64  # Runs that are shorter on average are sorted.
 
 
 def in_task_order(
-    tasks: IntArray, numbers: npt.NDArray[np.integer[Any]], rows: pa.Table
-) -> tuple[IntArray, pa.Table]:
+    tasks: Int32Array, numbers: npt.NDArray[np.integer[Any]], rows: pa.Table
+) -> tuple[Int32Array, pa.Table]:
     """Order rows by task, and the rows of a task by number; rows of ``NO_TASK`` are dropped.
 
     This is the only time that the rows of a flow are sorted: later they are cut.
@@ -69,13 +69,17 @@ class NumberedRows:
             runs[int(numbers[start])].append(rows.slice(start, end - start))
         return cls(rows.schema, dict(runs))
 
-    def take(self, number: int) -> pa.Table:
-        """Take the rows with a number out, in the order in which they arrived, in one chunk.
+    def count(self, number: int) -> int:
+        """Count the rows with a number."""
+        return sum(run.num_rows for run in self.runs.get(number, ()))
+
+    def take(self, *numbers: int) -> pa.Table:
+        """Take the rows with some numbers out, of each as they arrived, in one chunk.
 
         What is taken is not kept here, so that its memory is free when the caller drops it.
         """
-        runs = self.runs.pop(number, None)
-        if runs is None:
+        runs = [run for number in numbers for run in self.runs.pop(number, ())]
+        if not runs:
             return self.schema.empty_table()
         return pa.concat_tables(runs).unify_dictionaries().combine_chunks()
 

@@ -9,15 +9,20 @@ run twice; its rows and results must not depend on that.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-IntArray: TypeAlias = "npt.NDArray[np.int32]"
+_Item = TypeVar("_Item")
+
+Int32Array: TypeAlias = "npt.NDArray[np.int32]"
 
 GroupName: TypeAlias = "tuple[str, int]"
 
@@ -38,7 +43,7 @@ class Groups:
     """
 
     names: list[GroupName]
-    numbers: IntArray
+    numbers: Int32Array
 
     def counts(self) -> dict[GroupName, int]:
         """Return the number of rows of each group."""
@@ -71,19 +76,17 @@ class TaskPlan(Protocol):
     @property
     def task(self) -> int:
         """The task, from 0."""
-        ...
 
 
 class Stage(Protocol):
     """The work of the tasks of a step; a picklable value that they share."""
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Return the task of each row, ascending, and the rows as the task gets them.
 
         It runs where the rows are sent from, and orders them with
         :func:`~bucketlake.flow.numbered_rows.in_task_order`.
         """
-        ...
 
     def run(self, plans: Sequence[Any], received: dict[str, pa.Table], /) -> Iterator[Any]:
         """Do the work of a task; yield :class:`Rows` for the next stage, and results.
@@ -96,7 +99,6 @@ class Stage(Protocol):
             The rows of the task by channel, in any order; no entry for a channel without rows. A
             stage may take tables out, so that their memory is free when they are divided.
         """
-        ...
 
 
 class Flow(Protocol):
@@ -123,19 +125,15 @@ class Flow(Protocol):
             The task of each group, or ``NO_TASK``, if each group is of one task. Then the engine
             may send whole groups without ``stage.route``; rows of other groups go to any task.
         """
-        ...
 
     def kept(self) -> Flow:
         """Run the flow, and keep its rows, so that several flows can go on from them."""
-        ...
 
     def results(self) -> list[Any]:
         """Run the flow; return the results of all its stages, or of a kept flow its own."""
-        ...
 
     def close(self) -> None:
         """Drop what was kept."""
-        ...
 
 
 class Engine(Protocol):
@@ -144,12 +142,10 @@ class Engine(Protocol):
     @property
     def in_memory(self) -> bool:
         """Whether the memory of this process holds all rows between two stages."""
-        ...
 
     @property
     def tasks_wanted(self) -> int:
         """Number of tasks that a write should have."""
-        ...
 
     def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> Flow:
         """Begin a flow without rows.
@@ -163,7 +159,6 @@ class Engine(Protocol):
         sizes : sequence of int
             Estimated bytes that each plan reads.
         """
-        ...
 
 
 class JobStage:
@@ -171,6 +166,55 @@ class JobStage:
 
     __slots__ = ()
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Fail: nobody sends rows to jobs."""
         raise AssertionError(rows.channel)
+
+
+# ---- Spreads work over tasks ---------------------------------------------------------------------
+
+
+def spread(weights: Sequence[int], task_count: int) -> list[int]:
+    """Return a task for each weight: in descending order, each to the task with the least load."""
+    loads = [(0, task) for task in range(task_count)]
+    tasks = [0] * len(weights)
+    for place in sorted(range(len(weights)), key=lambda i: -weights[i]):
+        load, task = heapq.heappop(loads)
+        tasks[place] = task
+        heapq.heappush(loads, (load + weights[place], task))
+    return tasks
+
+
+def in_runs(items: Sequence[_Item], weights: Sequence[int], weight: float) -> list[list[_Item]]:
+    """Divide items into runs of at least a weight, so that small ones are worked on together."""
+    runs: list[list[_Item]] = []
+    left = 0.0
+    for item, own in zip(items, weights, strict=True):
+        if left <= 0:
+            runs.append([])
+            left = weight
+        runs[-1].append(item)
+        left -= own
+    return runs
+
+
+# ---- What this thread is doing, in words ---------------------------------------------------------
+#
+# Engines show it to people, as Spark does in its UI.
+
+_WORK: ContextVar[tuple[str, ...]] = ContextVar("work", default=())
+
+
+@contextmanager
+def doing(*words: str) -> Iterator[None]:
+    """Say what the body does, after what its caller does."""
+    before = _WORK.set((*_WORK.get(), *words))
+    try:
+        yield
+    finally:
+        _WORK.reset(before)
+
+
+def work_in_words() -> str:
+    """Return what is being done, from the whole to its step; empty outside of any work."""
+    return " · ".join(_WORK.get())

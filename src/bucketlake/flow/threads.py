@@ -57,7 +57,18 @@ class Threads:
 
 
 HERE = Threads()
-"""The engine of a call without Spark."""
+"""The engine of a call without Spark, and of a write that is small."""
+
+HERE_ROWS_MAX, HERE_BYTES_MAX = 10_000, 2 << 20
+"""So many rows of Spark, of so many bytes, this process writes itself: tasks would take longer."""
+
+HERE_REWRITTEN_MAX = 256 << 20
+"""So many bytes of stored files it merges for that; more is work for tasks."""
+
+
+def fits_here(*, size_bytes: int = 0, rows: int = 0) -> bool:
+    """Return whether records of Spark are so few that this process writes them."""
+    return size_bytes <= HERE_BYTES_MAX and rows <= HERE_ROWS_MAX
 
 
 class ThreadFlow:

@@ -1,7 +1,7 @@
 """Base files: the Parquet files of a table, written and read as Arrow columns.
 
 A file holds the five meta columns and the table's columns, with the nullability of the table's
-schema. Files are written with zstd and microseconds; timestamps, decimals and lists of other
+schema. Files are written with microseconds; timestamps, decimals and lists of other
 writers can be read too (docs/spec/types.md). :mod:`bucketlake.format.parquet_layout` chooses the
 encodings. The caller chooses the rows, and casts an older file to the table's schema.
 """
@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Self
 
@@ -34,16 +34,21 @@ from bucketlake.format.parquet_layout import (
     ROW_GROUP_ROWS_MAX,
     SAMPLE_ROWS,
     choose_layout,
-    floating_leaves,
+    fitting_rows,
     holds_floating,
     paths_with_nan,
     row_group_rows,
 )
 from bucketlake.hashing.key_filter import key_hashes, make_key_filter
+from bucketlake.merge.incoming import IntArray
+from bucketlake.model.arrays import (
+    columns_with_null_elements,
+    is_everything,
+    may_hold_arrays,
+    warn_of_null_elements,
+)
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, stored_fields
-from bucketlake.model.null_elements import columns_with_null_elements, warn_of_null_elements
-from bucketlake.model.number_order import is_everything
 from bucketlake.model.schema import (
     COMMIT_TIME,
     FILE_NAME,
@@ -67,10 +72,8 @@ CALENDAR = {"org.apache.spark.version": "3.5.0"}
 TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 """Type of texts that stay a dictionary from one file to the next."""
 
-_WRITE_BATCH_ROWS = 16_384
 _DICTIONARY_BYTES_MAX = 8 << 20  # Of a chunk; further values are written plain.
 _SMALL_DICTIONARY_BYTES = 16 << 10  # Compressed.
-_ZSTD_LEVEL = 1
 _DICTIONARY_COLUMNS = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 
 
@@ -142,6 +145,9 @@ class EncodedBaseFile:
     schema: pa.Schema
 
 
+_FEW_ROWS = 1024
+
+
 class BaseFileEncoder:
     """Encodes one base file from tables that come one after another.
 
@@ -157,16 +163,15 @@ class BaseFileEncoder:
     def __init__(self, schema: pa.Schema, *, key_filter: bool = False) -> None:
         self.row_count = 0
         self._schema = schema
-        self._target = _file_schema(schema)
+        self._columns = _file_columns(schema)
         self._footers: list[pq.FileMetaData] = []  # The writer adds the footer.
         self._sink = pa.BufferOutputStream()
         self._parquet: pq.ParquetWriter | None = None
-        self._waiting = self._target.empty_table()
+        self._waiting = self._columns.none
         self._group_count = 0
         self._group_rows: int | None = None  # Rows of the next row group; None: not known yet.
         self._keys: list[str] = []
         self._hashes: list[npt.NDArray[np.uint32]] | None = [] if key_filter else None
-        self._floating = [field.name for field in self._target if holds_floating(field.type)]
         self._nan_paths: set[str] = set()  # Leaves with a NaN so far.
         self._bounded_paths: set[str] = set()  # Floating leaves with statistics.
         self._unbounded_paths: frozenset[str] = frozenset()  # Leaves that must have none.
@@ -174,13 +179,16 @@ class BaseFileEncoder:
 
     def write(self, table: pa.Table) -> None:
         """Add rows; write the row groups that are full."""
-        if self._parquet is None and not self._waiting.num_rows:
-            self._target = with_dictionaries(self._target, table.schema)
-            self._waiting = self._target.empty_table()
-        cast = cast_table(table, self._target)
-        self.row_count += cast.num_rows
-        self._null_elements.update(dict.fromkeys(columns_with_null_elements(cast)))
         is_waiting = self._waiting.num_rows > 0  # An empty chunk more would cost a copy.
+        if self._parquet is None and not is_waiting and table.schema != self._columns.schema:
+            schema = with_dictionaries(self._columns.schema, table.schema)
+            if schema is not self._columns.schema:
+                self._columns = _FileColumns.of(schema)
+        cast = cast_table(table, self._columns.schema)
+        self.row_count += cast.num_rows
+        if self._columns.arrays:
+            found = columns_with_null_elements(cast.select(self._columns.arrays))
+            self._null_elements.update(dict.fromkeys(found))
         self._waiting = pa.concat_tables([self._waiting, cast]) if is_waiting else cast
         while self._waiting.num_rows >= SAMPLE_ROWS:
             if self._waiting.num_rows < self._rows_of_group():
@@ -193,7 +201,7 @@ class BaseFileEncoder:
             self._write_group()
         if self._nan_paths & self._bounded_paths:
             return self._encode_again().finish(footer)
-        checksums = {CHECKSUMS: blank_checksums(self._target, self._group_count)}
+        checksums = {CHECKSUMS: blank_checksums(self._columns.schema, self._group_count)}
         values = {**CALENDAR, **self._key_values(), **footer(), **checksums}
         self._parquet.add_key_value_metadata(values)
         self._parquet.close()
@@ -219,15 +227,21 @@ class BaseFileEncoder:
         return again
 
     def _rows_of_group(self) -> int:
+        if self._waiting.num_rows <= _FEW_ROWS:  # ``fitting_rows`` bounds their bytes.
+            return _FEW_ROWS
         if self._group_rows is None:
             self._group_rows = row_group_rows(self._waiting.slice(0, SAMPLE_ROWS))
         return self._group_rows
 
     def _write_group(self) -> None:
         # One chunk per column, because the ends of chunks would change the pages.
-        group = self._waiting.slice(0, self._rows_of_group()).combine_chunks()
-        self._waiting = self._waiting.slice(group.num_rows)
-        group = _in_order_of_appearance(group)
+        rows, group = self._rows_of_group(), self._waiting
+        group = (group.slice(0, rows) if group.num_rows > rows else group).combine_chunks()
+        if (rows := fitting_rows(group)) < group.num_rows:
+            group = group.slice(0, rows)
+        is_last = group.num_rows == self._waiting.num_rows
+        self._waiting = self._columns.none if is_last else self._waiting.slice(rows)
+        group = _in_order_of_appearance(group, self._columns.coded)
         self._group_rows = None
         if self._parquet is None:
             self._parquet = self._open(group)
@@ -238,23 +252,23 @@ class BaseFileEncoder:
             self._keys += key_range(keys) or ()
             if self._hashes is not None:
                 self._hashes.append(key_hashes(keys))
-            self._nan_paths.update(paths_with_nan(group.select(self._floating)))
+            if self._columns.floating:
+                self._nan_paths.update(paths_with_nan(group.select(self._columns.floating)))
 
     def _open(self, group: pa.Table) -> pq.ParquetWriter:
         layout = choose_layout(group, self._unbounded_paths)
-        floating = {path for path, _ in floating_leaves(group.slice(0, 0))}
-        self._bounded_paths = floating & {*layout.statistics}
+        self._bounded_paths = {*layout.floating} & {*layout.statistics}
         return pq.ParquetWriter(
             self._sink,
-            self._target,
+            self._columns.schema,
             version="2.6",
-            compression="zstd",
-            compression_level=_ZSTD_LEVEL,
+            compression=layout.compression,
+            compression_level=layout.compression_level,
             use_dictionary=list(layout.dictionary),
             dictionary_pagesize_limit=_DICTIONARY_BYTES_MAX,
             column_encoding=layout.encodings,
             write_statistics=list(layout.statistics),
-            write_batch_size=_WRITE_BATCH_ROWS,
+            write_batch_size=layout.write_batch_size,
             write_page_checksum=True,  # For other readers; this one has the chunks' checksums.
             store_schema=False,
             metadata_collector=self._footers,
@@ -262,12 +276,13 @@ class BaseFileEncoder:
 
     def _key_values(self) -> dict[str, str]:
         values = {}
-        if self._floating:
+        if self._columns.floating:
             values[NAN_COLUMNS] = json.dumps(sorted(self._nan_paths))
-        found = key_range(pa.array(self._keys, pa.string()))
-        if found is None:
+        if not self._keys:
             return values
-        values |= {KEY_MIN: found[0], KEY_MAX: found[1]}
+        is_one = len(self._keys) == 2  # A row group has told the range.
+        found = self._keys if is_one else key_range(pa.array(self._keys, pa.string()))
+        values |= dict(zip((KEY_MIN, KEY_MAX), found or (), strict=True))
         if self._hashes is not None:
             made = make_key_filter(np.concatenate(self._hashes))
             values[KEY_FILTER] = base64.b64encode(made).decode()
@@ -276,41 +291,70 @@ class BaseFileEncoder:
 
 def with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
     """Return a schema of rows with the dictionaries that some rows have for its texts."""
-    for number, field in enumerate(schema):
-        at = given.get_field_index(field.name)
-        if field.type == pa.string() and at >= 0 and given.field(at).type == TEXT_DICTIONARY:
-            schema = schema.set(number, field.with_type(TEXT_DICTIONARY))
+    for name, data_type in zip(given.names, given.types, strict=True):
+        at = schema.get_field_index(name) if data_type == TEXT_DICTIONARY else -1
+        if at >= 0 and schema.field(at).type == pa.string():
+            schema = schema.set(at, schema.field(at).with_type(TEXT_DICTIONARY))
     return schema
 
 
-def _in_order_of_appearance(rows: pa.Table) -> pa.Table:
+def _in_order_of_appearance(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
     """Return rows whose dictionaries have the values that occur, in the order of the rows.
 
     So the bytes do not depend on the order in which incoming records arrived, and a value that no
     row has any more leaves the file.
     """
-    for number, field in enumerate(rows.schema):
-        if field.type != TEXT_DICTIONARY or field.name in _DICTIONARY_COLUMNS or not len(rows):
-            continue
-        held = rows.column(number).chunk(0)
+    for name in columns if len(rows) else ():
+        held = rows[name].chunk(0)
         found = held.indices.unique().drop_null()
         if not is_everything(found.to_numpy(), len(held.dictionary)):
             places = np.zeros(max(len(held.dictionary), 1), np.int32)
             places[found] = np.arange(len(found))
             indices = pa.array(places).take(held.indices)
             ordered = pa.DictionaryArray.from_arrays(indices, held.dictionary.take(found))
-            rows = rows.set_column(number, field, ordered)
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, rows.schema.field(at), ordered)
     return rows
 
 
-def _file_schema(schema: pa.Schema) -> pa.Schema:
+@dataclass(frozen=True, slots=True, eq=False)
+class _FileColumns:
+    """The columns of a file, and what is known of them before the rows.
+
+    Attributes
+    ----------
+    schema : pa.Schema
+        The columns.
+    none : pa.Table
+        No rows.
+    floating, arrays, coded : list of str
+        Columns that hold floating values or arrays, and those of the table with a dictionary.
+    """
+
+    schema: pa.Schema
+    none: pa.Table
+    floating: list[str]
+    arrays: list[str]
+    coded: list[str]
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Self:
+        floating = [field.name for field in schema if holds_floating(field.type)]
+        arrays = [field.name for field in schema if may_hold_arrays(field.type)]
+        coded = {field.name for field in schema if field.type == TEXT_DICTIONARY}
+        none = schema.empty_table()
+        return cls(schema, none, floating, arrays, sorted(coded - _DICTIONARY_COLUMNS))
+
+
+@lru_cache(maxsize=16)  # A write has many files of one schema.
+def _file_columns(schema: pa.Schema) -> _FileColumns:
     # Required columns stay required. If a column is nullable only in the file, Hudi rewrites each
     # record that it reads, and fails if two decimals in arrays or maps differ in size.
     fields = [
         field.with_type(TEXT_DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
         for field in with_meta(schema)
     ]
-    return pa.schema([field.remove_metadata() for field in fields])
+    return _FileColumns.of(pa.schema([field.remove_metadata() for field in fields]))
 
 
 class BaseFileReader:
@@ -381,7 +425,7 @@ class BaseFileReader:
                 coerce_int96_timestamp_unit="us",
                 pre_buffer=not isinstance(self._source, pa.MemoryMappedFile),
             )
-            fields = list(_with_int96_zones(self._file))
+            fields = list(with_int96_zones(self._file))
         except Exception as error:  # For broken bytes, Arrow may raise any exception.
             raise self._unreadable(error) from error
         stored = stored_fields(fields, "", f"base file {path}")
@@ -413,7 +457,11 @@ class BaseFileReader:
         return pa.concat_tables(chunks) if chunks else self._selected(columns).empty_table()
 
     def iter_chunks(
-        self, columns: Sequence[str] | None = None, *, rows_max: int
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        rows_max: int,
+        rows: IntArray | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the rows of the file in order, in bounded memory.
 
@@ -424,6 +472,8 @@ class BaseFileReader:
             Arrow's null type; ``cast_table`` fills them. None: all columns, meta columns first.
         rows_max : int
             Rows of a chunk; a chunk also ends with its row group.
+        rows : ndarray of int64, optional
+            Ascending numbers of the wanted rows; row groups without one are not read. None: all.
 
         Yields
         ------
@@ -431,14 +481,21 @@ class BaseFileReader:
             Columns in stored types.
         """
         selected = self._selected(columns)
-        held = [name for name in selected.names if name in self._stored.names]
+        known = frozenset(self._stored.names)
+        held = [name for name in selected.names if name in known]
+        first = 0
         for group in range(self._file.num_row_groups):
+            first, begin = first + self.footer.row_group(group).num_rows, first
+            wanted = None if rows is None else _between(rows, begin, first)
+            if wanted is not None and len(wanted) == 0:
+                continue
             self._check_chunks(group, held)
             batches = self._file.iter_batches(
                 rows_max, row_groups=[group], columns=held, use_threads=False
             )
             # No name here keeps a batch while its rows are used.
-            yield from map(partial(self._cast, selected), iter(partial(self._next, batches), None))
+            chunks = map(partial(self._cast, selected), iter(partial(self._next, batches), None))
+            yield from chunks if wanted is None else _chosen_rows(chunks, wanted)
 
     def _cast(self, selected: pa.Schema, batch: pa.RecordBatch) -> pa.Table:
         rows = pa.Table.from_batches([batch])
@@ -471,6 +528,21 @@ class BaseFileReader:
         return FormatError(self._path, "a Parquet base file", str(error))
 
 
+def _between(rows: IntArray, begin: int, end: int) -> IntArray:
+    """Return the rows of a range, counted from its begin."""
+    low, high = np.searchsorted(rows, (begin, end))
+    return rows[low:high] - begin
+
+
+def _chosen_rows(chunks: Iterator[pa.Table], rows: IntArray) -> Iterator[pa.Table]:
+    begin = 0
+    for chunk in chunks:
+        wanted = _between(rows, begin, begin + chunk.num_rows)
+        begin += chunk.num_rows
+        if len(wanted):
+            yield chunk.take(pa.array(wanted))
+
+
 def _small_dictionaries(footer: pq.FileMetaData, names: Collection[str]) -> Iterator[str]:
     """Yield those of some columns that are texts with a small dictionary in every row group."""
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
@@ -488,7 +560,7 @@ def _dictionary_bytes(chunk: pq.ColumnChunkMetaData) -> int:
     return int(chunk.data_page_offset - chunk.dictionary_page_offset)
 
 
-def _with_int96_zones(file: pq.ParquetFile) -> pa.Schema:
+def with_int96_zones(file: pq.ParquetFile) -> pa.Schema:
     """Return a file's schema with INT96 columns as timestamps with a time zone, as in Spark."""
     leaves = (file.schema.column(i).physical_type == "INT96" for i in range(len(file.schema.names)))
     fields = [field.with_type(_zoned(field.type, leaves)) for field in file.schema_arrow]

@@ -1,6 +1,8 @@
-"""Copying many slices of a byte string at once."""
+"""Bytes of files: copying many slices at once, and how much packed bytes may unpack to."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,3 +34,20 @@ def copy_slices(
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     alternating = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
     return alternating.take(pa.array(np.arange(0, len(bounds), 2)))
+
+
+# ---- How much packed bytes of a file may unpack to -----------------------------------------------
+
+UNPACKED_BYTES: Final = 1 << 24
+"""What a packed block may unpack to in any case."""
+
+_RATIO: Final = 32  # For larger blocks. Commit metadata shrinks to a tenth.
+
+
+def unpacked_bytes_max(packed_bytes: int) -> int:
+    """Return the greatest size to which a block of some bytes is unpacked.
+
+    >>> unpacked_bytes_max(100), unpacked_bytes_max(1 << 20)
+    (16777216, 33554432)
+    """
+    return max(UNPACKED_BYTES, _RATIO * packed_bytes)

@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 from isal import isal_zlib
 
+from bucketlake.storage.base import Buffer
+
 DIGITS: Final = 8
 BLANK: Final = b"0" * DIGITS
 """What a writer puts in the place of the checksum before :func:`seal`."""
@@ -25,13 +27,13 @@ def seal(data: bytes, *places: int) -> bytes:
     >>> seal(b"name=a 00000000", 7)
     b'name=a 6a62288a'
     """
-    return _filled(data, places, b"%08x" % _crc(data))
+    return _filled(data, places, b"%08x" % crc(data))
 
 
 def is_sealed(data: bytes, *places: int) -> bool:
     """Return whether the digits at the places are the checksum of the bytes."""
     told = data[places[0] : places[0] + DIGITS]
-    return told == b"%08x" % _crc(_filled(data, places, BLANK))
+    return told == b"%08x" % crc(_filled(data, places, BLANK))
 
 
 def with_one_byte_restored(data: bytes, place: int) -> bytes | None:
@@ -43,10 +45,10 @@ def with_one_byte_restored(data: bytes, place: int) -> bytes | None:
     """
     told = data[place : place + DIGITS]
     try:
-        wanted = int(told, 16) ^ _crc(_filled(data, (place,), BLANK))
+        wanted = int(told, 16) ^ crc(_filled(data, (place,), BLANK))
     except ValueError:
         return None
-    table = np.array([_crc(bytes([x])) ^ _crc(b"\0") for x in range(256)], np.uint32)
+    table = np.array([crc(bytes([x])) ^ crc(b"\0") for x in range(256)], np.uint32)
     changes = table.copy()  # The difference that each change of the byte at ``at`` makes.
     for at in range(len(data) - 1, -1, -1):
         (found,) = np.nonzero(changes == wanted)
@@ -63,5 +65,6 @@ def _filled(data: bytes, places: tuple[int, ...], digits: bytes) -> bytes:
     return bytes(filled)
 
 
-def _crc(data: bytes) -> int:
+def crc(data: Buffer) -> int:
+    """Return the CRC-32 of bytes."""
     return int(isal_zlib.crc32(data))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bucketlake.config.paths_of_table import require_data_names
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
 from bucketlake.model.file_name import InstantTime, file_path
@@ -85,7 +86,7 @@ def decode_clean_plan(data: bytes, path: str) -> CleanPlan:
     Raises
     ------
     FormatError
-        If the bytes are not a cleaning plan.
+        If the bytes are not a cleaning plan, or it names something that is no data file.
     UnsupportedFeatureError
         If the plan deletes files from which a table was bootstrapped.
     """
@@ -99,7 +100,7 @@ def decode_clean_plan(data: bytes, path: str) -> CleanPlan:
     earliest = record["earliestInstantToRetain"]
     return CleanPlan(
         record["policy"] or "",
-        _bare(files),
+        _bare(files, path),
         InstantTime(earliest["timestamp"]) if earliest else None,
         earliest["action"] if earliest else "",
         InstantTime(record["lastCompletedCommitTimestamp"]) or None,
@@ -142,7 +143,7 @@ def decode_clean(data: bytes, path: str) -> CleanPlan:
     Raises
     ------
     FormatError
-        If the bytes are not the metadata of a clean.
+        If the bytes are not the metadata of a clean, or name something that is no data file.
     """
     record = decode_record(data, path, _METADATA)
     partitions = record["partitionMetadata"] or {}
@@ -152,7 +153,8 @@ def decode_clean(data: bytes, path: str) -> CleanPlan:
             {
                 partition: [*held["successDeleteFiles"], *held["failedDeleteFiles"]]
                 for partition, held in partitions.items()
-            }
+            },
+            path,
         ),
         InstantTime(record["earliestCommitToRetain"] or "") or None,
         newest=InstantTime(record["lastCompletedCommitTimestamp"] or "") or None,
@@ -165,9 +167,11 @@ def _file(address: str, partition: str, name: str) -> Record:
     return {"filePath": path, "isBootstrapBaseFile": False}
 
 
-def _bare(files: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
-    names = {path: tuple(text.rpartition("/")[2] for text in held) for path, held in files.items()}
-    return {path: tuple(name for name in held if name) for path, held in names.items()}
+def _bare(files: Mapping[str, list[str]], path: str) -> dict[str, tuple[str, ...]]:
+    names = {key: tuple(text.rpartition("/")[2] for text in held) for key, held in files.items()}
+    found = {key: tuple(name for name in held if name) for key, held in names.items()}
+    require_data_names(found, path)
+    return found
 
 
 def _extra(plan: CleanPlan) -> dict[str, str]:

@@ -8,13 +8,14 @@ ring. The text of these nodes is that of ``format/hashing_metadata.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from bucketlake.config.paths_of_table import require_data_partition, require_data_place
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
-from bucketlake.format.planned_slice import planned_slice
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 
 _REQUEST = "HoodieRequestedReplaceMetadata"
@@ -228,6 +229,7 @@ def _decode_group(record: Mapping[str, Any], path: str) -> ClusteringGroup:
     number = extra.get(_SEQUENCE_NUMBER, "0")
     if _NUMBER.fullmatch(number) is None:
         raise FormatError(path, f"a number as {_SEQUENCE_NUMBER}", repr(number))
+    require_data_partition(extra.get(_PARTITION, ""), path)
     return ClusteringGroup(
         tuple(_decode_slice(planned, path) for planned in record["slices"] or []),
         record["numOutputFileGroups"] or 0,
@@ -246,3 +248,133 @@ def _decode_slice(record: Mapping[str, Any], path: str) -> FileSlice:
         record["deltaFilePaths"] or [],
         path,
     )
+
+
+# ---- Compaction plans of Hudi in requested compactions, and the file slices that plans name ------
+
+_PLAN = "HoodieCompactionPlan"
+_COMPACTION_VERSION = 2
+_MEGABYTE = 1024 * 1024
+
+
+def encode_compaction_plan(slices: Sequence[FileSlice]) -> bytes:
+    """Encode a plan that compacts file slices in their current state."""
+    return encode_record(
+        _PLAN,
+        {
+            "operations": [_operation(file_slice) for file_slice in slices],
+            "extraMetadata": {},
+            "version": _COMPACTION_VERSION,
+            "strategy": None,
+            "preserveHoodieMetadata": False,
+            "missingSchedulePartitions": [],
+        },
+    )
+
+
+def decode_compaction_plan(data: bytes, path: str) -> list[FileSlice]:
+    """Decode the slices of a plan; the plan has no file sizes, so they are 0.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not a plan, or it names something that is no data file of the table.
+    UnsupportedFeatureError
+        If a slice has a bootstrap file.
+    """
+    record = decode_record(data, path, _PLAN)
+    return [_slice(operation, path) for operation in record["operations"] or []]
+
+
+def _operation(file_slice: FileSlice) -> dict[str, Any]:
+    base_bytes = file_slice.base_file.size_bytes if file_slice.base_file is not None else 0
+    return {
+        "baseInstantTime": file_slice.instant,
+        "deltaFilePaths": [file.name.to_file_name() for file in file_slice.log_files],
+        "dataFilePath": file_slice.base_file.name.to_file_name()
+        if file_slice.base_file is not None
+        else None,
+        "fileId": file_slice.file_id,
+        "partitionPath": file_slice.partition_path,
+        "metrics": {
+            "TOTAL_LOG_FILES": float(len(file_slice.log_files)),
+            "TOTAL_LOG_FILES_SIZE": float(file_slice.log_bytes),
+            "TOTAL_IO_READ_MB": float((base_bytes + file_slice.log_bytes) // _MEGABYTE),
+            "TOTAL_IO_WRITE_MB": float(base_bytes // _MEGABYTE),
+            "TOTAL_IO_MB": float((2 * base_bytes + file_slice.log_bytes) // _MEGABYTE),
+        },
+        "bootstrapFilePath": None,
+    }
+
+
+def _slice(operation: Mapping[str, Any], path: str) -> FileSlice:
+    if operation["bootstrapFilePath"]:
+        raise UnsupportedFeatureError("compacting a bootstrap file", path, "compact it with Hudi")
+    return planned_slice(
+        operation["partitionPath"] or "",
+        operation["fileId"] or "",
+        operation["dataFilePath"],
+        operation["deltaFilePaths"] or [],
+        path,
+        instant=operation["baseInstantTime"] or "",
+    )
+
+
+# ---- A file slice as plans of table services name it: texts that lead to its files ---------------
+#
+# Compaction plans name files by their names, clustering plans by addresses. Only the names are used
+# from both. So the plan of a moved table stays valid, and no plan leads out of the table.
+
+
+def planned_slice(
+    partition_path: str,
+    file_id: str,
+    base: str | None,
+    logs: Iterable[str],
+    path: str,
+    instant: str | None = None,
+) -> FileSlice:
+    """Return a slice of a plan; the plan has no file sizes, so they are 0.
+
+    Parameters
+    ----------
+    partition_path, file_id : str
+        The file group.
+    base : str or None
+        Name or address of the base file; None or empty if the slice has none.
+    logs : iterable of str
+        Names or addresses of the log files, in any order.
+    path : str
+        Name of the plan's file, for the error.
+    instant : str, optional
+        Instant of the slice; if the plan does not name it, it follows from the files.
+
+    Raises
+    ------
+    FormatError
+        If a text names something that is no data file of the table.
+    """
+    require_data_place(partition_path, file_id, path)  # Names of new files begin with the id.
+    base_file = None
+    if base:
+        base_name = BaseFileName.from_file_name(_bare(base))
+        if base_name is None:
+            raise FormatError(path, "the name of a base file", repr(base))
+        base_file = DataFile(partition_path, base_name, 0)
+    log_files = []
+    for text in logs:
+        log_name = LogFileName.from_file_name(_bare(text))
+        if log_name is None:
+            raise FormatError(path, "the name of a log file", repr(text))
+        log_files.append(DataFile(partition_path, log_name, 0))
+    log_files.sort(key=lambda file: file.order)
+    if instant is None:
+        named = log_files if base_file is None else [base_file]
+        instant = min((file.name.instant for file in named), default="")
+    return FileSlice(
+        partition_path, FileId(file_id), InstantTime(instant), base_file, tuple(log_files)
+    )
+
+
+def _bare(text: str) -> str:
+    return text.rpartition("/")[2]

@@ -7,10 +7,14 @@ the files and knows their instants.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bucketlake.config.paths_of_table import (
+    require_data_names,
+    require_data_partition,
+    require_data_place,
+)
 from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.timeline_records import (
@@ -19,7 +23,8 @@ from bucketlake.format.avro.timeline_records import (
     decode_record,
     encode_record,
 )
-from bucketlake.format.pretty_json import print_json
+from bucketlake.format.json_fields import render_json
+from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 
@@ -86,7 +91,7 @@ def _to_record(metadata: CommitMetadata) -> Record:
 
 def _to_json(record: Record) -> bytes:
     """Print a record in the form of Hudi, which has no version there."""
-    return print_json({key: held for key, held in record.items() if key != "version"}).encode()
+    return render_json({key: held for key, held in record.items() if key != "version"}).encode()
 
 
 def recode_commit(
@@ -127,11 +132,11 @@ def _record_of(data: bytes, path: str) -> Record:
     if not data or data.startswith(CONTAINER_MAGIC):
         return decode_record(data, path, _COMMIT, _REPLACE_COMMIT)
     try:
-        record = json.loads(data)
+        record = parse_json(data)
         if isinstance(record, dict):
             return record
         raise TypeError(type(record).__name__)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise _no_commit(data, path, error) from error
 
 
@@ -154,13 +159,27 @@ def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:
     Raises
     ------
     FormatError
-        If the bytes are not commit metadata, as an Avro container or JSON.
+        If the bytes are not commit metadata, as an Avro container or JSON, or name something that
+        is no data file of the table.
     """
     record = _record_of(data, path)
     try:
-        return _from_record(record)
+        found = _from_record(record)
+        _require_inside(found, path)
+        return found
     except (ValueError, TypeError, AttributeError) as error:
         raise _no_commit(data, path, error) from error
+
+
+def _require_inside(commit: CommitMetadata, path: str) -> None:
+    for named, stats in commit.write_stats.items():
+        require_data_names({named: ()}, path)
+        for stat in stats:
+            require_data_partition(stat.partition_path, path)
+            for text in stat.file_sizes:
+                folder, _, name = text.rpartition("/")
+                require_data_place(folder, name, path)
+    require_data_names(commit.replaced_file_ids, path)
 
 
 def _from_record(record: Mapping[str, Any]) -> CommitMetadata:

@@ -1,14 +1,86 @@
-"""JSON of hashing metadata: its fields, and how Hudi prints it."""
+"""JSON with a checksum, and JSON of hashing metadata: its fields, and how Hudi prints it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.checked_json import parse_checked
+from bucketlake.format.checksum import BLANK, DIGITS, is_sealed, seal
+from bucketlake.model.bounded_json import parse_json
+
+# ---- JSON objects with a checksum as their last member -------------------------------------------
+#
+# bucketlake writes its settings, outcomes, hash rings, rules, manifests and definitions of indexes
+# as JSON. Hudi reads some of these files, too; its readers ignore members that they do not know. A
+# file that Hudi wrote has no such member and is not checked.
+
+CHECKSUM_MEMBER: Final = "checksum"
+
+
+def render_checked(
+    entries: Mapping[str, Any], render: Callable[[dict[str, Any]], str] = json.dumps
+) -> bytes:
+    """Print a JSON object with its checksum.
+
+    Parameters
+    ----------
+    entries : mapping
+        The members.
+    render : callable
+        Prints JSON in the form of the file.
+
+    Examples
+    --------
+    >>> render_checked({"engine": "SIMPLE"})
+    b'{"engine": "SIMPLE", "checksum": "faeaf6aa"}'
+    """
+    text = render({**entries, CHECKSUM_MEMBER: BLANK.decode()}).encode()
+    return seal(text, text.rindex(BLANK))
+
+
+def parse_checked(data: bytes, path: str) -> Any:
+    """Parse JSON; the result does not have the checksum.
+
+    Raises
+    ------
+    ValueError
+        If the text is not JSON.
+    FormatError
+        If the content does not have its checksum.
+    """
+    loaded = parse_json(data)
+    told = loaded.pop(CHECKSUM_MEMBER, None) if isinstance(loaded, dict) else None
+    if told is not None:
+        place = data.rfind(str(told).encode())
+        if len(str(told)) != DIGITS or place < 0 or not is_sealed(data, place):
+            raise FormatError(
+                path, "content with its checksum", f"another checksum than {told!r}: it is damaged"
+            )
+    return loaded
+
+
+def require_version(found: object, known: int, name: str, path: str) -> None:
+    """Raise UnsupportedFeatureError if a newer bucketlake wrote a file; ValueError if nobody did.
+
+    Parameters
+    ----------
+    found : object
+        The version that the file tells.
+    known : int
+        The version that is read.
+    name : str
+        What the file holds, for the message.
+    path : str
+        The file.
+    """
+    if type(found) is int and found > known:
+        raise UnsupportedFeatureError(f"version {found} of {name}", path, "use a newer bucketlake")
+    if found != known:
+        raise ValueError(f"version {found}")
+
 
 _PREFIX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _FOUND_MAX = 200  # Characters of bad content that an error shows.
@@ -22,8 +94,8 @@ def is_prefix(text: str | None) -> bool:
 def load_json(data: bytes | str, path: str) -> Any:
     """Parse JSON; raise FormatError if it is none."""
     try:
-        return parse_checked(data, path) if isinstance(data, bytes) else json.loads(data)
-    except (ValueError, RecursionError):
+        return parse_checked(data, path) if isinstance(data, bytes) else parse_json(data)
+    except ValueError:
         raise FormatError(path, "JSON", repr(data[:80])) from None
 
 
@@ -95,14 +167,26 @@ def shown(found: object) -> str:
 
 
 def render_json(value: Any, indent: str = "") -> str:
-    """Print JSON as Jackson's default pretty printer does: an array goes on in the same line."""
+    """Print JSON as Jackson's default pretty printer does: arrays break no line.
+
+    Examples
+    --------
+    >>> print(render_json({"a": [{"b": 1}, {}], "c": None}))
+    {
+      "a" : [ {
+        "b" : 1
+      }, { } ],
+      "c" : null
+    }
+    """
     if isinstance(value, list):
-        return f"[ {', '.join(render_json(item, indent) for item in value)} ]"
+        elements = [render_json(item, indent) for item in value]
+        return f"[ {', '.join(elements)} ]" if elements else "[ ]"
     if isinstance(value, dict):
         inner = indent + "  "
         lines = [
             f"{inner}{render_json(name)} : {render_json(item, inner)}"
             for name, item in value.items()
         ]
-        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}" if lines else "{ }"
     return json.dumps(value, ensure_ascii=False)

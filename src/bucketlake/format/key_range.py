@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_FEW_KEYS = 256
 _LEAD_OF_FOUR_BYTES = 0xF0
 _LEADS_FROM_E000 = (0xEE, 0xEF)
 _LEAD_SHIFT = 0x10  # Moves those two lead bytes above all lead bytes of four-byte characters.
@@ -36,11 +37,17 @@ def key_range(keys: pa.Array) -> tuple[str, str] | None:
     >>> key_range(pa.array(["b", "a"]))
     ('a', 'b')
     """
-    texts = pc.cast(keys, pa.binary()).drop_null()
-    if len(texts) == 0:
-        return None
-    smallest, largest = pc.min_max(_in_java_order(texts)).values()
-    return _restored(smallest.as_py()), _restored(largest.as_py())
+    if (
+        0 < len(keys) <= _FEW_KEYS
+        and not keys.null_count
+        and "".join(few := keys.to_pylist()).isascii()
+    ):
+        return min(few), max(few)
+    texts = _in_java_order(keys)
+    smallest, largest = (end.as_py() for end in pc.min_max(texts).values())
+    if smallest is None or texts is keys:
+        return None if smallest is None else (smallest, largest)
+    return _restored(smallest), _restored(largest)
 
 
 def in_key_range(keys: pa.Array, low: str, high: str) -> npt.NDArray[np.bool_]:
@@ -52,20 +59,22 @@ def in_key_range(keys: pa.Array, low: str, high: str) -> npt.NDArray[np.bool_]:
     [False, True, False]
     """
     ends = pa.array([low, high])
-    texts = _in_java_order(pc.cast(pa.concat_arrays([ends, keys.cast(pa.string())]), pa.binary()))
+    texts = _in_java_order(pa.concat_arrays([ends, keys.cast(pa.string())]))
     inside = pc.and_(pc.greater_equal(texts[2:], texts[0]), pc.less_equal(texts[2:], texts[1]))
     found: npt.NDArray[np.bool_] = inside.to_numpy(zero_copy_only=False)
     return found
 
 
-def _in_java_order(texts: pa.BinaryArray) -> pa.BinaryArray:
+def _in_java_order(texts: pa.Array) -> pa.Array:
     """Change UTF-8 bytes so that their order is the order of UTF-16 units."""
-    _, offsets, data = texts.buffers()
+    validity, offsets, data = texts.buffers()
     units = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    if not len(units) or units.max() < _LEAD_OF_FOUR_BYTES:
+    # Slices of a column share its bytes.
+    first, end = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    if units[first:end].max(initial=0) < _LEAD_OF_FOUR_BYTES:
         return texts
     lifted = units + _LEAD_SHIFT * np.isin(units, _LEADS_FROM_E000).astype(np.uint8)
-    buffers = [None, offsets, pa.py_buffer(lifted)]
+    buffers = [validity, offsets, pa.py_buffer(lifted)]
     return pa.Array.from_buffers(pa.binary(), len(texts), buffers, offset=texts.offset)
 
 

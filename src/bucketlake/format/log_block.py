@@ -66,10 +66,10 @@ class HeaderKey(IntEnum):
     BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS = 8
 
 
-CHECKSUM: Final = "bucketlake.checksum"
+CHECKSUM_HEADER: Final = "bucketlake.checksum"
 """Property of the Avro schema in a header: the checksum of the block."""
 
-_CHECKSUM_AT_END = re.compile(rf',"{re.escape(CHECKSUM)}":"([0-9a-f]{{8}})"\}}$')
+_CHECKSUM_AT_END = re.compile(rf',"{re.escape(CHECKSUM_HEADER)}":"([0-9a-f]{{8}})"\}}$')
 _KINDS = frozenset(map(int, BlockKind))
 _HEADER_KEYS = frozenset(map(int, HeaderKey))
 
@@ -312,7 +312,7 @@ def encode_checked_block(
     if HeaderKey.SCHEMA in headers:
         schema = headers[HeaderKey.SCHEMA]
         assert schema.endswith("}"), "the schema of a record is a JSON object"
-        checked = f'{schema[:-1]},"{CHECKSUM}":"{_checksum(kind, headers, *content)}"}}'
+        checked = f'{schema[:-1]},"{CHECKSUM_HEADER}":"{_checksum(kind, headers, *content)}"}}'
         headers = {**headers, HeaderKey.SCHEMA: checked}
     return encode_block(kind, headers, *content)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
-from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints, padded_records
+from bucketlake.format.avro.cursor import RECORD_PADDING_BYTES, Cursor, Ints, padded_records
 from bucketlake.format.avro.read_columns import Make, read_column
 from bucketlake.format.avro.tree import AvroNode, avro_tree
 from bucketlake.format.avro.write_columns import join, joined_bytes, write_column
@@ -206,23 +206,21 @@ def _decode_avro(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
 
 
 def _decode_hfile(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
-    hfile = open_hfile_block(block).read()
-    table = _read_records(block, map(_hfile_records, hfile.values.chunks), columns)
+    batches = list(open_hfile_block(block).batches())
+    parts = (_Records(*padded_records(batch.values), None) for batch in batches)
+    table = _read_records(block, parts, columns)
     place = table.schema.get_field_index(_HFILE_KEY)
     if place < 0 or table.schema.field(place).type != pa.string():
         return table
     # Hudi's writer empties a field with this name, because its value is the key of the cell.
     try:
-        keys = hfile.keys.cast(pa.string())
+        stored = pa.chunked_array([batch.keys for batch in batches], pa.binary())
+        keys = stored.cast(pa.string())
     except pa.ArrowInvalid as error:
         raise block.malformed("keys in UTF-8", str(error)) from error
     values = table.column(place)
     restored = pc.if_else(pc.equal(values, ""), keys, values)
     return table.set_column(place, table.schema.field(place), restored)
-
-
-def _hfile_records(values: pa.BinaryArray) -> _Records:
-    return _Records(*padded_records(values), None)
 
 
 def _read_records(
@@ -273,7 +271,7 @@ def _avro_records(block: LogBlock) -> Iterator[_Records]:
         count = int(np.searchsorted(ends, first + _CHUNK_BYTES))
         end, ends = np.split(ends, [max(1, min(count, _CHUNK_RECORDS))])
         last = int(end[-1])
-        data = bytes(block.content[first:last]) + bytes(PADDING_BYTES)
+        data = bytes(block.content[first:last]) + bytes(RECORD_PADDING_BYTES)
         start = np.concatenate([[first], end[:-1]]) + _SIZE.size
         yield _Records(data, start - first, end - first, first)
         first = last

@@ -18,12 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
-from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints
-from bucketlake.format.avro.read_columns import read_column, spread
+from bucketlake.format.avro.cursor import RECORD_PADDING_BYTES, Cursor, Ints
+from bucketlake.format.avro.read_columns import read_column, with_nulls_between
 from bucketlake.format.avro.skipping import MalformedError, Skip, item_places, skip_all
-from bucketlake.format.avro.tree import AvroNode, Union, Wire
+from bucketlake.format.avro.tree import AvroNode, UnionNode, Wire
 from bucketlake.format.avro.wrappers import BRANCHES, LOCAL_DATE, WRAPPERS, read_wrapped
-from bucketlake.format.avro.write_columns import Part, join, joined_bytes, varints, write_column
+from bucketlake.format.avro.write_columns import (
+    ColumnPart,
+    join,
+    joined_bytes,
+    varints,
+    write_column,
+)
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_checked_block
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import type_name
@@ -33,7 +39,7 @@ DELETE_CONTENT_VERSION = 3
 
 _START = struct.Struct(">ii")  # Content version, and the size of the Avro bytes.
 
-_TEXT = AvroNode(Wire.STRING, pa.string(), Union(value_branch=1, null_branch=0, branch_count=2))
+_TEXT = AvroNode(Wire.STRING, pa.string(), UnionNode(value_branch=1, null_branch=0, branch_count=2))
 
 _NULL, _INT, _ARRAY = 0, BRANCHES[pa.int32()], len(WRAPPERS) + 1
 _NO_ORDERING = bytes([2 * _INT, 0])  # IntWrapper 0.
@@ -95,7 +101,7 @@ def decode_delete_block(block: LogBlock) -> Deletes:
     def refuse(expected: str, found: str, offset: int) -> FormatError:
         return block.malformed(expected, found, _START.size + offset)
 
-    size = len(data) - PADDING_BYTES
+    size = len(data) - RECORD_PADDING_BYTES
     whole = Cursor(data, np.zeros(1, np.int64), np.full(1, size), refuse)
     places, _, whole.position = item_places(whole, _skip_delete)
     whole.require(whole.position == size, "the end of the deletes", "more bytes")
@@ -156,7 +162,7 @@ def _avro_content(block: LogBlock) -> bytes:
         raise block.malformed(f"content version {DELETE_CONTENT_VERSION}", version)
     if size != len(content) - _START.size:
         raise block.malformed(f"a size of {len(content) - _START.size}", size, _START.size // 2)
-    return bytes(content[_START.size :]) + bytes(PADDING_BYTES)
+    return bytes(content[_START.size :]) + bytes(RECORD_PADDING_BYTES)
 
 
 def _skip_wrapped(data: bytes, at: int) -> int:
@@ -201,20 +207,21 @@ def _read_orderings(cursor: Cursor) -> tuple[pa.Array, tuple[pa.Array, ...]]:
     single = np.flatnonzero(~is_array)
     alone = cursor.at(cursor.position[single], cursor.end[single])
     has_value, _ = _one_column(alone, places[single], branches[single], WRAPPERS)
-    alone.position = places[single]
-    alone.require(~has_value, "several ordering values, as of the other deletes", "one")
+    expected = "several ordering values, as of the other deletes"
+    alone.require(~has_value, expected, "one", places[single])
     rows = np.flatnonzero(is_array)
     columns = _read_arrays(cursor.at(cursor.position[rows] + 1, cursor.end[rows]))
-    return pa.array(~is_array), tuple(spread(column, rows, len(places)) for column in columns)
+    return pa.array(~is_array), tuple(
+        with_nulls_between(column, rows, len(places)) for column in columns
+    )
 
 
 def _read_arrays(cursor: Cursor) -> list[pa.Array]:
     """Read the columns of several ordering fields; each delete has all fields."""
     before, counts = cursor.position, cursor.longs()
     field_count = int(counts[0])
-    at, cursor.position = cursor.position, before
-    cursor.require(counts == field_count, f"{field_count} ordering values", "another count")
-    cursor.position = at
+    expected = f"{field_count} ordering values"
+    cursor.require(counts == field_count, expected, "another count", before)
     columns = []
     for _ in range(field_count):
         places, branches = cursor.position, cursor.longs()
@@ -244,11 +251,11 @@ def _one_column(
         names = " and ".join(str(values.type) for _, values in kinds.values())
         at = int(places[max(rows[0] for rows, _ in kinds.values())])
         raise cursor.refuse("ordering values of one type", names, at)
-    columns = [spread(values, rows, len(branches)) for rows, values in kinds.values()]
+    columns = [with_nulls_between(values, rows, len(branches)) for rows, values in kinds.values()]
     return has_value, columns[0] if columns else None
 
 
-def _write_orderings(deletes: Deletes) -> list[Part]:
+def _write_orderings(deletes: Deletes) -> list[ColumnPart]:
     columns = [_wrapped(column) for column in deletes.orderings]
     if len(columns) > 1:
         assert len(columns) <= _FIELD_COUNT_MAX, "more ordering fields than a delete can have"
@@ -274,7 +281,7 @@ def _wrapped(values: pa.Array) -> pa.BinaryArray:
     is_valid = values.is_valid().to_numpy(zero_copy_only=False)
     parts = write_column(WRAPPERS[branch - 1], present.combine_chunks())
     written = join([pa.scalar(bytes([2 * branch])), *parts])
-    found = spread(written, np.flatnonzero(is_valid), len(values))
+    found = with_nulls_between(written, np.flatnonzero(is_valid), len(values))
     return pc.coalesce(found, pa.scalar(_NO_ORDERING))
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bucketlake.errors import FormatError, ObjectNotFoundError
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Buffer, Storage, flat_view
+from bucketlake.storage.base import Buffer, Storage, at_once, flat_view
 
 WHOLE_BYTES_MAX = 8 * 2**20  # Up to this size, one request for all is cheaper than several.
 

@@ -9,24 +9,26 @@ itself, in which it then stands as zeros. Other readers ignore the key.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from isal import isal_zlib
+
+from bucketlake.format.checksum import DIGITS, crc
 
 CHECKSUMS: Final = "bucketlake.checksums"
 """Footer key: the checksums, each with eight hexadecimal digits."""
 
-_DIGITS = 8
 _TAIL_BYTES = 8  # Length of the footer, and Parquet's last four bytes.
 _TAIL_BYTES_READ = 64 * 1024  # Most footers are smaller.
 
 
+@lru_cache(maxsize=16)  # A write has many files of one schema.
 def blank_checksums(schema: pa.Schema, row_groups: int) -> str:
     """Return the value that is written first: zeros, as many as the checksums have digits."""
     leaves = sum(_leaf_count(field.type) for field in schema)
-    return "0" * _DIGITS * (leaves * row_groups + 1)
+    return "0" * DIGITS * (leaves * row_groups + 1)
 
 
 def fill_checksums(data: memoryview, footer: pq.FileMetaData) -> None:
@@ -40,17 +42,18 @@ def fill_checksums(data: memoryview, footer: pq.FileMetaData) -> None:
         The places of its column chunks.
     """
     start, end = _footer_range(data)
-    key = bytes(data[start:end]).index(CHECKSUMS.encode()) + len(CHECKSUMS)
+    tail = bytes(data[start:end])
+    key = tail.index(CHECKSUMS.encode()) + len(CHECKSUMS)
     chunks = [
-        _crc(data[place : place + length])
+        crc(data[place : place + length])
         for group in range(footer.num_row_groups)
         for place, length in _chunk_ranges(footer, group)
     ]
-    blank = b"0" * _DIGITS * (len(chunks) + 1)
-    at = start + bytes(data[start:end]).index(blank, key)
-    data[at : at + _DIGITS * len(chunks)] = b"".join(b"%08x" % chunk for chunk in chunks)
-    at += _DIGITS * len(chunks)
-    data[at : at + _DIGITS] = b"%08x" % _crc(data[start:end])
+    blank = b"0" * DIGITS * (len(chunks) + 1)
+    at = start + tail.index(blank, key)
+    data[at : at + DIGITS * len(chunks)] = b"".join(b"%08x" % chunk for chunk in chunks)
+    at += DIGITS * len(chunks)
+    data[at : at + DIGITS] = b"%08x" % crc(data[start:end])
 
 
 class CheckedFooter:
@@ -89,12 +92,12 @@ class CheckedFooter:
         self._names: list[str] = []
         if told:
             footer = bytearray(tail[len(tail) - needed : -_TAIL_BYTES])
-            at = footer.rindex(told) + len(told) - _DIGITS
-            footer[at : at + _DIGITS] = b"0" * _DIGITS
-            if b"%08x" % _crc(footer) != told[-_DIGITS:]:
+            at = footer.rindex(told) + len(told) - DIGITS
+            footer[at : at + DIGITS] = b"0" * DIGITS
+            if b"%08x" % crc(footer) != told[-DIGITS:]:
                 raise ValueError("the footer does not have its checksum; the file is damaged")
             count = self.metadata.num_columns
-            self._told = [told[i : i + _DIGITS] for i in range(0, len(told) - _DIGITS, _DIGITS)]
+            self._told = [told[i : i + DIGITS] for i in range(0, len(told) - DIGITS, DIGITS)]
             if len(self._told) != count * self.metadata.num_row_groups:
                 raise ValueError("the footer has another number of checksums than columns")
             columns = (self.metadata.schema.column(i).path for i in range(count))
@@ -114,7 +117,7 @@ class CheckedFooter:
         for leaf, name in enumerate(self._names):
             if name not in wanted:
                 continue
-            if b"%08x" % _crc(_read(self._source, *ranges[leaf])) != self._told[first + leaf]:
+            if b"%08x" % crc(_read(self._source, *ranges[leaf])) != self._told[first + leaf]:
                 raise ValueError(
                     f"column {name} of row group {group} does not have its checksum; the file is "
                     "damaged"
@@ -147,7 +150,3 @@ def _chunk_ranges(footer: pq.FileMetaData, group: int) -> list[tuple[int, int]]:
 def _read(source: pa.NativeFile, start: int, length: int) -> memoryview:
     source.seek(start)
     return memoryview(source.read_buffer(length)).cast("B")
-
-
-def _crc(data: memoryview | bytearray) -> int:
-    return int(isal_zlib.crc32(data))

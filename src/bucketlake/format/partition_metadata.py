@@ -6,7 +6,9 @@ no rows and no error. The content is two Java properties; some writers leave it 
 
 from __future__ import annotations
 
-from bucketlake.format.properties import parse_properties, render_properties
+from functools import lru_cache
+
+from bucketlake.format.properties import render_properties
 from bucketlake.model.file_name import InstantTime, file_path
 
 PARTITION_METADATA_FILE = ".hoodie_partition_metadata"
@@ -32,12 +34,10 @@ def render_partition_metadata(commit_time: InstantTime, partition_path: str) -> 
     >>> render_partition_metadata(InstantTime("20240102030405678"), "2024/01")
     b'#partition metadata\ncommitTime=20240102030405678\npartitionDepth=2\n'
     """
-    depth = len(partition_path.split("/")) if partition_path else 0
+    return _rendered(commit_time, len(partition_path.split("/")) if partition_path else 0)
+
+
+@lru_cache(maxsize=1)  # A commit may open many partitions.
+def _rendered(commit_time: InstantTime, depth: int) -> bytes:
     entries = {_COMMIT_TIME: commit_time, _DEPTH: str(depth)}
     return render_properties(entries, "partition metadata")
-
-
-def parse_commit_time(data: bytes) -> InstantTime | None:
-    """Decode the commit time of a partition marker; None if the marker is empty or broken."""
-    commit_time = parse_properties(data).get(_COMMIT_TIME)
-    return InstantTime(commit_time) if commit_time else None

@@ -15,6 +15,7 @@ _SHORT_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED_CHARACTERS = {value: f"\\{key}" for key, value in _SHORT_ESCAPES.items()} | {
     character: f"\\{character}" for character in "\\:=#!"
 }
+_TO_ESCAPE = re.compile(r"[\\:=#!]|[^ -~]")
 LINE_END = re.compile(r"\r\n|\r|\n")
 """The line ends of Java text; ``str.splitlines`` also splits at other characters."""
 
@@ -143,14 +144,12 @@ def _escape_value(value: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return "".join(map(_escape_character, text))
+    return _TO_ESCAPE.sub(lambda match: _escape_character(match[0]), text)
 
 
 def _escape_character(character: str) -> str:
     short = _ESCAPED_CHARACTERS.get(character)
     if short is not None:
         return short
-    if " " <= character <= "~":
-        return character
     units = character.encode("utf-16-be", "surrogatepass").hex().upper()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

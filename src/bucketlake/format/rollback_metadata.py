@@ -1,15 +1,16 @@
-"""Rollback plans and the metadata of completed rollbacks, as Hudi stores them on the timeline.
+"""Rollbacks, restores and savepoints, as Hudi stores their plans and metadata on the timeline.
 
-Both contain absolute paths, with the address that their writer used. Only partition and file name
-of a plan are used. So the plan of a moved table stays valid, and no plan leads out of the table.
+Those of rollbacks contain absolute paths, with the address that their writer used. Only partition
+and file name of a plan are used. So the plan of a moved table stays valid, and no plan leads out of
+the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bucketlake.config.inner_path import require_data_place, require_instant
+from bucketlake.config.paths_of_table import require_data_names, require_data_place, require_instant
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
@@ -65,7 +66,11 @@ def encode_rollback_plan(plan: RollbackPlan, root: str) -> bytes:
         for name in names
     ]
     return encode_record(
-        _PLAN, {"instantToRollback": _instant_info(plan), "RollbackRequests": requests}
+        _PLAN,
+        {
+            "instantToRollback": _instant_info(plan.instant, plan.action),
+            "RollbackRequests": requests,
+        },
     )
 
 
@@ -136,12 +141,12 @@ def rollback_record(
         "commitsRollback": [plan.instant],
         "partitionMetadata": partitions,
         "version": 1,
-        "instantsRollback": [_instant_info(plan)],
+        "instantsRollback": [_instant_info(plan.instant, plan.action)],
     }
 
 
-def _instant_info(plan: RollbackPlan) -> Record:
-    return {"commitTime": plan.instant, "action": plan.action}
+def _instant_info(instant: InstantTime, action: str) -> Record:
+    return {"commitTime": instant, "action": action}
 
 
 def _absolute(root: str, partition: str, name: str) -> str:
@@ -151,3 +156,133 @@ def _absolute(root: str, partition: str, name: str) -> str:
 def _file_id(name: str) -> str:
     parsed = BaseFileName.from_file_name(name)
     return "" if parsed is None else parsed.file_id
+
+
+# ---- Restores ------------------------------------------------------------------------------------
+
+_RESTORE_PLAN = "HoodieRestorePlan"
+_RESTORE = "HoodieRestoreMetadata"
+_RESTORE_PLAN_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """The instants that a restore undoes.
+
+    Attributes
+    ----------
+    savepoint : InstantTime or None
+        The newest commit after the restore; None in old plans.
+    undone : tuple of (InstantTime, str)
+        Requested time and action, in Hudi's spelling, of each instant to undo; newest first, which
+        is the order of undoing.
+    """
+
+    savepoint: InstantTime | None
+    undone: tuple[tuple[InstantTime, str], ...]
+
+
+def encode_restore_plan(plan: RestorePlan) -> bytes:
+    """Encode a plan."""
+    return encode_record(
+        _RESTORE_PLAN,
+        {
+            "instantsToRollback": _infos(plan),
+            "version": _RESTORE_PLAN_VERSION,
+            "savepointToRestoreTimestamp": plan.savepoint,
+        },
+    )
+
+
+def decode_restore_plan(data: bytes, path: str) -> RestorePlan:
+    """Decode a plan; raise FormatError if the bytes are no restore plan, or name no instants."""
+    record = decode_record(data, path, _RESTORE_PLAN)
+    savepoint = record["savepointToRestoreTimestamp"]
+    undone = record["instantsToRollback"] or []
+    for instant in filter(None, [savepoint, *(info["commitTime"] for info in undone)]):
+        require_instant(instant, path)
+    return RestorePlan(
+        InstantTime(savepoint) if savepoint else None,
+        tuple((InstantTime(info["commitTime"]), info["action"]) for info in undone),
+    )
+
+
+def encode_restore(
+    plan: RestorePlan,
+    rollbacks: Mapping[InstantTime, RollbackPlan],
+    root: str,
+    *,
+    started_at: InstantTime,
+    duration_ms: int,
+) -> bytes:
+    """Encode the metadata of a restore, with the files that its rollbacks deleted."""
+    held: Mapping[str, Sequence[object]] = {
+        instant: [rollback_record(rollbacks[instant], root, started_at=started_at, duration_ms=0)]
+        for instant, _ in plan.undone
+        if instant in rollbacks
+    }
+    return encode_record(
+        _RESTORE,
+        {
+            "startRestoreTime": started_at,
+            "timeTakenInMillis": duration_ms,
+            "instantsToRollback": [instant for instant, _ in plan.undone],
+            "hoodieRestoreMetadata": held,
+            "version": 1,
+            "restoreInstantInfo": _infos(plan),
+        },
+    )
+
+
+def _infos(plan: RestorePlan) -> list[Record]:
+    return [_instant_info(*undone) for undone in plan.undone]
+
+
+# ---- Savepoints ----------------------------------------------------------------------------------
+
+_SAVEPOINT = "HoodieSavepointMetadata"
+
+
+def encode_savepoint(files: Mapping[str, Sequence[str]], *, at_ms: int, comment: str) -> bytes:
+    """Encode the metadata of a savepoint.
+
+    Parameters
+    ----------
+    files : mapping of str to sequence of str
+        Names of the files that the savepoint holds, by partition path.
+    at_ms : int
+        When it was made, in milliseconds since 1970 UTC.
+    comment : str
+        Its purpose.
+    """
+    partitions = {
+        partition: {"partitionPath": partition, "savepointDataFile": list(names)}
+        for partition, names in files.items()
+    }
+    return encode_record(
+        _SAVEPOINT,
+        {
+            "savepointedBy": "",
+            "savepointedAt": at_ms,
+            "comments": comment,
+            "partitionMetadata": partitions,
+            "version": 1,
+        },
+    )
+
+
+def decode_savepoint(data: bytes, path: str) -> dict[str, tuple[str, ...]]:
+    """Decode the names of the files that a savepoint holds, by partition path.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not a savepoint's metadata, or name something that is no data file.
+    """
+    record = decode_record(data, path, _SAVEPOINT)
+    files = {
+        partition: tuple(name.rpartition("/")[2] for name in held["savepointDataFile"])
+        for partition, held in (record["partitionMetadata"] or {}).items()
+    }
+    require_data_names(files, path)
+    return files

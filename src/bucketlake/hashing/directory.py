@@ -155,7 +155,7 @@ def hash_directory_keys(
     record_keys : Array or ChunkedArray of string type
         Keys as ``_hoodie_record_key`` stores them.
     hash_fields : sequence of str
-        Names of the fields to hash; empty for all of them.
+        Names of the fields to hash; without a name, each key is one value.
 
     Returns
     -------

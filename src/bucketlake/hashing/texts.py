@@ -17,8 +17,32 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.hashing.java_hash import Bytes, Positions, text_buffers
-from bucketlake.hashing.mix import mix
+from bucketlake.hashing.index_key import Bytes, Positions, text_buffers
+
+# ---- Mixing of hashes ----------------------------------------------------------------------------
+#
+# 32-bit hashes with a common pattern become even 64-bit numbers (splitmix64).
+
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
+
+_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return a well mixed number for each number; different ones for different numbers.
+
+    Examples
+    --------
+    >>> mix(np.array([0], np.uint64)).tolist()
+    [16294208416658607535]
+    """
+    with np.errstate(over="ignore"):
+        mixed = values + _INCREMENT
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MULTIPLIERS[0]
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MULTIPLIERS[1]
+        mixed ^= mixed >> np.uint64(31)
+        return mixed
+
 
 TextHashes: TypeAlias = npt.NDArray[np.uint64]
 Words: TypeAlias = npt.NDArray[np.uint64]  # Shape (n_texts, n_words).
@@ -68,15 +92,9 @@ class Texts:
         data, offsets = text_buffers(keys)
         own = data[int(offsets[0]) : int(offsets[-1])]
         padded = np.concatenate([own, np.zeros(PADDING_BYTES, np.uint8)])
-        return cls.of_offsets(padded, offsets - offsets[0])
-
-    @classmethod
-    def of_offsets(cls, data: Bytes, offsets: Positions) -> Self:
-        """Return texts that follow each other; ``offsets`` includes the end of the last text."""
-        lengths = np.diff(offsets)
-        if len(lengths) and (lengths == lengths[0]).all():
-            return cls(data, offsets[:-1], int(lengths[0]))
-        return cls(data, offsets[:-1], lengths)
+        starts, lengths = (offsets - offsets[0])[:-1], np.diff(offsets)
+        are_equal = len(lengths) and (lengths == lengths[0]).all()
+        return cls(padded, starts, int(lengths[0]) if are_equal else lengths)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -159,6 +177,75 @@ def same_texts(left: Texts, right: Texts) -> npt.NDArray[np.bool_]:
             differing |= column
         same[longer] &= differing == 0
     return same
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextTable:
+    """Distinct texts that other texts are looked up in; made once, for any number of lookups.
+
+    The hashes are sorted, and divided into cells of one text on average. A lookup goes through a
+    cell, and compares the texts whose hashes are equal.
+
+    Attributes
+    ----------
+    texts : Texts
+        The texts.
+    order : ndarray of int64, shape (n_texts,)
+        Their positions, by hash.
+    hashes : ndarray of uint64, shape (n_texts,)
+        Their hashes, ascending.
+    first : ndarray of int64, shape (n_cells + 1,)
+        The first of the hashes of each cell, and the number of texts.
+    """
+
+    texts: Texts
+    order: Positions
+    hashes: TextHashes
+    first: Positions
+
+    @classmethod
+    def of_array(cls, keys: pa.Array) -> Self:
+        """Make the table of the texts of a column."""
+        texts = Texts.of_array(keys)
+        hashes = hash_texts(texts)
+        order = np.argsort(hashes)
+        hashes = hashes[order]
+        cell_count = 1 << len(keys).bit_length()
+        counts = np.bincount(_cells(hashes, cell_count), minlength=cell_count)
+        return cls(texts, order, hashes, np.append(0, np.cumsum(counts)))
+
+    def places_of(self, keys: pa.Array) -> tuple[Positions, Positions]:
+        """Return which texts of a column are in the table, and where they are in its column.
+
+        Examples
+        --------
+        >>> table = TextTable.of_array(pa.array(["b", "a"]))
+        >>> [found.tolist() for found in table.places_of(pa.array(["a", "c", "b", "a"]))]
+        [[0, 2, 3], [1, 0, 1]]
+        """
+        texts = Texts.of_array(keys)
+        hashes = hash_texts(texts)
+        places = np.full(len(texts), -1)
+        cells = _cells(hashes, len(self.first) - 1)
+        at, ends = self.first[cells], self.first[cells + 1]
+        rows = np.flatnonzero(at < ends)
+        at = at[rows]
+        while len(rows):
+            hits = np.flatnonzero(self.hashes[at] == hashes[rows])
+            hit, found = rows[hits], self.order[at[hits]]
+            same = same_texts(texts.take(hit), self.texts.take(found))
+            places[hit[same]] = found[same]
+            at += 1
+            is_open = (at < ends[rows]) & (places[rows] < 0)
+            rows, at = rows[is_open], at[is_open]
+        found_rows = np.flatnonzero(places >= 0)
+        return found_rows, places[found_rows]
+
+
+def _cells(hashes: TextHashes, cell_count: int) -> Positions:
+    """Return the cell of each hash, ascending with the hash; the count is a power of two."""
+    bits = np.uint64(cell_count.bit_length() - 1)
+    return ((hashes >> np.uint64(1)) >> (np.uint64(63) - bits)).astype(np.int64)
 
 
 def _steps(texts: Texts) -> Iterator[tuple[int, Positions | slice, int]]:

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.hashing.index_key import join_index_keys
-from bucketlake.hashing.java_hash import Bytes, Hashes, Positions
+from bucketlake.hashing.index_key import Bytes, Hashes, Positions, join_index_keys
 
 RING_HASH_MAX = 0x7FFFFFFF  # Hash rings have no sign bit.
 RING_SIZE = RING_HASH_MAX + 1
@@ -45,7 +44,7 @@ def hash_ring_keys(
     record_keys : Array or ChunkedArray of string type
         Keys as ``_hoodie_record_key`` stores them.
     hash_fields : sequence of str
-        Names of the fields to hash; none, or one empty name, means all. Their order does not
+        Names of the fields to hash; without a name, each key is one value. Their order does not
         matter: values count in the order of the key.
 
     Returns
@@ -64,7 +63,7 @@ def hash_ring_keys(
 
     Examples
     --------
-    >>> hash_ring_keys(pa.array(["k1", "f1:a,f2:b"]))
+    >>> hash_ring_keys(pa.array(["k1", "f1:a,f2:b"]), ["f1", "f2"])
     array([ 113350462, 1234828371], dtype=int32)
     """
     blocks = [xx_hash_texts(*block) for block in join_index_keys(record_keys, hash_fields)]

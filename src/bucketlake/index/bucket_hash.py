@@ -38,7 +38,7 @@ def assign_buckets(
     bucket_count : int or ndarray of int32, shape (n_keys,)
         Bucket count of the partition, for all keys or for each key.
     hash_fields : sequence of str
-        Record key fields that choose the bucket; empty for all of them.
+        Record key fields that choose the bucket; without a name, each key is one value.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def assign_buckets(
 
     Examples
     --------
-    >>> assign_buckets(["k1", "", "f1:a,f2:b"], bucket_count=8)
+    >>> assign_buckets(["k1", "", "f1:a,f2:b"], bucket_count=8, hash_fields=["f1", "f2"])
     array([5, 7, 2], dtype=int32)
     """
     if not isinstance(record_keys, pa.Array | pa.ChunkedArray):

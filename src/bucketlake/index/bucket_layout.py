@@ -3,7 +3,7 @@
 The simple bucket index (RFC-29) and the partition-level bucket index (RFC-89) use this layout; they
 differ only in where a partition's bucket count comes from. A bucket has one file group (RFC-29,
 pattern 1), or several if the index has a maximum file size (pattern 2);
-``index/bucket_groups.py`` then finds the group of a key.
+``index/bucket_layout.py`` then finds the group of a key.
 """
 
 from __future__ import annotations
@@ -11,26 +11,31 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.errors import BucketOutOfRangeError, IndexStateError
-from bucketlake.index.bucket_groups import choose_groups, groups_that_may_hold
+from bucketlake.format.key_range import in_key_range
+from bucketlake.hashing.key_filter import key_hashes, may_contain
 from bucketlake.index.bucket_hash import (
+    ORDINALS_MAX,
     assign_buckets,
     bucket_of_file_id,
     new_file_id,
     ordinal_of_file_id,
 )
-from bucketlake.index.conflict_keys import ConflictKey, key_of_group, key_of_slot
+from bucketlake.index.conflict_keys import ConflictKey, key_of_slot
+from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
     Damage,
     DamagedGroups,
     GroupChoice,
+    GroupFacts,
     Layout,
     Moves,
     Slot,
@@ -39,27 +44,13 @@ from bucketlake.index.layout import (
     StoredKeys,
     StrayedKeys,
 )
-from bucketlake.merge.incoming import IncomingRecords
+from bucketlake.merge.incoming import IncomingRecords, IntArray
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 
-
-class BucketCounts(Protocol):
-    """An index kind whose buckets are a hash of the key modulo a bucket count."""
-
-    @property
-    def hash_fields(self) -> Sequence[str] | None:
-        """Record key fields that choose the bucket; None for all of them."""
-        ...
-
-    @property
-    def max_file_size(self) -> int | None:
-        """Bytes at which a bucket's next file group is opened; None for one group per bucket."""
-        ...
-
-    def count_of(self, partition_path: str) -> int:
-        """Return the bucket count of a partition, also of a partition without records."""
-        ...
+if TYPE_CHECKING:
+    from bucketlake.index.partition import PartitionBucket
+    from bucketlake.index.simple import SimpleBucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +59,21 @@ class BucketLayout(Layout):
 
     Attributes
     ----------
-    counts : BucketCounts
+    counts : SimpleBucket or PartitionBucket
         The index kind, with the bucket counts of that instant.
+    key_rule : KeyRule or None
+        Which fields of a key are hashed; None before the index is that of a table.
     """
 
-    counts: BucketCounts
+    slots_text = "buckets"
 
-    @property
-    def hash_fields(self) -> tuple[str, ...]:
-        """Record key fields that choose the bucket; empty for all of them."""
-        return tuple(self.counts.hash_fields or ())
+    counts: SimpleBucket | PartitionBucket
+    key_rule: KeyRule | None = None
+
+    def by_other_rule(self) -> Self:
+        """Return the layout by the other rule."""
+        assert self.key_rule is not None, "there are two rules"
+        return replace(self, key_rule=self.key_rule.other)
 
     @property
     def looks_up(self) -> bool:
@@ -96,8 +92,14 @@ class BucketLayout(Layout):
     ) -> dict[str, frozenset[int]]:
         """Return, for each partition, the buckets that can hold one of the record keys."""
         counts = {path: self.counts.count_of(path) for path in partitions}
+        rule = self.two_rules
+        rules = [self.hash_fields] + ([] if rule is None else [rule.other.hash_fields])
         of_count = {
-            count: frozenset(assign_buckets(keys, count, self.hash_fields).tolist())
+            count: frozenset(
+                bucket
+                for fields in rules
+                for bucket in assign_buckets(keys, count, fields).tolist()
+            )
             for count in {*counts.values()}
         }
         return {path: of_count[count] for path, count in counts.items()}
@@ -121,18 +123,9 @@ class BucketLayout(Layout):
         """Return a bucket in words, such as ``bucket 3``."""
         return f"bucket {slot}"
 
-    @property
-    def slots_text(self) -> str:
-        """What slots are: ``buckets``."""
-        return "buckets"
-
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a bucket."""
         return key_of_slot(partition_path, slot)
-
-    def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
-        """Return the key of a file group: that of its bucket."""
-        return key_of_group(partition_path, file_id)
 
     def setting_of(self, partition_path: str) -> str:
         """Return in words the bucket count, and whether buckets may have several file groups."""
@@ -202,7 +195,7 @@ class BucketLayout(Layout):
         if bucket_id is None:
             return None
         buckets = assign_buckets(keys, self.counts.count_of(partition_path), self.hash_fields)
-        return self._strayed(keys, buckets, bucket_id)
+        return self._strayed(keys, partition_path, buckets, bucket_id)
 
     def choose(
         self,
@@ -270,3 +263,181 @@ def _age(file_slice: FileSlice) -> tuple[int, str]:
     """Sort key of a bucket's groups: groups without an ordinal first, then by ordinal."""
     ordinal = ordinal_of_file_id(file_slice.file_id)
     return (-1 if ordinal is None else ordinal), file_slice.file_id
+
+
+# ---- Several file groups in a bucket: which group each key goes into (RFC-29, pattern 2) ---------
+#
+# A stored key stays in its group. Key ranges and filters tell which groups of the bucket may hold
+# the key, and only these groups are read. New keys, sorted, fill the newest group up to the maximum
+# file size; then the next group is opened. If a bucket has one group with room for all incoming
+# records, no key is looked up. A bucket without stored rows may be cut into parts, each with its
+# own groups; later writes find these groups in the bucket like any others.
+
+_NOWHERE = -1
+_STORED_SHARE = 0.5  # Stored bytes per byte in memory: a guess for a bucket without base files.
+
+
+def choose_groups(
+    slot: Slot,
+    slices: Sequence[FileSlice],
+    incoming: IncomingRecords,
+    instant: InstantTime,
+    stored: StoredKeys,
+    size_bytes_max: int,
+    *,
+    appends: bool,
+    part: SlotPart,
+) -> list[GroupChoice]:
+    """Choose the group of each incoming record of a bucket; see ``Layout.choose``.
+
+    Raises
+    ------
+    IndexStateError
+        If two groups hold the same key, or the bucket needs more groups than file ids can number.
+    """
+    incoming_bytes = incoming.keys.nbytes + incoming.columns.nbytes
+    if len(slices) == 1 and slices[0].size_bytes + incoming_bytes <= size_bytes_max:
+        return [GroupChoice(slices[0].file_id, slices[0])]
+    places, facts = _locate(slot, slices, incoming.keys, stored)
+    if appends and slices:
+        # As in a bucket with one group, a log keeps a delete whose key may be written later.
+        places[(places == _NOWHERE) & incoming.deleted] = len(slices) - 1
+    chosen = [np.flatnonzero(places == place) for place in range(len(slices))]
+    new = np.flatnonzero((places == _NOWHERE) & ~incoming.deleted)
+    new = incoming.in_key_order(new)
+    row_bytes = _row_bytes(slices, facts, incoming_bytes, len(incoming))
+    if slices:  # The newest group takes as many new keys as it has room for.
+        room = max(0, int((size_bytes_max - slices[-1].size_bytes) / row_bytes))
+        chosen[-1] = np.sort(np.concatenate([chosen[-1], new[:room]]))
+        new = new[room:]
+    choices = [
+        GroupChoice(file_slice.file_id, file_slice, rows)
+        for file_slice, rows in zip(slices, chosen, strict=True)
+        if len(rows)
+    ]
+    rows_max = max(1, int(size_bytes_max / row_bytes))
+    # Part p of k opens the groups p, p + k, p + 2k …, so no two parts open the same group.
+    first = _next_ordinal(slices) + part.number
+    for number, start in enumerate(range(0, len(new), rows_max)):
+        ordinal = first + number * part.count
+        if ordinal >= ORDINALS_MAX:
+            raise IndexStateError(
+                f"a bucket has at most {ORDINALS_MAX} file groups",
+                f"bucket {slot[1]} of partition {slot[0]!r} needs another one",
+                "rescale the partition to more buckets, or give a larger max_file_size",
+            )
+        file_id = new_file_id(instant, *slot, ordinal)
+        choices.append(GroupChoice(file_id, None, np.sort(new[start : start + rows_max])))
+    return choices
+
+
+def groups_that_may_hold(
+    slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+) -> list[FileSlice]:
+    """Return the groups of a bucket that may hold one of the keys, by key range and filter.
+
+    A group with log files may hold any key, because log files have no key range and no filter.
+    """
+    texts = pa.array(keys, pa.string())
+    hashes = key_hashes(texts)
+    every = np.arange(len(texts))
+    found = []
+    for file_slice in slices:
+        if not file_slice.log_files:
+            with stored.open_base(file_slice) as (facts, _):
+                if not len(_candidates(facts, texts, hashes, every)):
+                    continue
+        found.append(file_slice)
+    return found
+
+
+def _locate(
+    slot: Slot, slices: Sequence[FileSlice], keys: pa.Array, stored: StoredKeys
+) -> tuple[npt.NDArray[np.int64], list[GroupFacts]]:
+    """Return the position of the slice that holds each key, and the facts of each slice.
+
+    The position is ``_NOWHERE`` if no slice holds the key.
+    """
+    places = np.full(len(keys), _NOWHERE, np.int64)
+    facts: list[GroupFacts] = []
+    hashes = key_hashes(keys) if slices else np.empty(0, np.uint32)
+    every = np.arange(len(keys))
+    for place, file_slice in enumerate(slices):
+        with stored.open_base(file_slice) as (slice_facts, held):
+            facts.append(slice_facts)
+            candidates = _candidates(slice_facts, keys, hashes, every)
+            if len(candidates):
+                _mark(slot, slices, places, place, keys, candidates, held)
+    if any(file_slice.log_files for file_slice in slices) and (places == _NOWHERE).any():
+        # A key may be only in a log: written by another program, or while a bucket had one group.
+        for place, file_slice in enumerate(slices):
+            if file_slice.log_files:
+                _mark(slot, slices, places, place, keys, every, stored.log_keys(file_slice))
+    return places, facts
+
+
+def _mark(
+    slot: Slot,
+    slices: Sequence[FileSlice],
+    places: npt.NDArray[np.int64],
+    place: int,
+    keys: pa.Array,
+    candidates: IntArray,
+    held: Iterator[pa.Array],
+) -> None:
+    """Set ``place`` for the candidates whose keys are in the slice, whose keys are ``held``."""
+    wanted = keys.take(pa.array(candidates))
+    for chunk in held:
+        # Looking the chunk up among the candidates is faster: the hash table is the smaller one.
+        found = pc.index_in(chunk.cast(pa.string()), value_set=wanted).drop_null()
+        rows = candidates[found.to_numpy()]
+        twice = rows[(places[rows] != _NOWHERE) & (places[rows] != place)]
+        if len(twice):
+            row = int(twice[0])
+            raise IndexStateError(
+                "a key is in one file group of its bucket",
+                f"key {keys[row].as_py()!r} of partition {slot[0]!r} is in two file groups: "
+                f"{slices[int(places[row])].file_id} and {slices[place].file_id}",
+                "rewrite the partition, one row per key, with table.repair(check_keys=True) "
+                "(bucketlake repair --check-keys --run)",
+            )
+        places[rows] = place
+
+
+def _candidates(
+    facts: GroupFacts, keys: pa.Array, hashes: npt.NDArray[np.uint32], rows: IntArray
+) -> IntArray:
+    """Return the rows whose keys may be in the base file of a group."""
+    if facts.rows == 0:
+        return rows[:0]
+    if facts.key_filter is not None:
+        rows = rows[may_contain(facts.key_filter, hashes[rows])]
+    if facts.key_range is not None and len(rows):
+        rows = rows[in_key_range(keys.take(pa.array(rows)), *facts.key_range)]
+    return rows
+
+
+def _row_bytes(
+    slices: Sequence[FileSlice],
+    facts: Sequence[GroupFacts],
+    incoming_bytes: int,
+    incoming_rows: int,
+) -> float:
+    """Return the stored bytes per row, from the group with most rows, else a guess.
+
+    A file with few rows would mislead, because it is mostly footer.
+    """
+    based = [
+        (slice_facts.rows, file_slice.base_file.size_bytes)
+        for file_slice, slice_facts in zip(slices, facts, strict=True)
+        if file_slice.base_file is not None and slice_facts.rows
+    ]
+    if based:
+        rows, size_bytes = max(based)
+        return max(1.0, size_bytes / rows)
+    return max(1.0, incoming_bytes / max(1, incoming_rows) * _STORED_SHARE)
+
+
+def _next_ordinal(slices: Sequence[FileSlice]) -> int:
+    numbered = [ordinal_of_file_id(file_slice.file_id) for file_slice in slices]
+    return max([len(slices) - 1, *(n for n in numbered if n is not None)]) + 1

@@ -15,8 +15,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
+from bucketlake.config.entries import is_number
 from bucketlake.errors import FormatError
 from bucketlake.index.bucket_hash import bucket_of_file_id, bucket_text
+from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.file_name import FileId
 from bucketlake.model.write_stat import CommitMetadata
 
@@ -45,9 +47,9 @@ def key_of_slot(partition_path: str, slot: int) -> ConflictKey:
 def key_of_group(partition_path: str, file_id: str) -> ConflictKey:
     """Return the key of a file group: the key of its bucket, or its own if it has no bucket."""
     bucket_id = bucket_of_file_id(file_id)
-    return (
-        (partition_path, file_id) if bucket_id is None else key_of_slot(partition_path, bucket_id)
-    )
+    if bucket_id is None:
+        return partition_path, file_id
+    return key_of_slot(partition_path, bucket_id)
 
 
 def key_of_shard(data_partition: str | None, shard: int) -> ConflictKey:
@@ -75,7 +77,7 @@ def describe_key(key: ConflictKey) -> str:
     if name.startswith(_SHARD):
         what = f"new or deleted keys of index shard {name.removeprefix(_SHARD)}"
     else:
-        what = f"bucket {int(name)}" if name.isdecimal() else f"file group {name}"
+        what = f"bucket {int(name)}" if is_number(name) else f"file group {name}"
     return f"{what} of partition {partition!r}"
 
 
@@ -120,7 +122,7 @@ class ChangedShards:
         if text is None:
             return None
         try:
-            added, removed = json.loads(text)
+            added, removed = parse_json(text)
             return cls(_keys(added), _keys(removed))
         except (ValueError, TypeError) as error:
             expected = f"two lists of partition and shard in {_SHARDS}"
@@ -136,7 +138,7 @@ def looked_at_metadata(keys: Iterable[ConflictKey]) -> dict[str, str]:
     by_partition: dict[str, list[int | str]] = {}
     for partition, name in sorted(keys):
         # Buckets are numbers, as in earlier releases.
-        by_partition.setdefault(partition, []).append(int(name) if name.isdecimal() else name)
+        by_partition.setdefault(partition, []).append(int(name) if is_number(name) else name)
     return {_LOOKED_AT: json.dumps(by_partition)} if by_partition else {}
 
 
@@ -150,7 +152,7 @@ def looked_at_keys(commit: CommitMetadata, where: str) -> set[ConflictKey]:
     """
     text = commit.extra.get(_LOOKED_AT, "{}")
     try:
-        held: Mapping[str, list[int | str]] = json.loads(text)
+        held: Mapping[str, list[int | str]] = parse_json(text)
         return {
             key_of_slot(partition, slot) if isinstance(slot, int) else (partition, str(slot))
             for partition, slots in held.items()

@@ -8,23 +8,23 @@ A value that users pass. Its layout is that of a partitioned record-level index
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from bucketlake.config import record_options as names
-from bucketlake.config.sql_options import SAFE_SQL
-from bucketlake.config.table_version import PARTITIONED_INDEX_VERSION
+from bucketlake.config.hudi_options import SAFE_SQL
+from bucketlake.config.table_version import OLDEST_VERSION, PARTITIONED_INDEX_VERSION
 from bucketlake.errors import ConfigError
-from bucketlake.index.groups_for_new_keys import OwnBuckets
-from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
-from bucketlake.index.record_layout import IndexSource, RecordLayout
-from bucketlake.metadata.record_index.shards import ShardsBySize
-from bucketlake.storage.base import Storage
-from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.active import Timeline
+from bucketlake.index.kinds import IndexKind
+from bucketlake.metadata.record_index.shards import (
+    GLOBAL_LIMITS,
+    PARTITIONED_LIMITS,
+    ShardLimits,
+    ShardsBySize,
+)
 
 if TYPE_CHECKING:
-    from bucketlake.metadata.location_cache.cache import LocationCache
+    from bucketlake.index.record_layout import RecordLayout
 
 ASSIGNERS_OF_SMALL: Final = 1
 ASSIGNERS_OF_LARGE: Final = 4
@@ -34,7 +34,7 @@ ASSIGNERS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True)
-class DynamicBucket:
+class DynamicBucket(IndexKind):
     """Buckets that grow with the data: a new bucket is opened when all others are full.
 
     Which bucket has a key stands in the partitioned record-level index of the metadata table, so a
@@ -68,8 +68,6 @@ class DynamicBucket:
     max_records: int | None = None
     max_file_size: int | None = None
     assigners: int | None = None
-    # Where the index is; no part of what a user asks for.
-    _layout: RecordLayout | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("max_records", "max_file_size"):
@@ -82,14 +80,14 @@ class DynamicBucket:
             raise ConfigError("assigners", count, allowed)
 
     @property
-    def hash_fields(self) -> None:
-        """No field of the key is hashed."""
-        return None
-
-    @property
     def partitioned(self) -> bool:
         """Each partition has an index of its own."""
         return True
+
+    @property
+    def growing(self) -> Self:
+        """The index itself: buckets are opened as the data grows."""
+        return self
 
     @property
     def shard_limits(self) -> ShardsBySize:
@@ -110,18 +108,6 @@ class DynamicBucket:
         """Return the same index with the assigners of another one, unless it has a number."""
         return self if self.assigners is not None else replace(self, assigners=held.assigners)
 
-    def bound(self, storage: Storage, timeline: Timeline) -> Self:
-        """Return the index with that of a table at a point of its timeline."""
-        index = replace(self)
-        size = self.max_file_size
-        if size is None and self.max_records is None:
-            size = MAX_FILE_SIZE_DEFAULT
-        filling = OwnBuckets(self.max_records, size)
-        source, cache = IndexSource(storage, timeline), _cache_of(storage)
-        layout = RecordLayout(True, filling, self.shard_limits, source, cache=cache)
-        object.__setattr__(index, "_layout", layout)
-        return index
-
     @property
     def first_version(self) -> int:
         """The first table version whose Hudi writers know this index."""
@@ -129,8 +115,13 @@ class DynamicBucket:
 
     def layout(self) -> RecordLayout:
         """Return how keys find their file group."""
-        assert self._layout is not None, "the index of a table is bound to its timeline"
-        return self._layout
+        from bucketlake.index.groups_for_new_keys import OwnBuckets
+        from bucketlake.index.record_layout import RecordLayout
+
+        size = self.max_file_size
+        if size is None and self.max_records is None:
+            size = MAX_FILE_SIZE_DEFAULT
+        return RecordLayout(True, OwnBuckets(self.max_records, size), self.shard_limits)
 
     def facts(self) -> dict[str, object]:
         """Return the settings as a dict of simple values, ready to be shown."""
@@ -140,9 +131,6 @@ class DynamicBucket:
             "max_file_size": self.max_file_size,
             "assigners": self.assigners,
         }
-
-    def check_hash_fields(self, record_key_fields: object) -> None:
-        """Do nothing: there are no hash fields."""
 
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options of this index, for a Hudi job.
@@ -165,6 +153,15 @@ class DynamicBucket:
             options[names.MAX_FILE_SIZE] = str(self.max_file_size)
         return options
 
+    def to_command(self) -> dict[str, object]:
+        """Return the options of a command that name this index."""
+        return {
+            "--index": "dynamic",
+            "--max-records": self.max_records,
+            "--max-file-size": self.max_file_size,
+            "--assigners": self.assigners,
+        }
+
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         """Read the index from ``hoodie.*`` options.
@@ -176,25 +173,141 @@ class DynamicBucket:
         """
         names.require_record_index(options, partitioned=True)
         return cls(
-            names.number(options, names.MAX_RECORDS),
-            names.number(options, names.MAX_FILE_SIZE),
+            names.number_option(options, names.MAX_RECORDS),
+            names.number_option(options, names.MAX_FILE_SIZE),
             _assigners(options),
         )
 
 
 def _assigners(options: Mapping[str, str]) -> int | None:
     is_number = options.get(names.ASSIGNERS, "").strip().lower() != names.BY_SIZE
-    return names.number(options, names.ASSIGNERS) if is_number else None
+    return names.number_option(options, names.ASSIGNERS) if is_number else None
 
 
-def _cache_of(storage: Storage) -> LocationCache | None:
-    """Return the cache of hosts as it was chosen; None for a table in the memory of this process.
+# ---- The record-level index: the metadata table says in which file group each key is -------------
+#
+# A value that users pass. ``metadata/record_index/pinned_index.py`` opens the index of a table, and
+# ``write/record_index/locate.py`` looks keys up in it.
 
-    Such a table is in memory already, and its path names another table in another process.
+MAX_FILE_SIZE_DEFAULT: Final = 120 << 20
+SMALL_FILE_DEFAULT: Final = 100 << 20
+
+
+@dataclass(frozen=True)
+class RecordIndex(IndexKind):
+    """The file group of each key stands in the metadata table: Hudi's record-level index.
+
+    Existing keys are looked up and stay in their file group; new keys fill small file groups, and
+    then new ones. No number of buckets is chosen, and a partition grows without a rescale.
+
+    Parameters
+    ----------
+    partitioned : bool
+        Whether each partition has an index of its own, so that keys are unique within their
+        partition. False: keys are unique in the whole table, and a key that is written with another
+        partition moves there.
+    max_file_size : int
+        Bytes to which new keys fill a file group.
+    small_file_limit : int
+        Bytes below which an existing file group gets new keys; 0 for none.
+
+    Raises
+    ------
+    ConfigError
+        If a size is out of range.
+
+    Examples
+    --------
+    >>> RecordIndex()
+    RecordIndex(partitioned=True, max_file_size=125829120, small_file_limit=104857600)
     """
-    if isinstance(storage, MemoryStorage):
-        return None
-    # Imported here because each Python worker loads this module, whatever the kind of its table.
-    from bucketlake.metadata.location_cache.cache_options import chosen_cache
 
-    return chosen_cache()
+    partitioned: bool = True
+    max_file_size: int = MAX_FILE_SIZE_DEFAULT
+    small_file_limit: int = SMALL_FILE_DEFAULT
+
+    def __post_init__(self) -> None:
+        if type(self.partitioned) is not bool:
+            raise ConfigError("partitioned", self.partitioned, "True or False")
+        for name, least in (("max_file_size", 1), ("small_file_limit", 0)):
+            size = getattr(self, name)
+            if type(size) is not int or size < least:
+                raise ConfigError(name, size, f"give a number of bytes of at least {least}")
+
+    @property
+    def shard_limits(self) -> ShardLimits:
+        """How many shards the index gets: of each partition, or of the table."""
+        return PARTITIONED_LIMITS if self.partitioned else GLOBAL_LIMITS
+
+    def with_max_file_size(self, max_file_size: int | None) -> Self:
+        """Return the same index with another size of file groups."""
+        return replace(self, max_file_size=max_file_size or MAX_FILE_SIZE_DEFAULT)
+
+    @property
+    def first_version(self) -> int:
+        """The first table version whose Hudi writers know this index."""
+        return PARTITIONED_INDEX_VERSION if self.partitioned else OLDEST_VERSION
+
+    def layout(self) -> RecordLayout:
+        """Return how keys find their file group."""
+        from bucketlake.index.groups_for_new_keys import SmallGroups
+        from bucketlake.index.record_layout import RecordLayout
+
+        filling = SmallGroups(self.max_file_size, self.small_file_limit)
+        # As Hudi does: a partition that appears later gets the least number.
+        least = self.shard_limits.least
+        return RecordLayout(self.partitioned, filling, ShardsBySize(least, least))
+
+    def facts(self) -> dict[str, object]:
+        """Return the settings as a dict of simple values, ready to be shown."""
+        return {
+            "index": "record_index" if self.partitioned else "global_record_index",
+            "max_file_size": self.max_file_size,
+            "small_file_limit": self.small_file_limit,
+        }
+
+    def to_options(self) -> dict[str, str]:
+        """Return the ``hoodie.*`` options of this index, for a Hudi job."""
+        sizes = {
+            names.MAX_FILE_SIZE: str(self.max_file_size),
+            names.SMALL_FILE_LIMIT: str(self.small_file_limit),
+            **SAFE_SQL,
+        }
+        if self.partitioned:
+            kind = {names.INDEX_TYPE: names.PARTITIONED_TYPE, names.PARTITIONED_ENABLE: "true"}
+            return kind | sizes
+        kind = {names.INDEX_TYPE: names.GLOBAL_TYPES[0], names.GLOBAL_ENABLE[0]: "true"}
+        return kind | {names.MOVES: "true"} | sizes
+
+    def to_command(self) -> dict[str, object]:
+        """Return the options of a command that name this index."""
+        return {"--index": "record" if self.partitioned else "global-record"}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Read the index from the ``hoodie.*`` options of a Hudi job.
+
+        Raises
+        ------
+        ConfigError
+            If the options name another index, disable it, or say that keys stay in the partition
+            where they are.
+
+        Notes
+        -----
+        Hudi's default for ``hoodie.record.index.update.partition.path`` is false: a record whose
+        partition changed is then stored in the old partition, with columns that name the new one.
+        bucketlake moves the key in any case, because a read with a condition on the partition
+        would not find such a record.
+        """
+        partitioned = names.require_record_index(options)
+        if not partitioned and options.get(names.MOVES, "true").strip().lower() != "true":
+            allowed = "'true': a key moves to the partition of its newest record"
+            raise ConfigError(names.MOVES, options[names.MOVES], allowed)
+        size = names.number_option(options, names.MAX_FILE_SIZE)
+        small = names.number_option(options, names.SMALL_FILE_LIMIT)
+        return cls(
+            partitioned,
+            MAX_FILE_SIZE_DEFAULT if size is None else size,
+            SMALL_FILE_DEFAULT if small is None else small,
+        )

@@ -10,15 +10,15 @@ own (discussion
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
-from bucketlake.hashing.java_hash import hash_strings
+from bucketlake.hashing.index_key import hash_strings
 from bucketlake.index.bucket_hash import bucket_of_file_id, new_file_id
 from bucketlake.model.file_name import FileId, InstantTime, derived_uuid
 from bucketlake.model.file_slice import FileSlice
@@ -33,85 +33,8 @@ _FULL_SHARE = 0.9
 """Share of its rows, by its bytes, from which on a group is full without a look at its footer."""
 
 
-class Filling(ABC):
-    """Says which groups get new keys; a small picklable value."""
-
-    __slots__ = ()
-
-    def pool(self, shard: int) -> int:
-        """Return the pool of a shard: shards of one pool fill the same groups."""
-        return 0
-
-    @abstractmethod
-    def candidates(
-        self,
-        pool: int,
-        shard_count: int,
-        slices: Sequence[FileSlice],
-        written: Collection[FileId],
-    ) -> list[FileSlice]:
-        """Return the stored groups of a partition that may get keys of a pool, in their order.
-
-        Parameters
-        ----------
-        pool : int
-            The pool.
-        shard_count : int
-            Number of shards of the partition.
-        slices : sequence of FileSlice
-            Live slices of the partition.
-        written : collection of FileId
-            Groups that get records in any case.
-        """
-
-    def bucket_number(self, file_id: FileId) -> int | None:
-        """Return the number of the bucket that a group is; None if it is none."""
-        return None
-
-    @abstractmethod
-    def room(self, held: FileSlice, row_bytes: float, rows_of: RowCounter) -> int:
-        """Return how many new keys a stored group takes; 0 or less if it is full.
-
-        Parameters
-        ----------
-        held : FileSlice
-            The group.
-        row_bytes : float
-            Estimated bytes of a stored row.
-        rows_of : callable
-            Counts the rows of a group; it reads the footer of a file.
-        """
-
-    @abstractmethod
-    def rows_max(self, row_bytes: float) -> int:
-        """Return how many keys a new group takes."""
-
-    @abstractmethod
-    def new_numbers(
-        self, pool: int, shard_count: int, used: Callable[[], Collection[FileId]]
-    ) -> Iterator[int]:
-        """Yield the numbers of new groups of a pool.
-
-        Parameters
-        ----------
-        pool, shard_count
-            As for :meth:`candidates`.
-        used : callable
-            Returns the partition's groups, also those that are no longer live.
-
-        Raises
-        ------
-        IndexStateError
-            If no number is left.
-        """
-
-    @abstractmethod
-    def new_group_id(self, instant: InstantTime, partition_path: str, number: int) -> FileId:
-        """Derive the id of a new group; a repeated task derives the same."""
-
-
 @dataclass(frozen=True, slots=True)
-class SmallGroups(Filling):
+class SmallGroups:
     """New keys fill the small groups of a partition, and then new ones.
 
     Attributes
@@ -125,36 +48,69 @@ class SmallGroups(Filling):
     size_bytes_max: int
     small_bytes: int
 
+    def pool(self, shard: int) -> int:
+        """Return the pool of a shard: shards of one pool fill the same groups."""
+        return 0
+
+    def bucket_number(self, file_id: FileId) -> int | None:
+        """Return the number of the bucket that a group is; None, as it is none."""
+        return None
+
     def candidates(
-        self,
-        pool: int,
-        shard_count: int,
-        slices: Sequence[FileSlice],
-        written: Collection[FileId],
+        self, pool: int, shard_count: int, slices: Sequence[FileSlice], written: Collection[FileId]
     ) -> list[FileSlice]:
-        """Return the small groups: those that are written in any case first, then by size."""
+        """Return the stored groups of a partition that may get keys of a pool, in their order.
+
+        They are the small ones: those that are written in any case first, then by size.
+
+        Parameters
+        ----------
+        pool : int
+            The pool.
+        shard_count : int
+            Number of shards of the partition.
+        slices : sequence of FileSlice
+            Live slices of the partition.
+        written : collection of FileId
+            Groups that get records in any case.
+        """
         small = (held for held in slices if held.size_bytes < self.small_bytes)
         return sorted(small, key=lambda s: (s.file_id not in written, -s.size_bytes, s.file_id))
 
     def room(self, held: FileSlice, row_bytes: float, rows_of: RowCounter) -> int:
-        """Return how many rows the group takes by its size."""
+        """Return how many new keys a stored group takes, by its size; 0 or less if it is full.
+
+        Parameters
+        ----------
+        held : FileSlice
+            The group.
+        row_bytes : float
+            Estimated bytes of a stored row.
+        rows_of : callable
+            Counts the rows of a group; it reads the footer of a file.
+        """
         return int((self.size_bytes_max - held.size_bytes) / row_bytes)
 
     def rows_max(self, row_bytes: float) -> int:
-        """Return how many rows have the size of a group."""
+        """Return how many keys a new group takes: the rows that have its size."""
         return max(1, int(self.size_bytes_max / row_bytes))
 
     def new_numbers(
-        self,
-        pool: int,
-        shard_count: int,
-        used: Callable[[], Collection[FileId]],
+        self, pool: int, shard_count: int, used: Callable[[], Collection[FileId]]
     ) -> Iterator[int]:
-        """Yield numbers that only make the ids of a write's new groups different."""
+        """Yield the numbers of new groups of a pool, which only make their ids different.
+
+        Parameters
+        ----------
+        pool, shard_count
+            As for :meth:`candidates`.
+        used : callable
+            Returns the partition's groups, also those that are no longer live.
+        """
         return count()
 
     def new_group_id(self, instant: InstantTime, partition_path: str, number: int) -> FileId:
-        """Derive the id of a new group.
+        """Derive the id of a new group; a repeated task derives the same.
 
         Hudi draws a random id. Lower-case hexadecimal digits are what the index stores as numbers.
 
@@ -167,7 +123,7 @@ class SmallGroups(Filling):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnBuckets(Filling):
+class OwnBuckets:
     """Each shard has buckets of its own: those whose number modulo the shard count is the shard's.
 
     New keys fill the buckets of their shard in the order of the numbers, and then new ones
@@ -189,11 +145,7 @@ class OwnBuckets(Filling):
         return shard
 
     def candidates(
-        self,
-        pool: int,
-        shard_count: int,
-        slices: Sequence[FileSlice],
-        written: Collection[FileId],
+        self, pool: int, shard_count: int, slices: Sequence[FileSlice], written: Collection[FileId]
     ) -> list[FileSlice]:
         """Return the buckets of the shard by their numbers, then its groups without a number."""
         own = (held for held in slices if owner_of_group(held.file_id, shard_count) == pool)
@@ -225,7 +177,13 @@ class OwnBuckets(Filling):
     def new_numbers(
         self, pool: int, shard_count: int, used: Callable[[], Collection[FileId]]
     ) -> Iterator[int]:
-        """Yield the numbers of the shard after the greatest that was ever used."""
+        """Yield the numbers of the shard after the greatest that was ever used.
+
+        Raises
+        ------
+        IndexStateError
+            If no number is left.
+        """
         own = [n for n in map(bucket_of_group, used()) if n is not None and n % shard_count == pool]
         first = max(own) + shard_count if own else pool
         yield from range(first, BUCKETS_MAX, shard_count)
@@ -245,6 +203,10 @@ class OwnBuckets(Filling):
         '00000003-40ff-474c-a2dc-4dbcb6fd150c-0'
         """
         return new_file_id(instant, partition_path, number)
+
+
+Filling: TypeAlias = SmallGroups | OwnBuckets
+"""Says which groups get new keys; a small picklable value."""
 
 
 def bucket_of_group(file_id: FileId) -> int | None:

@@ -15,12 +15,8 @@ from functools import partial
 from typing import Any
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER
-from bucketlake.errors import (
-    AlreadyExistsError,
-    FormatError,
-    ObjectNotFoundError,
-)
-from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
+from bucketlake.format.json_fields import parse_checked, render_checked
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -28,7 +24,7 @@ from bucketlake.timeline.outcome import is_committed, is_rolled_back
 
 META_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/partition_bucket_index_meta"
 CONFIGS_FOLDER = f"{META_FOLDER}/configs"
-ARCHIVE_FOLDER = f"{META_FOLDER}/archive"
+HASHING_ARCHIVE_FOLDER = f"{META_FOLDER}/archive"
 
 DRAFT_FILE = f"{HOODIE_FOLDER}/.simple_hashing/config"
 """All versions in one file, as in the draft of RFC-89; no release of Hudi wrote this file."""
@@ -37,7 +33,8 @@ INITIAL_INSTANT = InstantTime("00000000000000")
 """Instant of the version with which a table is created: older than any other instant."""
 
 _SUFFIX = ".hashing_config"
-_MERGED_ARCHIVE = f"{ARCHIVE_FOLDER}/archived{_SUFFIX}"  # In the RFC; not written by Hudi 1.2.0.
+# In the RFC; not written by Hudi 1.2.0.
+_MERGED_ARCHIVE = f"{HASHING_ARCHIVE_FOLDER}/archived{_SUFFIX}"
 _VERSION = 1
 
 
@@ -169,7 +166,7 @@ def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
     for instant in old[:-1]:
         with suppress(AlreadyExistsError):  # An earlier archival died between two steps.
             storage.put_if_absent(
-                f"{ARCHIVE_FOLDER}/{instant}{_SUFFIX}", storage.read(config_path(instant))
+                f"{HASHING_ARCHIVE_FOLDER}/{instant}{_SUFFIX}", storage.read(config_path(instant))
             )
         storage.delete(config_path(instant))
     return old[:-1]
@@ -184,10 +181,12 @@ def active_versions(storage: Storage) -> Iterator[InstantTime]:
 
 
 def _archived(storage: Storage) -> Iterator[HashingConfig]:
-    for stored in storage.list(ARCHIVE_FOLDER, recursive=False):
+    for stored in storage.list(HASHING_ARCHIVE_FOLDER, recursive=False):
         if stored.path == _MERGED_ARCHIVE:
             yield from _read_map(storage, _MERGED_ARCHIVE)
-        elif stored.path.endswith(_SUFFIX) and "/." not in stored.path.removeprefix(ARCHIVE_FOLDER):
+        elif stored.path.endswith(_SUFFIX) and "/." not in stored.path.removeprefix(
+            HASHING_ARCHIVE_FOLDER
+        ):
             yield _read(storage, stored.path)
 
 

@@ -133,12 +133,11 @@ class JavaPattern:
 
     def _is_same_in_linear(self, text: str) -> bool:
         """Return whether both engines find the same in a text."""
-        if text.isascii():
-            return _LINE_ENDS.isdisjoint(text)
         # RE2 ignores the case of all letters, Java only that of ASCII letters.
-        if self.pattern.startswith("(?i)") or any("\ud800" <= c <= "\udfff" for c in text):
-            return False
-        return _LINE_ENDS.isdisjoint(text)
+        is_plain = text.isascii() or not (
+            self.pattern.startswith("(?i)") or any("\ud800" <= c <= "\udfff" for c in text)
+        )
+        return is_plain and _LINE_ENDS.isdisjoint(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.hashing.directory import Suffix
-from bucketlake.index.conflict_keys import ConflictKey
+from bucketlake.index.conflict_keys import ConflictKey, key_of_group
+from bucketlake.index.key_rule import KeyRule
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -107,12 +109,15 @@ class StrayedKeys:
         The first of them.
     held_in, belongs_to : str
         The slot that holds the key, and the slot to which it belongs, in words.
+    rule : KeyRule or None
+        The rule of the table, if all these keys are where the other rule puts them.
     """
 
     count: int
     key: str
     held_in: str
     belongs_to: str
+    rule: KeyRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +147,9 @@ class StoredKeys(Protocol):
 
         Entering reads the footer only; the keys are read while they are iterated, until the exit.
         """
-        ...
 
     def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
         """Yield the keys in the log files."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +182,35 @@ class Layout(ABC):
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
-        """Record key fields that choose the slot; empty for all of them."""
-        return ()
+        """Record key fields that choose the slot; none if the key does not choose it."""
+        assert self.key_rule is not None, "the index of a table has the table's rule"
+        return self.key_rule.hash_fields
+
+    @property
+    def key_rule(self) -> KeyRule | None:
+        """Which fields of a key are hashed; None if a key does not choose the slot."""
+        return None
+
+    @property
+    def two_rules(self) -> KeyRule | None:
+        """The rule of keys in a table that has another one, too; None if it has one rule."""
+        return self.key_rule if self.key_rule is not None and self.key_rule.has_other else None
+
+    def by_other_rule(self) -> Self:
+        """Return the layout by the other rule; only if there are ``two_rules``."""
+        raise NotImplementedError
+
+    def slots_elsewhere(
+        self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
+    ) -> SlotArray | None:
+        """Return the slot of each key by the other rule of the table's version.
+
+        None if both rules are the same for all keys. The arguments are those of
+        :meth:`slots_of_keys`.
+        """
+        if self.two_rules is None or not pc.any(pc.match_substring(keys, ":")).as_py():
+            return None
+        return self.by_other_rule().slots_of_keys(keys, partitions, codes)
 
     @property
     def looks_up(self) -> bool:
@@ -231,8 +261,8 @@ class Layout(ABC):
         return ()
 
     @property
-    def tagging(self) -> Layout:
-        """The layout with which a write tags its records."""
+    def unpinned(self) -> Layout:
+        """The layout for the tasks of a write: without what only its plan needs."""
         return self
 
     @abstractmethod
@@ -305,9 +335,9 @@ class Layout(ABC):
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the name by which the slot is compared with what other commits wrote."""
 
-    @abstractmethod
     def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
         """Return the name by which a file group, also of another commit, is compared."""
+        return key_of_group(partition_path, file_id)
 
     def is_kept_by(
         self, newer: Layout, partition_path: str, slots: Collection[int], *, appends: bool
@@ -364,10 +394,26 @@ class Layout(ABC):
         return None
 
     def _strayed(
-        self, keys: pa.Array | pa.ChunkedArray, slots: npt.NDArray[np.integer], held_in: int
+        self,
+        keys: pa.Array | pa.ChunkedArray,
+        partition_path: str,
+        slots: npt.NDArray[np.integer],
+        held_in: int,
     ) -> StrayedKeys | None:
-        """Return the keys in a slot to which they do not belong; ``slots`` has the slot of each."""
-        wrong = np.flatnonzero(slots != held_in)
+        """Return the keys in a slot to which they do not belong; ``slots`` has the slot of each.
+
+        A key may be where the other rule puts it, as long as no rule is decided.
+        """
+        wrong, rule = np.flatnonzero(slots != held_in), None
+        if len(wrong) and self.two_rules is not None:
+            codes = np.zeros(len(wrong), np.int32)
+            strayed = keys.take(pa.array(wrong))
+            other = self.slots_elsewhere(strayed, [partition_path], codes)
+            by_other = np.zeros(len(wrong), np.bool_) if other is None else other == held_in
+            if not self.two_rules.is_decided:
+                wrong = wrong[~by_other]
+            elif by_other.all():
+                rule = self.two_rules
         if not len(wrong):
             return None
         first = int(wrong[0])
@@ -376,6 +422,7 @@ class Layout(ABC):
             str(keys[first].as_py()),
             self.slot_text(held_in),
             self.slot_text(int(slots[first])),
+            rule,
         )
 
     @abstractmethod

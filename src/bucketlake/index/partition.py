@@ -7,12 +7,14 @@ This module holds the index value. The versions of a table's rules are in
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from bucketlake.config.table_version import PARTITION_RULES_VERSION
 from bucketlake.errors import ConfigError
-from bucketlake.index.bucket_layout import BucketLayout
+from bucketlake.index.hashing_config import HashingConfig
+from bucketlake.index.kinds import IndexKind
 from bucketlake.index.partition_rules import (
     Expressions,
     RuleCompiler,
@@ -26,6 +28,10 @@ from bucketlake.index.partition_rules import (
 )
 from bucketlake.index.simple import SimpleBucket, group_facts
 from bucketlake.model.arguments import pairs_of
+from bucketlake.model.file_name import InstantTime
+
+if TYPE_CHECKING:
+    from bucketlake.index.bucket_layout import BucketLayout
 
 EXPRESSIONS_OPTION = "hoodie.bucket.index.partition.expressions"
 RULE_OPTION = "hoodie.bucket.index.partition.rule.type"
@@ -33,7 +39,7 @@ DRAFT_RULE_OPTION = "hoodie.bucket.index.partition.rule"  # Its name in the RFC'
 
 
 @dataclass(frozen=True)
-class PartitionBucket:
+class PartitionBucket(IndexKind):
     """A bucket count for each partition, by rules; compatible with Hudi's ``BUCKET`` index.
 
     Parameters
@@ -100,6 +106,11 @@ class PartitionBucket:
             return self.rule.lower()
         return f"{self.rule.__module__}:{self.rule.__qualname__}"
 
+    @property
+    def counted(self) -> Self:
+        """The index itself: each partition has a number of buckets."""
+        return self
+
     def count_of(self, partition_path: str) -> int:
         """Return the bucket count of a partition."""
         recorded = self._recorded.get(partition_path)
@@ -132,7 +143,9 @@ class PartitionBucket:
 
     def layout(self) -> BucketLayout:
         """Return the layout, which tells how keys find their bucket."""
-        return BucketLayout(self)
+        from bucketlake.index.bucket_layout import BucketLayout
+
+        return BucketLayout(self, self.key_rule)
 
     def facts(self) -> dict[str, object]:
         """Return the settings as a dict of simple values, ready to be shown."""
@@ -141,22 +154,28 @@ class PartitionBucket:
 
     def with_recorded(self, counts: Mapping[str, int]) -> Self:
         """Return the index with recorded counts, which are used instead of the rules."""
-        index = replace(self)
+        index = copy(self)
         object.__setattr__(index, "_recorded", dict(counts))
         return index
 
     def with_max_file_size(self, max_file_size: int | None) -> Self:
         """Return the same index and recorded counts with another maximum file size."""
-        return replace(self, max_file_size=max_file_size).with_recorded(self._recorded)
-
-    def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
-        """Raise ConfigError if a hash field is not a record key field."""
-        self._simple.check_hash_fields(record_key_fields)
+        index = replace(self, max_file_size=max_file_size).with_recorded(self._recorded)
+        return index.with_key_rule(self.key_rule)
 
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options of this index, for a Hudi job."""
         options = self._simple.to_options()
         return options | {EXPRESSIONS_OPTION: self.expressions, RULE_OPTION: self.rule_name}
+
+    def to_command(self) -> dict[str, object]:
+        """Return the options of a command that name this index."""
+        return {**self._simple.to_command(), "--rules": self.expressions}
+
+    @property
+    def own_rule(self) -> str | None:
+        """Name of the rule; None for ``regex``, which commands have."""
+        return None if self.rule_name == "regex" else self.rule_name
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -185,3 +204,14 @@ class PartitionBucket:
     def _pairs(self) -> Expressions:
         assert isinstance(self.rules, tuple)
         return self.rules
+
+
+def with_rules(index: SimpleBucket | PartitionBucket, expressions: str) -> PartitionBucket:
+    """Return an index with rules in the form of Hudi's options; its count is their default."""
+    default = index.count_of("")
+    return PartitionBucket(split_expressions(expressions), default, "regex", index.hash_fields)
+
+
+def config_of(index: PartitionBucket, instant: InstantTime) -> HashingConfig:
+    """Return the rules of an index as a version of the hashing config."""
+    return HashingConfig(index.expressions, index.default, index.rule_name, instant)

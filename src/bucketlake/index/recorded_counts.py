@@ -18,13 +18,12 @@ from functools import cache, partial
 
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import FormatError, ObjectNotFoundError
-from bucketlake.format.checked_json import parse_checked, render_checked, require_version
+from bucketlake.format.json_fields import parse_checked, render_checked, require_version
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import mark_instant
 from bucketlake.timeline.outcome import is_committed
 
@@ -148,9 +147,7 @@ def forget_counts(storage: Storage, instants: Callable[[InstantTime], bool]) -> 
 
 def _dispensable(versions: list[InstantTime], timeline: Timeline) -> list[InstantTime]:
     """Return the versions to delete: all but the newest ones and those that a restore needs."""
-    savepoints = [
-        instant.requested_at for instant in timeline.instants if instant.action is Action.SAVEPOINT
-    ]
+    savepoints = [savepoint.requested_at for savepoint in timeline.savepoints()]
     needed = {max((v for v in versions if v <= time), default=None) for time in savepoints}
     return [version for version in versions[:-VERSIONS_KEPT] if version not in needed]
 

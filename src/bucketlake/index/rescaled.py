@@ -50,30 +50,24 @@ def rescaled_index(
         check_rule(rule)
     if default is not None:
         check_count(default, "default")
-    if isinstance(held, RingKind):
-        raise ConfigError(
-            "index",
-            held,
-            f"a rescale sets bucket counts by rules; the buckets of a {type(held).__name__} split "
-            "and merge by table.resize() (bucketlake resize --run)",
-            "rescaled",
-        )
-    if isinstance(held, INDEXED_KINDS):
-        raise ConfigError(
-            "index",
-            held,
-            f"a rescale sets bucket counts by rules; a {type(held).__name__} opens file groups as "
-            "they are needed",
-            "rescaled",
-        )
+    if isinstance(held, (RingKind, *INDEXED_KINDS)):
+        how = f"a {type(held).__name__} opens file groups as they are needed"
+        if isinstance(held, RingKind):
+            how = (
+                f"the buckets of a {type(held).__name__} split and merge by table.resize() "
+                "(bucketlake resize --run)"
+            )
+        reason = f"a rescale sets bucket counts by rules; {how}"
+        raise ConfigError("index", held, reason, "rescaled")
     pairs = pairs_of(add if rules is None else rules, "add" if rules is None else "rules")
     if isinstance(held, SimpleBucket):
-        default = held.count if default is None else default
-        fields, size = held.hash_fields, held.max_file_size
-        return PartitionBucket(pairs, default, "regex" if rule is None else rule, fields, size)
-    if add is not None:
-        if rule is not None and rule != held.rule:
-            raise ConfigError("rule", rule, f"the table's rules are of kind {held.rule_name!r}")
-        pairs += pairs_of(held.rules, "rules")
-    default = held.default if default is None else default
-    return PartitionBucket(pairs, default, rule or held.rule, held.hash_fields, held.max_file_size)
+        known, usual = held.count, "regex" if rule is None else rule
+    else:
+        known, usual = held.default, held.rule if rule is None else rule
+        if add is not None:
+            if usual != held.rule:
+                raise ConfigError("rule", rule, f"the table's rules are of kind {held.rule_name!r}")
+            pairs += pairs_of(held.rules, "rules")
+    count = known if default is None else default
+    index = PartitionBucket(pairs, count, usual, held.hash_fields, held.max_file_size)
+    return index.with_key_rule(held.key_rule)

@@ -18,25 +18,18 @@ from bucketlake.config.paths_of_table import EXTENSION_FOLDER, HOODIE_FOLDER
 from bucketlake.config.resize_options import ENGINE, EXTENDIBLE_ENGINE
 from bucketlake.errors import DirectoryMetadataError, HashingMetadataError
 from bucketlake.format.clustering_plan import ClusteringPlan
-from bucketlake.format.directory_metadata import (
-    decode_child_buckets,
-    decode_directory_metadata,
-    encode_child_buckets,
-    encode_directory_metadata,
-)
 from bucketlake.format.hashing_metadata import (
     HashingMetadata,
+    decode_child_buckets,
     decode_child_nodes,
+    decode_directory_metadata,
     decode_hashing_metadata,
+    encode_child_buckets,
     encode_child_nodes,
+    encode_directory_metadata,
     encode_hashing_metadata,
 )
-from bucketlake.hashing.directory import (
-    Directory,
-    first_directory,
-    has_letter,
-    hash_directory_keys,
-)
+from bucketlake.hashing.directory import Directory, first_directory, has_letter, hash_directory_keys
 from bucketlake.hashing.ring import ChildNode, Ring, RingHashes, initial_ring
 from bucketlake.hashing.xx_hash import hash_ring_keys
 from bucketlake.model.file_name import InstantTime, derived_uuid
@@ -50,10 +43,14 @@ class RingEngine:
     ----------
     name : str
         The engine in options and in the stored setting.
+    command_word : str
+        The engine in commands.
     folder, ending : str
         Folder of the versions of rings, and the ending of their names after the instant.
     strategy : str
         The class of Hudi that a plan names; empty in a plan on which Hudi must fail.
+    splits_in_halves : bool
+        Whether a bucket splits into two halves alone, by the next bit of the hash.
     ring_word, bucket_word, slot_word : str
         A ring, a bucket of it, and the same without the ring, in messages.
     error : type
@@ -71,9 +68,11 @@ class RingEngine:
     """
 
     name: str
+    command_word: str
     folder: str
     ending: str
     strategy: str
+    splits_in_halves: bool
     ring_word: str
     bucket_word: str
     slot_word: str
@@ -90,16 +89,14 @@ class RingEngine:
         return _named, (self.name,)
 
 
-def _encode_nodes(ring: Ring, children: Iterable[ChildNode]) -> str:  # noqa: ARG001
-    return encode_child_nodes(children)
-
-
 CONSISTENT = RingEngine(
     name=ENGINE,
+    command_word="consistent",
     folder=f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata",
     ending=".hashing_meta",
     strategy="org.apache.hudi.client.clustering.run.strategy."
     "SingleSparkJobConsistentHashingExecutionStrategy",
+    splits_in_halves=False,
     ring_word="hash ring",
     bucket_word="node",
     slot_word="ring node",
@@ -109,15 +106,17 @@ CONSISTENT = RingEngine(
     first_ring=initial_ring,
     encode=encode_hashing_metadata,
     decode=decode_hashing_metadata,
-    encode_children=_encode_nodes,
+    encode_children=lambda _, children: encode_child_nodes(children),
     decode_children=decode_child_nodes,
 )
 
 EXTENDIBLE = RingEngine(
     name=EXTENDIBLE_ENGINE,
+    command_word="extendible",
     folder=f"{EXTENSION_FOLDER}/extendible",
     ending=".extendible_meta",
     strategy="",
+    splits_in_halves=True,
     ring_word="directory",
     bucket_word="bucket",
     slot_word="directory bucket",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from bucketlake.format.hashing_metadata import HashingMetadata
 from bucketlake.hashing.directory import Directory, Suffix
 from bucketlake.hashing.ring import RingHashes
 from bucketlake.index.conflict_keys import ConflictKey, key_of_group
+from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
     Damage,
     DamagedGroups,
@@ -43,7 +45,7 @@ from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
-from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +58,24 @@ class RingLayout(Layout):
         Loads the rings of partitions.
     initial_count : int
         Buckets that a partition begins with.
-    hash_fields : tuple of str
-        Record key fields that choose the node; empty for all of them.
     states : mapping of str to RingState
         Rings of the partitions that a write touches, by partition path.
     renewals : mapping of str to HashingMetadata
         Rings that an overwrite brings, by partition path.
+    key_rule : KeyRule or None
+        Which fields of a key are hashed; None before the index is that of a table.
     """
 
     source: RingSource
     initial_count: int
-    hash_fields: tuple[str, ...] = ()
     states: Mapping[str, RingState] = field(default_factory=dict)
     renewals: Mapping[str, HashingMetadata] = field(default_factory=dict)
+    key_rule: KeyRule | None = None
+
+    def by_other_rule(self) -> Self:
+        """Return the layout by the other rule."""
+        assert self.key_rule is not None, "there are two rules"
+        return replace(self, key_rule=self.key_rule.other)
 
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RingLayout:
         """Return the layout with the rings of some partitions; store first rings."""
@@ -141,7 +148,10 @@ class RingLayout(Layout):
         self, partitions: Collection[str], keys: Sequence[str]
     ) -> dict[str, frozenset[int]]:
         """Return the nodes that can hold any of some record keys, by partition."""
-        hashes = self._hashes(pa.array(keys, pa.string()))
+        texts = pa.array(keys, pa.string())
+        hashes = self._hashes(texts)
+        if self.two_rules is not None:
+            hashes = np.concatenate([hashes, self.by_other_rule()._hashes(texts)])
         states = self._states_of(partitions)
         return {path: frozenset(states[path].ring.locate(hashes).tolist()) for path in partitions}
 
@@ -177,10 +187,6 @@ class RingLayout(Layout):
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a node: that of its file group."""
         return key_of_group(partition_path, self.state(partition_path).file_id(slot))
-
-    def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
-        """Return the key of a file group: that of its node."""
-        return key_of_group(partition_path, file_id)
 
     def is_kept_by(
         self, newer: Layout, partition_path: str, slots: Collection[int], *, appends: bool
@@ -275,7 +281,8 @@ class RingLayout(Layout):
         position = state.positions.get(file_id)
         if position is None:
             return None
-        return self._strayed(keys, state.ring.locate(self._hashes(keys)), position)
+        slots = state.ring.locate(self._hashes(keys))
+        return self._strayed(keys, partition_path, slots, position)
 
     def choose(
         self,

@@ -19,9 +19,8 @@ from bucketlake.hashing.ring import ChildNode, Ring
 from bucketlake.index.ring_engine import CONSISTENT, RingEngine, engine_of_plan
 from bucketlake.index.rings import find_version, first_version, read_ring
 from bucketlake.model.file_name import FileId, InstantTime
-from bucketlake.model.kept import fields_alone
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
+from bucketlake.model.kept import fields_alone, kept_property
+from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import is_rolled_back
@@ -171,16 +170,12 @@ class RingSource:
         states = at_once(self.storage, partial(self.state, initial_count=initial_count), paths)
         return dict(zip(paths, states, strict=True))
 
-    @property
+    @kept_property  # In Python 3.11 the lock of cached_property would have all tables wait.
     def resizes(self) -> Mapping[str, list[PendingResize]]:
         """The pending resizes, by partition path."""
-        # No cached_property: in Python 3.11 its lock would have all tables wait for this request.
-        known: dict[str, list[PendingResize]] | None = vars(self).get("_resizes")
-        if known is None:
-            known = defaultdict(list)
-            for resize in pending_resizes(self.storage, self.timeline):
-                known[resize.partition_path].append(resize)
-            vars(self)["_resizes"] = known
+        known: dict[str, list[PendingResize]] = defaultdict(list)
+        for resize in pending_resizes(self.storage, self.timeline):
+            known[resize.partition_path].append(resize)
         return known
 
     def _load(self, partition_path: str, initial_count: int) -> RingState:

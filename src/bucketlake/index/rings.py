@@ -20,22 +20,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bucketlake.config.paths_of_table import EXTENSION_FOLDER
-from bucketlake.errors import (
-    AlreadyExistsError,
-    FormatError,
-    ObjectNotFoundError,
-)
-from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER, require_data_partition
+from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
 from bucketlake.format.hashing_metadata import HashingMetadata
+from bucketlake.format.json_fields import parse_checked, render_checked
 from bucketlake.hashing.ring import ChildNode
 from bucketlake.index.hashing_config import INITIAL_INSTANT
 from bucketlake.index.ring_engine import CONSISTENT, ENGINES, RingEngine, engine_of_ring
 from bucketlake.model.file_name import InstantTime, file_path
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage.base import Storage, StoredObject, at_once
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archive_reader import find_archived
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import is_rolled_back
 
@@ -334,12 +328,12 @@ def _noted(storage: Storage, instant: InstantTime) -> list[str]:
     except ObjectNotFoundError:
         return []
     try:
-        held = parse_checked(data, path)
-        # Earlier releases wrote the array alone, without a checksum.
-        partitions = held["partitions"] if isinstance(held, dict) else held
-        return [str(partition) for partition in partitions]
+        names = [str(partition) for partition in parse_checked(data, path)["partitions"]]
     except (ValueError, KeyError, TypeError):
         raise FormatError(path, "partition paths as a JSON array", repr(data[:80])) from None
+    for name in names:
+        require_data_partition(name, path)
+    return names
 
 
 def _folder(partition_path: str, engine: RingEngine) -> str:
@@ -362,6 +356,8 @@ def _listed(
 
 def _counts(storage: Storage, timeline: Timeline, instant: InstantTime, is_marked: bool) -> bool:
     """Return whether the commit that brought a version is completed; the first has none."""
+    from bucketlake.timeline.archive_reader import find_archived
+
     if instant == INITIAL_INSTANT:
         return True
     if not timeline.is_completed(instant):

@@ -15,8 +15,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from bucketlake.config.record_options import names_dynamic, names_record_index
-from bucketlake.config.resize_options import names_directory, names_rings
+from bucketlake.config.record_options import (
+    BUCKET_OPTIONS,
+    BUCKET_TYPE,
+    index_type,
+    names_dynamic,
+    names_record_index,
+)
+from bucketlake.config.resize_options import ENGINE_OPTION, names_directory, names_rings
+from bucketlake.config.table_keys import TIMELINE_MOVED
+from bucketlake.config.table_version import LAYOUT_1, TimelineLayout
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -24,49 +32,60 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.consistent import ConsistentBucket
-from bucketlake.index.dynamic import DynamicBucket
-from bucketlake.index.extendible import ExtendibleBucket
+from bucketlake.index.dynamic import DynamicBucket, RecordIndex
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
-    HashingConfig,
     is_partition_level,
     latest_config,
     save_config,
 )
-from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket
+from bucketlake.index.key_rule import KeyRule
+from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket, config_of
 from bucketlake.index.partition_rules import RuleCompiler, split_expressions
-from bucketlake.index.record import RecordIndex
 from bucketlake.index.recorded_counts import recorded_counts, with_recorded
 from bucketlake.index.ring_engine import CONSISTENT
-from bucketlake.index.ring_kind import RingKind
+from bucketlake.index.ring_kind import ConsistentBucket, ExtendibleBucket, RingKind
 from bucketlake.index.rings import engines_of
 from bucketlake.index.simple import SimpleBucket
-from bucketlake.index.stored_kind import StoredKind
 from bucketlake.index.stored_setting import (
     SETTING_FILE,
+    StoredKind,
     StoredSetting,
     latest_version,
     read_stored,
 )
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config
 
 IndexedKind: TypeAlias = RecordIndex | DynamicBucket
 """Kinds that find keys in the record-level index of the metadata table."""
 
-ResizedKind: TypeAlias = ConsistentBucket | ExtendibleBucket
+ResizedKind: TypeAlias = RingKind
 """Kinds whose buckets split and merge."""
 
 TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ResizedKind | IndexedKind
 
 INDEXED_KINDS = (RecordIndex, DynamicBucket)
+TWO_RULE_KINDS = (SimpleBucket, ConsistentBucket)
+"""Kinds of which two rules are known (``index/key_rule.py``)."""
 INDEX_KINDS = (SimpleBucket, PartitionBucket, ConsistentBucket, ExtendibleBucket, *INDEXED_KINDS)
 
 
-def index_from_options(options: Mapping[str, str]) -> TableIndex:
-    """Read the index from ``hoodie.*`` options of a Hudi job; ConfigError if they are invalid."""
+def index_from_options(options: Mapping[str, str]) -> TableIndex | None:
+    """Read the index from ``hoodie.*`` options of a Hudi job; None if they leave the kind open.
+
+    They do so without an index type, or with type ``BUCKET`` and nothing else of that index: Hudi's
+    engines have different default counts.
+
+    Raises
+    ------
+    ConfigError
+        If the options are invalid.
+    """
+    if _leave_the_kind_open(options):
+        return None
     if names_dynamic(options):
         return DynamicBucket.from_options(options)
     if names_record_index(options):
@@ -78,6 +97,12 @@ def index_from_options(options: Mapping[str, str]) -> TableIndex:
     if options.get(EXPRESSIONS_OPTION, "").strip():
         return PartitionBucket.from_options(options)
     return SimpleBucket.from_options(options)
+
+
+def _leave_the_kind_open(options: Mapping[str, str]) -> bool:
+    engine = options.get(ENGINE_OPTION, "").strip().upper()
+    said = (key for key, text in options.items() if key.startswith(BUCKET_OPTIONS) and text.strip())
+    return index_type(options) in ("", BUCKET_TYPE) and engine in ("", "SIMPLE") and not any(said)
 
 
 def setting_at(
@@ -92,7 +117,7 @@ def setting_at(
     if stored is None or not stored.has_versions:
         return stored
     version = latest_version(storage, timeline)
-    return stored if version is None else StoredSetting(version.index, has_versions=True)
+    return stored if version is None else replace(stored, index=version.index)
 
 
 def needed_index(storage: Storage, timeline: Timeline) -> IndexedKind | None:
@@ -112,14 +137,15 @@ def is_stored(storage: Storage, timeline: Timeline, stored: StoredSetting | None
 def store_index(storage: Storage, index: TableIndex) -> None:
     """Store the index of a table; raise IndexStateError if another index is stored.
 
-    A partition-level index is also saved as the initial hashing config, if the table has none.
+    The decided rule of its keys is stored with it. A partition-level index is also saved as the
+    initial hashing config, if the table has none.
     """
     if isinstance(index, PartitionBucket) and not is_partition_level(storage):
         # Save the rules first: a table that stores only a count would be read as a simple index.
-        initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
-        save_config(storage, initial)
+        save_config(storage, config_of(index, INITIAL_INSTANT))
     basis = stored_form(index)
-    setting = StoredSetting(basis)
+    splits = index.split_keys if isinstance(index, TWO_RULE_KINDS) else None
+    setting = StoredSetting(basis, split_keys=splits)
     try:
         storage.put_if_absent(SETTING_FILE, setting.to_json())
     except AlreadyExistsError:
@@ -131,10 +157,6 @@ def store_index(storage: Storage, index: TableIndex) -> None:
         require_given(storage, basis, stored.index if stored is not None else None)
 
 
-_BOUND = (ConsistentBucket, ExtendibleBucket, RecordIndex, DynamicBucket)
-"""Kinds that are bound to the state of a table."""
-
-
 def stored_form(index: TableIndex) -> StoredKind:
     """Return the index as a table stores it, without rules, which have files of their own."""
     if isinstance(index, PartitionBucket):
@@ -143,12 +165,86 @@ def stored_form(index: TableIndex) -> StoredKind:
 
 
 def resolve_index(
+    table: OpenTable,
+    timeline: Timeline,
+    given: TableIndex | None,
+    stored: StoredSetting | None = None,
+) -> TableIndex | None:
+    """Return the index of a table at a point of its timeline, with the rule of its keys.
+
+    See :func:`found_index`.
+
+    Raises
+    ------
+    IndexStateError
+        If the caller states another rule than the table.
+    """
+    stored = stored or read_stored(table.storage)
+    index = found_index(table.storage, timeline, given, stored)
+    if index is None:
+        return None
+    # Hudi hashes by names: one key field is one, too.
+    rule = KeyRule(tuple(index.hash_fields or table.config.key_spec.record_key_fields))
+    if timeline.layout is LAYOUT_1 and isinstance(index, TWO_RULE_KINDS):
+        rule = _one_of_two_rules(table, rule, given, stored)
+    return index.with_key_rule(rule)
+
+
+def _one_of_two_rules(
+    table: OpenTable, rule: KeyRule, given: TableIndex | None, stored: StoredSetting | None
+) -> KeyRule:
+    """Return the rule of a table that Hudi before 1 may write (``index/key_rule.py``)."""
+    asked = given.split_keys if isinstance(given, TWO_RULE_KINDS) else None
+    config, known = table.config, None if stored is None else stored.split_keys
+    if asked is not None and known not in (None, asked):
+        raise IndexStateError(
+            f"index={given!r} with split_keys={asked} was asked for",
+            f"{table.storage.root} has split_keys={known}",
+            "open it without an index (without --index and --buckets)",
+        )
+    splits = asked if known is None else known
+    # Hudi 1 has the archive elsewhere, and releases of bucketlake that stored no rule, or brought
+    # the table from a newer version, split no key.
+    is_made_by_hudi_0 = config.archive_folder == LAYOUT_1.archive_folder
+    is_made_by_hudi_0 &= stored is None and TIMELINE_MOVED not in config.extra
+    is_split = is_made_by_hudi_0 if splits is None else splits
+    return replace(rule, splits=is_split, has_other=True, is_decided=splits is not None)
+
+
+def with_rule_of_new_table(index: TableIndex, layout: TimelineLayout, where: str) -> TableIndex:
+    """Return the index of a new table with its rule: in version 6, keys are split.
+
+    Raises
+    ------
+    ConfigError
+        If keys should be split in a table where no writer does so.
+    """
+    if not isinstance(index, TWO_RULE_KINDS):
+        return index
+    if layout is not LAYOUT_1:
+        if index.split_keys:
+            raise ConfigError(
+                "split_keys",
+                True,
+                f"only Hudi 0.14 and 0.15 split keys, and they cannot write {where}: leave it out, "
+                "or create a table with version=6 (--table-version 6)",
+            )
+        return replace(index, split_keys=None)
+    return index if index.split_keys is not None else replace(index, split_keys=True)
+
+
+def with_whole_keys(index: TableIndex) -> TableIndex:
+    """Return the index of a new table that hashes keys whole, whatever its version is."""
+    return replace(index, split_keys=False) if isinstance(index, TWO_RULE_KINDS) else index
+
+
+def found_index(
     storage: Storage,
     timeline: Timeline,
     given: TableIndex | None,
     stored: StoredSetting | None = None,
 ) -> TableIndex | None:
-    """Return the index of a table at a point of its timeline.
+    """Return the index of a table at a point of its timeline, without the rule of its keys.
 
     Parameters
     ----------
@@ -182,8 +278,10 @@ def resolve_index(
         basis = given if given.partitioned == basis.partitioned else basis
     if isinstance(basis, DynamicBucket) and isinstance(given, DynamicBucket):
         basis = basis.with_limits_of(given)
-    if isinstance(basis, _BOUND):
+    if isinstance(basis, RingKind):
         return basis.bound(storage, timeline)
+    if isinstance(basis, INDEXED_KINDS):
+        return basis
     if stored is None and engines_of(storage):
         return None  # Only Hudi's writers know their settings, and those given are of another kind.
     config = latest_config(storage, timeline)
@@ -231,7 +329,7 @@ def setting_origin(
 
 def without_state(index: TableIndex) -> TableIndex:
     """Return the settings of an index alone, as a user passes them."""
-    return replace(index) if isinstance(index, _BOUND) else index
+    return replace(index) if isinstance(index, RingKind) else index
 
 
 def has_rules(index: TableIndex | None) -> bool:
@@ -276,13 +374,13 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
 
 
 def require_index(
-    storage: Storage,
+    table: OpenTable,
     timeline: Timeline,
     given: TableIndex | None,
     stored: StoredSetting | None = None,
 ) -> TableIndex:
     """Return the index for a write; raise an error if it is unknown or not supported."""
-    index = resolve_index(storage, timeline, given, stored)
+    index, storage = resolve_index(table, timeline, given, stored), table.storage
     if index is None:
         stored = stored or read_stored(storage)
         begun = (
@@ -291,20 +389,21 @@ def require_index(
             if stored is not None and stored.has_versions
             else ""
         )
+        kind, option = _ways_to_open(storage)
         raise ConfigError(
             "index",
             None,
             f"{begun}the table stores no bucket setting; open it with "
-            f"open_table(path, index={_kind_of(storage)}) ({_option_of(storage)} COUNT); the count "
+            f"open_table(path, index={kind}) ({option} COUNT); the count "
             "is that of the table's Hudi writers "
             f"(hoodie.bucket.index.num.buckets){_record_index_of(storage)}",
         )
     return index
 
 
-def require_rings(storage: Storage, timeline: Timeline, given: TableIndex | None) -> ResizedKind:
+def require_rings(table: OpenTable, timeline: Timeline, given: TableIndex | None) -> ResizedKind:
     """Return the index of a table whose buckets are resized; raise ConfigError for another."""
-    index = require_index(storage, timeline, given)
+    index = require_index(table, timeline, given)
     if not isinstance(index, RingKind):
         raise ConfigError(
             "index",
@@ -331,15 +430,11 @@ def _record_index_of(storage: Storage) -> str:
     )
 
 
-def _kind_of(storage: Storage) -> str:
+def _ways_to_open(storage: Storage) -> tuple[str, str]:
+    """Return the kind of bucket index that a table may have, as a value and as options."""
     engines = engines_of(storage)
     if not engines:
-        return "SimpleBucket(count)"
-    return "ConsistentBucket(count)" if CONSISTENT in engines else "ExtendibleBucket(count)"
-
-
-def _option_of(storage: Storage) -> str:
-    engines = engines_of(storage)
-    if not engines:
-        return "--buckets"
-    return f"--index {'consistent' if CONSISTENT in engines else 'extendible'} --buckets"
+        return "SimpleBucket(count)", "--buckets"
+    if CONSISTENT in engines:
+        return "ConsistentBucket(count)", "--index consistent --buckets"
+    return "ExtendibleBucket(count)", "--index extendible --buckets"

@@ -18,7 +18,7 @@ from bucketlake.index.hashing_config import (
     save_config,
 )
 from bucketlake.index.layout import Layout
-from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.partition import PartitionBucket, config_of
 from bucketlake.index.recorded_counts import forget_counts, record_counts, record_path
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.rings import (
@@ -65,8 +65,11 @@ def save_setting(storage: Storage, held: TableIndex, new: TableIndex, instant: I
     if resized:
         allow_versions(storage)
         save_version(storage, SettingVersion(stored_form(new), instant))
-    if isinstance(new, PartitionBucket) and not (resized and _same_rules(held, new)):
-        save_config(storage, HashingConfig(new.expressions, new.default, new.rule_name, instant))
+    if isinstance(new, PartitionBucket):
+        config = config_of(new, instant)
+        is_same = isinstance(held, PartitionBucket) and config_of(held, instant) == config
+        if not (resized and is_same):
+            save_config(storage, config)
 
 
 def record_written(
@@ -130,11 +133,3 @@ def forget_replaced_state(
     """
     if partitions:
         forget_old_rings(storage, timeline, partitions, earliest)
-
-
-def _same_rules(held: TableIndex, new: PartitionBucket) -> bool:
-    return (
-        isinstance(held, PartitionBucket)
-        and (held.expressions, held.default) == (new.expressions, new.default)
-        and held.rule_name == new.rule_name
-    )

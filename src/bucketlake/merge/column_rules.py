@@ -6,7 +6,7 @@ can be combined in pairs, in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
 from bucketlake.merge.incoming import BoolArray, IntArray, comparable
+from bucketlake.model.arrays import one_array
 from bucketlake.model.column_type import type_name
 from bucketlake.model.row_merge import ColumnRule
+from bucketlake.model.schema import UNAVAILABLE, UNAVAILABLE_TYPE
 
 _NUMBERS = "a number"
 _ORDERED = "a number, text, boolean, date or time"
@@ -67,6 +69,55 @@ def chosen(mask: BoolArray, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
     count = len(mask)
     rows = np.where(mask, np.arange(count), np.arange(count) + count)
     return pa.concat_arrays([if_true, if_false]).take(pa.array(rows))
+
+
+# ---- Values that the newest change of a row did not show, from the change that showed them last --
+#
+# A database may leave large values out of its log if an update did not change them. A row that
+# lacks a value names its column in a map, with the position of the change from which the value is.
+# So of two rows of a key the value with the later source stays, whichever of them comes first.
+
+
+def with_late_values(older: pa.Table, newer: pa.Table, ordering: str) -> pa.Table:
+    """Return newer rows with values of the older ones where those have a later source.
+
+    Parameters
+    ----------
+    older, newer : pa.Table, shape (n_pairs, n_columns)
+        Rows of the same keys, in the same order.
+    ordering : str
+        Column of their positions.
+    """
+    lacking = one_array(newer[UNAVAILABLE])
+    named = pc.unique(lacking.keys).to_pylist() if lacking.null_count < len(lacking) else []
+    held = frozenset(newer.column_names)
+    names = [name for name in named if name in held]
+    if not names:
+        return newer
+    known, sources = one_array(older[UNAVAILABLE]), []
+    for name in names:
+        own = pc.map_lookup(lacking, name, "first")
+        other = pc.coalesce(pc.map_lookup(known, name, "first"), one_array(older[ordering]))
+        later = pc.fill_null(pc.greater(other, own), False)
+        mask = later.to_numpy(zero_copy_only=False)
+        at = newer.column_names.index(name)
+        values = chosen(~mask, one_array(newer[name]), one_array(older[name]))
+        newer = newer.set_column(at, newer.schema.field(at), values)
+        sources.append(pc.if_else(later, other, own))
+    at = newer.column_names.index(UNAVAILABLE)
+    return newer.set_column(at, newer.schema.field(at), sources_of(names, sources))
+
+
+def sources_of(names: Sequence[str], sources: Sequence[pa.Array]) -> pa.MapArray:
+    """Return the map of each row: of each name its source, unless that is null."""
+    has = np.column_stack([s.is_valid().to_numpy(zero_copy_only=False) for s in sources])
+    counts = has.sum(axis=1)
+    rows, columns = np.nonzero(has)
+    items = pa.concat_arrays(sources).take(pa.array(columns * len(has) + rows))
+    keys = pa.array(names, pa.string()).take(pa.array(columns))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+    mask = pa.array(counts == 0)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=UNAVAILABLE_TYPE, mask=mask)
 
 
 def _takes_newer(rule: ColumnRule, older: pa.Array, newer: pa.Array) -> BoolArray:

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from bucketlake.merge.column_groups import ColumnGroups
 from bucketlake.merge.combining import Combining, joined
 from bucketlake.merge.incoming import (
-    BoolArray,
     IncomingRecords,
     IntArray,
     codes_of_repeated_keys,
@@ -52,6 +53,11 @@ def combine_duplicates(
     order = order_of_repeated(records.take(repeated), codes[repeated], positions, repeated)
     ordered = repeated[order]
     held, held_codes, origins = records.take(ordered), codes[ordered], ordered
+    if combining.ties and combining.groups is None:
+        live = ~held.deleted
+        at = np.flatnonzero((held_codes[1:] == held_codes[:-1]) & live[1:] & live[:-1])
+        rows = held.columns
+        combining.require_no_ties(rows.take(pa.array(at)), rows.take(pa.array(at + 1)), _WHAT)
     while True:
         is_first = np.append(True, held_codes[1:] != held_codes[:-1])
         starts = np.flatnonzero(is_first)
@@ -73,7 +79,9 @@ def _combined(
     older: IncomingRecords, newer: IncomingRecords, combining: Combining
 ) -> IncomingRecords:
     """Combine records pair by pair."""
-    is_whole = _whole(newer)
+    if combining.groups is not None:
+        return _by_group(older, newer, combining, combining.groups)
+    is_whole = newer.whole
     mixes = np.flatnonzero(~older.deleted & ~newer.deleted & ~is_whole)
     at = pa.array(mixes)
     mixed = combining.rows(older.columns.take(at), newer.columns.take(at), _WHAT)
@@ -82,8 +90,20 @@ def _combined(
     columns = joined(newer.columns, mixed).take(pa.array(source))
     if combining.fills_late:  # Hudi does not tell what came after a delete either.
         return newer.with_columns(columns)
-    begins = (is_whole | older.deleted | _whole(older)) & ~newer.deleted
+    begins = (is_whole | older.deleted | older.whole) & ~newer.deleted
     return replace(newer.with_columns(columns), is_whole=begins)
+
+
+def _by_group(
+    older: IncomingRecords, newer: IncomingRecords, combining: Combining, groups: ColumnGroups
+) -> IncomingRecords:
+    """Combine records of which the newer one has the greater ordering value, or is a delete."""
+    erased, every = pc.coalesce(newer.erases, older.erases), np.ones(len(newer), np.bool_)
+    counts, sides = ~older.deleted & ~newer.whole, (older.columns, newer.columns)
+    combining.require_no_group_ties(*sides, counts & ~newer.deleted, erased, _WHAT)
+    rows = groups.merged(*sides, (counts, every), every, erased)
+    begins = newer.whole | older.whole | (older.deleted & older.is_reset)
+    return replace(newer, columns=rows, is_whole=begins, erased=erased)
 
 
 def _with(records: IncomingRecords, at: IntArray, changed: IncomingRecords) -> IncomingRecords:
@@ -91,7 +111,3 @@ def _with(records: IncomingRecords, at: IntArray, changed: IncomingRecords) -> I
     source = np.arange(len(records))
     source[at] = len(records) + np.arange(len(at))
     return records.followed_by(changed).take(source)
-
-
-def _whole(records: IncomingRecords) -> BoolArray:
-    return np.zeros(len(records), np.bool_) if records.is_whole is None else records.is_whole

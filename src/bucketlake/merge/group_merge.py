@@ -10,25 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.merge.combining import Combining, MixedRows
-from bucketlake.merge.incoming import (
-    BoolArray,
-    IncomingRecords,
-    IntArray,
-    key_order,
-)
-from bucketlake.model.arrays import one_array
+from bucketlake.merge.combining import Combining, Meeting, meet
+from bucketlake.merge.incoming import BoolArray, IncomingRecords, IntArray
+from bucketlake.model.arrays import gather, gather_rows, is_everything, one_array
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.number_order import is_everything
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.table_type import MergeMode
 
 COMMIT_TIME, SEQUENCE, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_NAMES
+
+_FEW_ROWS = 1024
 
 STORED_META = (COMMIT_TIME, SEQUENCE, RECORD_KEY)
 """Meta columns that are read from a stored file; the others are constants of the new file."""
@@ -143,37 +140,20 @@ class GroupMerge:
             chunk = following
 
     def _merge_chunk(self, chunk: pa.Table, *, is_last: bool) -> pa.Table:
-        rows, positions = self.incoming.found_in(one_array(chunk[RECORD_KEY]))
-        self.is_stored[positions] = True
         fields = self.rule.ordering_fields if self.rule.compares else ()
-        wins = self.incoming.wins_over(chunk, rows, positions, fields)
-        mixed, changes = self._mixed(chunk, rows, positions, wins), wins
-        source, stored = np.arange(chunk.num_rows), chunk.num_rows
-        source[rows[wins]] = stored + positions[wins]
-        if mixed is not None:
-            changes = wins.copy()
-            changes[mixed.pairs] = True
-            source[rows[mixed.pairs]] = stored + len(self.incoming) + np.arange(len(mixed.pairs))
-        self.counts.ignored += int((~changes).sum())
-        rows, positions = rows[changes], positions[changes]
-        deleted = self.incoming.deleted[positions]
+        what = group_in_words(self.stamp.partition_path, self.stamp.file_name)
+        met = meet(self.incoming, chunk, fields, self.combining, what)
+        self.is_stored[met.positions] = True
+        changing = met.positions[met.changes]
+        deleted = (met.wins & self.incoming.deleted[met.positions])[met.changes]
+        self.is_gone[changing[deleted]] = True
+        self.counts.ignored += len(met.positions) - len(changing)
         self.counts.deleted += int(deleted.sum())
         self.counts.updated += int((~deleted).sum())
-        self.is_gone[positions[deleted]] = True
-        keep = np.ones(chunk.num_rows, np.bool_)
-        keep[rows[deleted]] = False
-        source = source[keep]
+        source = met.outcome(chunk.num_rows, self.incoming)
         if is_last:
-            source = np.concatenate([source, stored + self._fresh()])
-        return self._assemble(chunk, source, mixed)
-
-    def _mixed(
-        self, chunk: pa.Table, rows: IntArray, positions: IntArray, wins: BoolArray
-    ) -> MixedRows | None:
-        if self.combining is None or len(rows) == 0:
-            return None
-        what = group_in_words(self.stamp.partition_path, self.stamp.file_name)
-        return self.combining.mixed(self.incoming, positions, chunk, rows, wins, what)
+            source = np.concatenate([source, chunk.num_rows + self._fresh()])
+        return self._assemble(chunk, source, met)
 
     def _fresh(self) -> IntArray:
         """Count the records that no stored row has; return their positions, sorted by key."""
@@ -181,10 +161,10 @@ class GroupMerge:
         if self.combining is not None:
             self.combining.require_inserts(self.incoming, positions)
         self.counts.inserted += len(positions)
-        return positions[key_order(_taken(self.incoming.keys, positions))]
+        return self.incoming.in_key_order(positions)
 
     def _assemble(
-        self, chunk: pa.Table | None, source: IntArray, mixed: MixedRows | None = None
+        self, chunk: pa.Table | None, source: IntArray, met: Meeting | None = None
     ) -> pa.Table:
         """Gather output rows.
 
@@ -201,32 +181,30 @@ class GroupMerge:
                 chunk[RECORD_KEY],
                 [chunk[name] for name in self.schema.names],
             )
-        indices = pa.array(source)
-        if chunk is None and is_everything(source, len(self.incoming)):
-            keys = self.incoming.keys
-            columns = [self.incoming.columns[name] for name in self.schema.names]
-        elif incoming.any():
-            parts = [(self.incoming.keys, self.incoming.columns)]
-            if chunk is not None:
-                parts.insert(0, (chunk[RECORD_KEY], chunk))
-            if mixed is not None:
-                parts.append((mixed.keys, mixed.rows))
-            keys = _gather([keys for keys, _ in parts], indices)
-            columns = [
-                _gather([columns[name] for _, columns in parts], indices)
-                for name in self.schema.names
-            ]
-        else:  # Deletes may have only keys, without data columns.
-            assert chunk is not None
-            keys = one_array(chunk[RECORD_KEY]).take(indices)
-            columns = [one_array(chunk[name]).take(indices) for name in self.schema.names]
+        keys, held = self.incoming.keys, self.incoming.columns
+        if chunk is None and is_everything(source, len(keys)):
+            times, sequences = self._times_and_sequences(None, source, incoming, first_row)
+            columns = [one_array(held[name]) for name in self.schema.names]
+            return self._stamped(times, sequences, keys, columns)
+        # Deletes may have only keys, without data columns.
+        names = [RECORD_KEY, *held.column_names]
+        parts = [pa.Table.from_arrays([keys, *held.columns], names=names)]
+        if chunk is not None:
+            parts.insert(0, chunk)
+        if met is not None and met.made_rows is not None:
+            made = self.incoming.keys.take(pa.array(met.positions[met.made]))
+            parts.append(met.made_rows.append_column(RECORD_KEY, made))
+        keys, *columns = gather_rows(parts, [RECORD_KEY, *self.schema.names], source)
         times, sequences = self._times_and_sequences(chunk, source, incoming, first_row)
         return self._stamped(times, sequences, keys, columns)
 
     def _times_and_sequences(
         self, chunk: pa.Table | None, source: IntArray, incoming: BoolArray, first_row: int
     ) -> tuple[pa.Array, pa.Array]:
-        rows = pa.array(first_row + np.flatnonzero(incoming)).cast(pa.string())
+        if first_row + len(source) <= _FEW_ROWS and incoming.all():
+            rows = _row_numbers().slice(first_row, len(source))
+        else:
+            rows = pa.array(first_row + np.flatnonzero(incoming)).cast(pa.string())
         prefix = f"{self.stamp.instant}_{self.stamp.group_number}_"
         fresh = pc.binary_replace_slice(rows, 0, 0, prefix)  # Faster than a join.
         if chunk is None:
@@ -235,8 +213,8 @@ class GroupMerge:
         times = np.where(incoming, count, source)
         sequences = np.where(incoming, count - 1 + np.cumsum(incoming), source)
         return (
-            _gather([chunk[COMMIT_TIME], own], pa.array(times)),
-            _gather([chunk[SEQUENCE], fresh], pa.array(sequences)),
+            gather([chunk[COMMIT_TIME], own], pa.array(times)),
+            gather([chunk[SEQUENCE], fresh], pa.array(sequences)),
         )
 
     def _stamped(
@@ -253,21 +231,22 @@ class GroupMerge:
         return pa.Table.from_arrays(meta + columns, names=[*META_NAMES, *self.schema.names])
 
 
-def _gather(parts: list[pa.Array | pa.ChunkedArray], indices: pa.Array) -> pa.Array:
-    arrays = [one_array(part) for part in parts]
-    if any(pa.types.is_dictionary(array.type) for array in arrays):
-        arrays = [array.dictionary_encode() for array in arrays]
-    return (arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)).take(indices)
-
-
 def group_in_words(partition_path: str, file_name: str) -> str:
     """Return the file group of a file in words, for messages."""
     return f"file group {file_name.partition('_')[0]} of partition {partition_path!r}"
 
 
-def _taken(keys: pa.Array, positions: IntArray) -> pa.Array:
-    return keys if is_everything(positions, len(keys)) else keys.take(pa.array(positions))
-
-
+@lru_cache(maxsize=16)  # The commit time is the same in all files of a write.
 def _constant(value: str, length: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(np.zeros(length, np.int32), pa.array([value]))
+    codes = _zeros().slice(0, length) if length <= _FEW_ROWS else np.zeros(length, np.int32)
+    return pa.DictionaryArray.from_arrays(codes, pa.array([value]), safe=False)
+
+
+@cache
+def _zeros() -> pa.Array:
+    return pa.array(np.zeros(_FEW_ROWS, np.int32))
+
+
+@cache
+def _row_numbers() -> pa.Array:
+    return pa.array(np.arange(_FEW_ROWS)).cast(pa.string())

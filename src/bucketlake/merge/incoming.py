@@ -8,10 +8,11 @@ stored row, for merges of file groups and of slices with logs.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Self
+from functools import cached_property
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +20,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.model.arrays import one_array
+from bucketlake.hashing.texts import TextTable
+from bucketlake.model.arrays import is_everything, one_array
 from bucketlake.model.field_path import column_of, field_at
-from bucketlake.model.number_order import is_everything
 from bucketlake.model.schema import IS_DELETED
 
 ORDERING = "ordering"  # The role of ordering fields, for errors.
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
+ColumnFlags: TypeAlias = Mapping[str, BoolArray]
+"""Flags of the values of some columns, by column."""
 
+_FEW_KEYS = 512  # Arrow sorts these in less time than it takes to find their heads.
 _HEAD_BYTES = 8
 _MASKS = np.array([2**64 - 2 ** (8 * (_HEAD_BYTES - n)) for n in range(_HEAD_BYTES + 1)], np.uint64)
 """By number: a word that has so many bytes, the first ones."""
@@ -41,7 +45,7 @@ _MARKER_TYPES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IncomingRecords:
     """Records to be written to one file group, as columns.
 
@@ -56,11 +60,19 @@ class IncomingRecords:
     deleted : ndarray of bool, shape (n_records,)
         True if a record deletes its key.
     is_reset : ndarray of bool, shape (n_records,)
-        True for a commit-time delete, which wins over all earlier writes; see
-        :func:`commit_time_deletes`.
+        True for a commit-time delete, which wins over all earlier writes, see
+        :func:`commit_time_deletes`, and for a record that follows one of its key in the batch.
     is_whole : ndarray of bool, shape (n_records,), or None
         True if a record takes no values of the stored row, because another record of its batch
         deletes the key before; None if there is no such record.
+    unset : mapping of str to ndarray of bool
+        Which rows of ``columns`` have no value, by column, in records that were merged from parts
+        of rows; without the columns in which each row has one.
+    erased : pa.Array, shape (n_records,), or None
+        In a table with groups of columns: the comparable ordering value of the newest delete of the
+        key in the batch, null without one; None if there is no delete.
+    is_sorted : bool
+        Whether the records are known to be in the order of their keys.
     """
 
     keys: pa.Array
@@ -69,9 +81,23 @@ class IncomingRecords:
     deleted: BoolArray
     is_reset: BoolArray
     is_whole: BoolArray | None = None
+    unset: ColumnFlags = field(default_factory=dict)
+    erased: pa.Array | None = None
+    is_sorted: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def whole(self) -> BoolArray:
+        """Whether a record takes no values of the stored row."""
+        return np.zeros(len(self), np.bool_) if self.is_whole is None else self.is_whole
+
+    @property
+    def erases(self) -> pa.Array:
+        """The comparable ordering value up to which a record deletes its key; null without one."""
+        own = pa.nulls(len(self), self.ordering[0].type) if self.erased is None else self.erased
+        return pc.if_else(pa.array(self.deleted & ~self.is_reset), self.ordering[0], own)
 
     def take(self, positions: IntArray) -> Self:
         """Return the records at ``positions``, in that order; all of them are not copied."""
@@ -85,7 +111,31 @@ class IncomingRecords:
             self.deleted[positions],
             self.is_reset[positions],
             None if self.is_whole is None else self.is_whole[positions],
+            {name: flags[positions] for name, flags in self.unset.items()},
+            None if self.erased is None else self.erased.take(indices),
         )
+
+    def slice(self, start: int, end: int) -> Self:
+        """Return the records of a range, without a copy."""
+        count = end - start
+        return type(self)(
+            self.keys.slice(start, count),
+            self.columns.slice(start, count),
+            tuple(values.slice(start, count) for values in self.ordering),
+            self.deleted[start:end],
+            self.is_reset[start:end],
+            None if self.is_whole is None else self.is_whole[start:end],
+            {name: flags[start:end] for name, flags in self.unset.items()},
+            None if self.erased is None else self.erased.slice(start, count),
+            self.is_sorted,
+        )
+
+    def in_key_order(self, positions: IntArray) -> IntArray:
+        """Return ascending positions of records in the order of their keys."""
+        if self.is_sorted:
+            return positions
+        is_all = is_everything(positions, len(self))
+        return positions[key_order(self.keys if is_all else self.keys.take(pa.array(positions)))]
 
     def with_columns(self, columns: pa.Table) -> Self:
         """Return the records with other values of their columns."""
@@ -95,11 +145,10 @@ class IncomingRecords:
         """Return these records, then others with the same columns."""
         is_whole = None
         if self.is_whole is not None or others.is_whole is not None:
-            parts = [
-                np.zeros(len(records), np.bool_) if records.is_whole is None else records.is_whole
-                for records in (self, others)
-            ]
-            is_whole = np.concatenate(parts)
+            is_whole = np.concatenate([self.whole, others.whole])
+        erased = None
+        if self.erased is not None or others.erased is not None:
+            erased = pa.concat_arrays([self.erases, others.erases])
         return type(self)(
             pa.concat_arrays([self.keys, others.keys]),
             pa.concat_tables([self.columns, others.columns]).combine_chunks(),
@@ -110,13 +159,13 @@ class IncomingRecords:
             np.concatenate([self.deleted, others.deleted]),
             np.concatenate([self.is_reset, others.is_reset]),
             is_whole,
+            erased=erased,
         )
 
-    def found_in(self, keys: pa.Array) -> tuple[IntArray, IntArray]:
-        """Return which stored rows have the key of a record, and the positions of the records."""
-        found = pc.index_in(keys, value_set=self.keys)
-        rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
-        return rows, found.drop_null().to_numpy().astype(np.int64)
+    @cached_property
+    def key_table(self) -> TextTable:
+        """The table in which the keys of all stored chunks are looked up."""
+        return TextTable.of_array(self.keys)
 
     def wins_over(
         self,
@@ -253,7 +302,7 @@ def at_least(left: tuple[pa.Array, ...], right: tuple[pa.Array, ...]) -> BoolArr
 
 def codes_of_repeated_keys(keys: pa.Array) -> npt.NDArray[np.int32] | None:
     """Return equal numbers for equal keys; None if all keys differ."""
-    if len(keys) < 2:
+    if len(keys) <= _FEW_KEYS and pc.count_distinct(keys).as_py() == len(keys):
         return None
     heads = np.sort(_eight_bytes_after_common_prefix(keys))  # Faster than a table of all keys.
     if (heads[1:] != heads[:-1]).all():
@@ -271,8 +320,10 @@ def distinct_rows(records: IncomingRecords, positions: IntArray | None) -> IntAr
         Any records of one partition.
     positions : ndarray of int64 or None
         Positions of the records in an input with an order: if ordering values are equal, the later
-        record stays. None for an input without an order, such as a DataFrame: then the contents
-        decide, so that two evaluations of a plan keep the same record.
+        record stays, and a commit-time delete counts against earlier records alone, as if each
+        record was a write of its own. None for an input without an order, such as a DataFrame: then
+        a commit-time delete stays, else the contents decide, so that two evaluations of a plan keep
+        the same record.
 
     Returns
     -------
@@ -291,8 +342,8 @@ def key_order(keys: pa.Array) -> IntArray:
     Keys of a file group often share a prefix and differ soon after it. So the eight bytes after the
     common prefix are sorted as integers; only keys that are equal in these bytes are compared.
     """
-    if len(keys) < 2:
-        return np.arange(len(keys))
+    if len(keys) <= _FEW_KEYS:
+        return _positions(pc.array_sort_indices(keys))
     heads = _eight_bytes_after_common_prefix(keys)
     order: IntArray = np.argsort(heads).astype(np.int64, copy=False)  # A stable sort takes longer.
     ordered = heads[order]
@@ -347,13 +398,29 @@ def order_of_repeated(
     places : ndarray of int64
         The places of these records among them.
     """
-    keys = [pa.array(codes), *repeated.ordering]
-    if positions is not None:
-        keys.append(pa.array(positions[places]))
-    else:
+    at = None if positions is None else positions[places]
+    keys = [pa.array(codes), *_after_resets(repeated.is_reset, codes, at), *repeated.ordering]
+    if at is None or repeated.ordering:  # At equal ordering values a delete wins.
         keys.append(pa.array(repeated.deleted))
-        keys.extend(_contents(repeated.columns))
+    keys.extend(_contents(repeated.columns) if at is None else [pa.array(at)])
     return sort_nulls_first(keys)
+
+
+def _after_resets(
+    is_reset: BoolArray, codes: npt.NDArray[np.int32], positions: IntArray | None
+) -> list[pa.Array]:
+    """Return what orders the records of a key before their ordering values do.
+
+    A commit-time delete comes after all earlier records of its key, and before all later ones.
+    """
+    if not is_reset.any():
+        return []
+    if positions is None:
+        return [pa.array(is_reset)]
+    order = np.lexsort((positions, codes.astype(np.int64)))
+    counted = np.empty(len(codes), np.int64)
+    counted[order] = np.cumsum(is_reset[order])  # Within a key, it grows with each such delete.
+    return [pa.array(counted), pa.array(~is_reset)]
 
 
 def sort_nulls_first(keys: list[pa.Array | pa.ChunkedArray]) -> IntArray:

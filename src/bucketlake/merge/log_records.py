@@ -11,24 +11,26 @@ update mode, the other columns come from the other entries of the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from bucketlake.merge.gaps import Gaps
+from bucketlake.merge.combining import Combining, Gaps, meet, meet_at
 from bucketlake.merge.incoming import (
     BoolArray,
     IncomingRecords,
     IntArray,
     at_least,
-    sort_nulls_first,
+    key_order,
 )
+from bucketlake.merge.row_changes import RowChanges
+from bucketlake.model.arrays import gather_rows, number_order, one_array
+from bucketlake.model.schema import RECORD_KEY
 
-MaskMatrix = npt.NDArray[np.bool_]
+_NO_VALUE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,72 +60,191 @@ class LogEntries:
     columns: pa.Table | None = None
     partial: tuple[str, ...] | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class LogSurvivors:
-    """The merged log entries of a slice.
-
-    Attributes
-    ----------
-    records : IncomingRecords
-        One entry per key: first rows with columns, then deletes.
-    unset : ndarray of bool, shape (n_rows, n_columns), or None
-        True if a row has no value in a column and takes the stored row's value; None if all rows
-        have all values.
-    """
-
-    records: IncomingRecords
-    unset: MaskMatrix | None = None
+    def chosen(self, which: BoolArray) -> LogEntries:
+        """Return some of the entries."""
+        if which.all():
+            return self
+        return replace(
+            self,
+            keys=self.keys.filter(pa.array(which)),
+            ordering=tuple(values.filter(pa.array(which)) for values in self.ordering),
+            deleted=self.deleted[which],
+            is_reset=self.is_reset[which],
+            columns=None if self.columns is None else self.columns.filter(pa.array(which)),
+        )
 
 
-@dataclass(slots=True)
-class LogMerge:
-    """Collects the entries of a slice's blocks, oldest first, and merges them.
+def merged_slice(
+    records: IncomingRecords,
+    stored: Iterator[pa.Table],
+    ordering_fields: Sequence[str],
+    gaps: Gaps | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the rows of a slice: those of its base file, chunk by chunk, and the new ones.
+
+    Base rows keep their position. A log row that wins takes the position of its base row; new rows
+    come last, sorted by key. Rows keep their meta columns, because snapshots and compactions need
+    them. Memory holds the merged log entries and one chunk.
 
     Parameters
     ----------
+    records : IncomingRecords
+        The merged log entries.
+    stored : iterator of pa.Table
+        Rows of the base file, with the columns of the entries.
+    ordering_fields : sequence of str
+        Ordering fields; empty under commit-time ordering.
+    gaps : Gaps, optional
+        Values of a row that count as not given, in a table with a partial update mode: then a row
+        also takes them from a log entry that loses.
+    """
+    combining = _combining(records, gaps)
+    is_new = ~records.deleted
+    for chunk in stored:
+        met = meet(records, chunk, ordering_fields, combining, "file slice")
+        is_new[met.positions] = False
+        if len(met.positions):
+            source = met.outcome(chunk.num_rows, records)
+            parts = [chunk, records.columns]
+            parts += [] if met.made_rows is None else [met.made_rows]
+            columns = gather_rows(parts, chunk.column_names, source)
+            chunk = pa.Table.from_arrays(columns, schema=chunk.schema)
+        if chunk.num_rows:
+            yield chunk
+    fresh = np.flatnonzero(is_new)
+    if len(fresh):
+        order = key_order(records.keys.take(pa.array(fresh)))
+        yield records.columns.take(pa.array(fresh[order]))
+
+
+def _combining(records: IncomingRecords, gaps: Gaps | None) -> Combining | None:
+    """Return how log entries and stored rows are combined; None if an entry replaces the row."""
+    if not records.unset and gaps is None:
+        return None
+    return Combining("", gaps or Gaps(), fills_late=gaps is not None)
+
+
+def deleted_keys(blocks: Iterable[LogEntries]) -> Iterator[pa.Array]:
+    """Yield the keys that entries delete, also if a later entry has a row of the key."""
+    for entries in blocks:
+        if entries.deleted.any():
+            yield entries.keys.filter(pa.array(entries.deleted))
+
+
+def merged_entries(
+    blocks: Sequence[LogEntries], schema: pa.Schema, *, compares: bool, gaps: Gaps | None = None
+) -> IncomingRecords:
+    """Merge the entries of a slice's blocks to one entry for each key.
+
+    Parameters
+    ----------
+    blocks : sequence of LogEntries
+        The blocks, oldest first.
     schema : pa.Schema
         Columns of rows.
     compares : bool
         Whether ordering values are compared.
     gaps : Gaps, optional
         Values of a row that count as not given, in a table with a partial update mode.
+
+    Returns
+    -------
+    IncomingRecords
+        First rows with columns, then deletes, which have none.
     """
+    return merged_versions(blocks, [0] * len(blocks), schema, compares=compares, gaps=gaps)[0]
 
-    schema: pa.Schema
-    compares: bool
-    gaps: Gaps | None = None
-    _entries: list[LogEntries] = field(default_factory=list)
 
-    def add(self, entries: LogEntries) -> None:
-        """Add the entries of the next block."""
-        if len(entries.keys):
-            self._entries.append(entries)
+def merged_versions(
+    blocks: Sequence[LogEntries],
+    steps: Sequence[int],
+    schema: pa.Schema,
+    *,
+    compares: bool,
+    gaps: Gaps | None = None,
+) -> tuple[IncomingRecords, IntArray]:
+    """Merge the entries of a slice's blocks as :func:`merged_entries`, after each of some steps.
 
-    def deleted_keys(self) -> Iterator[pa.Array]:
-        """Yield the keys that entries delete, also if a later entry has a row of the key."""
-        for entries in self._entries:
-            if entries.deleted.any():
-                yield entries.keys.filter(pa.array(entries.deleted))
+    Parameters
+    ----------
+    steps : sequence of int
+        The step of each block; never less than that of the block before.
+    blocks, schema, compares, gaps
+        As for :func:`merged_entries`.
 
-    def survivors(self) -> LogSurvivors:
-        """Return the merged entries, one per key."""
-        merged = _Concatenated(self._entries, self.schema, self.gaps)
-        counting = merged.entries_that_count() if self.compares else np.arange(len(merged.keys))
-        is_partial = any(entries.partial is not None for entries in self._entries)
-        if is_partial or self.gaps is not None:
-            return merged.combined(counting, self.compares)
-        winners = merged.last_of_each_key(counting, self.compares)
-        return merged.take(winners)
+    Returns
+    -------
+    IncomingRecords
+        What the entries up to a step make of a key, for each key and step with an entry of it.
+    ndarray of int64
+        The step of each.
+    """
+    merged = _Concatenated(blocks, schema)
+    step_of_entry = np.repeat(np.array(steps, np.int64), [len(block.keys) for block in blocks])
+    order = merged.by_key
+    places = merged.codes[order], step_of_entry[order]
+    ends = np.ones(len(order), np.bool_)
+    ends[order[:-1]] = np.any([place[1:] != place[:-1] for place in places], axis=0)
+    records, entries = merged.versions(ends, gaps, compares=compares)
+    return records, step_of_entry[entries]
+
+
+def row_versions(
+    records: IncomingRecords,
+    steps: IntArray,
+    stored: pa.Table,
+    ordering_fields: Sequence[str],
+    gaps: Gaps | None = None,
+) -> tuple[pa.Table, RowChanges, IntArray]:
+    """Return the versions of the rows of some keys, and which of them a step replaced by which.
+
+    Parameters
+    ----------
+    records, steps
+        What :func:`merged_versions` returns; step 0 replaces nothing.
+    stored : pa.Table
+        The rows of the base file with these keys, with the columns of the records.
+    ordering_fields, gaps
+        As for :func:`merged_slice`.
+
+    Returns
+    -------
+    pa.Table
+        All versions.
+    RowChanges
+        The changes, as positions in the versions.
+    ndarray of int64
+        The step of each change.
+    """
+    found = pc.index_in(records.keys, value_set=one_array(stored[RECORD_KEY]))
+    at = found.fill_null(-1).to_numpy().astype(np.int64)
+    positions = np.flatnonzero(at >= 0)
+    combining = _combining(records, gaps)
+    what = "file slice"
+    met = meet_at(at[positions], positions, records, stored, ordering_fields, combining, what)
+    parts = [stored, records.columns, *([] if met.made_rows is None else [met.made_rows])]
+    made = stored.num_rows + records.columns.num_rows
+    source = np.where(records.deleted, -1, stored.num_rows + np.arange(len(records)))
+    loses = ~met.wins
+    source[positions[loses]] = met.rows[loses]
+    source[positions[met.made]] = made + np.arange(len(met.made))
+    codes = records.keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    order = np.lexsort((steps, codes))
+    codes, after = codes[order], source[order]
+    before = np.roll(after, 1)
+    is_first = codes != np.roll(codes, 1)
+    is_first[:1] = True
+    before[is_first] = at[order][is_first]
+    is_change = (steps[order] > 0) & (before != after)
+    changes = RowChanges(before[is_change], after[is_change])
+    return pa.concat_tables(parts), changes, steps[order][is_change]
 
 
 class _Concatenated:
     """The entries of all blocks, one after the other."""
 
-    def __init__(
-        self, blocks: Sequence[LogEntries], schema: pa.Schema, gaps: Gaps | None = None
-    ) -> None:
-        self.schema, self.blocks, self.gaps = schema, blocks, gaps
+    def __init__(self, blocks: Sequence[LogEntries], schema: pa.Schema) -> None:
+        self.schema, self.blocks = schema, blocks
         self.keys = pa.concat_arrays([b.keys for b in blocks] or [pa.array([], pa.string())])
         self.deleted = _joined([b.deleted for b in blocks])
         self.is_reset = _joined([b.is_reset for b in blocks])
@@ -134,146 +255,102 @@ class _Concatenated:
         rows = [b.columns for b in blocks if b.columns is not None]
         self.rows = pa.concat_tables([schema.empty_table(), *rows]).combine_chunks()
         self.row_of_entry = _rows_of(blocks)
-        self.block_of_entry = np.repeat(np.arange(len(blocks)), [len(b.keys) for b in blocks])
         encoded = self.keys.dictionary_encode()
         self.codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        self.key_count = len(encoded.dictionary)
+        self.by_key, self.key_count = number_order(self.codes), len(encoded.dictionary)
 
-    def entries_that_count(self) -> IntArray:
-        """Return the entries after each key's last commit-time delete, or that delete if none."""
-        places = np.arange(len(self.codes))
-        last = np.full(self.key_count, -1)
-        np.maximum.at(last, self.codes[self.is_reset], places[self.is_reset])
-        after = places > last[self.codes]
-        has_later = np.zeros(self.key_count, np.bool_)
-        has_later[self.codes[after]] = True
-        is_last_reset = places == last[self.codes]
-        return np.flatnonzero(after | (is_last_reset & ~has_later[self.codes]))
+    def versions(
+        self, ends: BoolArray, gaps: Gaps | None, *, compares: bool
+    ) -> tuple[IncomingRecords, IntArray]:
+        """Merge the entries of each key up to some of them; return the outcomes, and which ends.
 
-    def last_of_each_key(self, counting: IntArray, compares: bool) -> IntArray:
-        """Return the winners among entries, one per key: by ordering value, then by position."""
-        codes = self.codes[counting]
-        if not compares:
-            last: IntArray = np.full(self.key_count, -1)
-            last[codes] = counting  # For repeated codes the last assignment stays.
-            return last[last >= 0]
-        repeated = np.bincount(codes, minlength=self.key_count)[codes] > 1
-        alone: IntArray = counting[~repeated]
-        several: IntArray = counting[repeated]
-        if len(several) == 0:
-            return alone
-        taken = pa.array(several)
-        order = sort_nulls_first(
-            [
-                pa.array(self.codes[several]),
-                *(values.take(taken) for values in self.ordering),
-                pa.array(several),
-            ]
-        )
-        ordered = several[order]
-        is_last = np.append(self.codes[ordered][1:] != self.codes[ordered][:-1], True)
-        winners: IntArray = np.concatenate([alone, ordered[is_last]])
-        return winners
-
-    def take(self, winners: IntArray) -> LogSurvivors:
-        """Return the winners as merged entries: first rows, then deletes."""
-        is_row = ~self.deleted[winners]
-        rows, deletes = winners[is_row], winners[~is_row]
-        chosen = np.concatenate([rows, deletes])
-        indices = pa.array(chosen)
-        records = IncomingRecords(
-            self.keys.take(indices),
-            self.rows.take(pa.array(self.row_of_entry[rows])),
-            tuple(values.take(indices) for values in self.ordering),
-            self.deleted[chosen],
-            self.is_reset[chosen],
-        )
-        return LogSurvivors(records)
-
-    def combined(self, counting: IntArray, compares: bool) -> LogSurvivors:
-        """Combine rows of partial blocks, or rows with gaps, with the other entries of their keys.
-
-        The winner of two rows keeps its values, and takes the values that it lacks from the other
-        row, also if the other row is later. The loop handles the n-th entries of all keys (one
-        rank) at once, so each entry is handled once, for any number of ranks and blocks.
+        The winner of two rows keeps its values. In partial blocks, and with gaps, it takes the
+        values that it lacks from the other row, also if the other row is later. A deleted row, and
+        a row that loses against a delete, contribute no values. The loop handles the n-th entries
+        of all keys (one rank) at once, so each entry is handled once, for any number of ranks and
+        blocks.
         """
-        source = np.full((self.key_count, len(self.schema)), -1)  # Row from which a value comes.
-        is_gap = [None if self.gaps is None else self._gaps_of(n) for n in self.schema.names]
-        current = np.full(self.key_count, -1)
-        for entries in self._by_rank(counting):
-            held = current[self.codes[entries]]
-            wins = held < 0
-            wins |= self._at_least(entries, np.maximum(held, 0)) if compares else True
-            both_rows = (held >= 0) & ~self.deleted[entries] & ~self.deleted[held]
-            # A deleted row, and a row that loses against a delete, contribute no values.
-            source[self.codes[entries[wins & ~both_rows]]] = -1
-            for columns, inside in self._columns_of(entries):
-                of_block, put = entries[inside], wins[inside]
-                fill = both_rows[inside] & ~put
-                for column in columns:
-                    gap = is_gap[column]
-                    given = np.True_ if gap is None else ~gap[self.row_of_entry[of_block]]
-                    self._put(source[:, column], of_block, put & given)
-                    self._fill(source[:, column], of_block, fill & given)
-            current[self.codes[entries[wins]]] = entries[wins]
-        return self._assemble(np.flatnonzero(current >= 0), current, source)
+        combines = gaps is not None or any(block.partial is not None for block in self.blocks)
+        given = [self._given(name, gaps) for name in self.schema.names if combines]
+        places = [np.full(self.key_count, _NO_VALUE) for _ in given]  # The row of each value.
+        current, no_entries = np.full(self.key_count, -1), np.empty(0, np.int64)
+        found, at = [no_entries], [no_entries]
+        found_places = [[no_entries] for _ in given]
+        for entries in self._by_rank():
+            codes, rows = self.codes[entries], self.row_of_entry[entries]
+            before = current[codes]
+            wins = (before < 0) | self.is_reset[entries] | self.is_reset[before]
+            wins |= self._at_least(entries, np.maximum(before, 0)) if compares else True
+            both = (before >= 0) & ~self.deleted[entries] & ~self.deleted[before]
+            for column, flags in zip(places, given, strict=True):
+                new = rows if flags is None else np.where(flags[rows], rows, _NO_VALUE)
+                old = column[codes]
+                winner, loser = np.where(wins, new, old), np.where(wins, old, new)
+                column[codes] = np.where((winner == _NO_VALUE) & both, loser, winner)
+            current[codes[wins]] = entries[wins]
+            ended = ends[entries]
+            at.append(entries[ended])
+            found.append(current[codes[ended]])
+            for parts, column in zip(found_places, places, strict=True):
+                parts.append(column[codes[ended]])
+        winners, which = np.concatenate(found), np.concatenate(at)
+        is_row = ~self.deleted[winners]
+        chosen = [np.concatenate(parts)[is_row] for parts in found_places] if combines else None
+        return self.taken(winners, chosen), np.concatenate([which[is_row], which[~is_row]])
 
-    def _gaps_of(self, name: str) -> BoolArray | None:
-        assert self.gaps is not None
-        return self.gaps.of(name, self.rows[name])
+    def _given(self, name: str, gaps: Gaps | None) -> BoolArray | None:
+        """Return which rows have a value in a column; None if all have one."""
+        if not self.rows.num_rows:
+            return None
+        is_gap = None if gaps is None else gaps.of(name, self.rows[name])
+        blocks = [block for block in self.blocks if block.columns is not None]
+        lacking = [block.partial is not None and name not in block.partial for block in blocks]
+        if not any(lacking):
+            return None if is_gap is None else ~is_gap
+        given: BoolArray = ~np.repeat(lacking, [len(block.keys) for block in blocks])
+        return given if is_gap is None else given & ~is_gap
 
-    def _put(self, source: IntArray, entries: IntArray, chosen: BoolArray) -> None:
-        source[self.codes[entries[chosen]]] = self.row_of_entry[entries[chosen]]
+    def taken(self, winners: IntArray, places: Sequence[IntArray] | None = None) -> IncomingRecords:
+        """Return the winners as merged entries: first rows, then deletes.
 
-    def _fill(self, source: IntArray, entries: IntArray, chosen: BoolArray) -> None:
-        codes = self.codes[entries[chosen]]
-        rows = self.row_of_entry[entries[chosen]]
-        source[codes] = np.where(source[codes] < 0, rows, source[codes])
-
-    def _columns_of(self, entries: IntArray) -> Iterator[tuple[list[int], slice]]:
-        """Yield for each block of entries the columns of its rows, and the slice of its entries."""
-        numbers = self.block_of_entry[entries]  # Ascending, like the entries.
-        starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])).tolist()
-        for start, stop in pairwise([*starts, len(entries)]):
-            block = self.blocks[numbers[start]]
-            if block.columns is not None:
-                names = self.schema.names if block.partial is None else block.partial
-                yield [self.schema.get_field_index(name) for name in names], slice(start, stop)
-
-    def _assemble(self, codes: IntArray, current: IntArray, source: IntArray) -> LogSurvivors:
-        is_row = ~self.deleted[current[codes]]
-        codes = np.concatenate([codes[is_row], codes[~is_row]])
-        row_codes = codes[: int(is_row.sum())]
-        own = self.row_of_entry[current[row_codes]]  # Its gaps stay where no row has a value.
-        columns = [
-            self.rows[name]
-            .combine_chunks()
-            .take(pa.array(np.where(source[row_codes, i] < 0, own, source[row_codes, i])))
-            for i, name in enumerate(self.schema.names)
-        ]
-        indices = pa.array(current[codes])
-        records = IncomingRecords(
+        ``places`` has, for each column, the row of each value; ``_NO_VALUE`` if no row has one.
+        """
+        is_row = ~self.deleted[winners]
+        own = self.row_of_entry[winners[is_row]]
+        entries = np.concatenate([winners[is_row], winners[~is_row]])
+        indices, unset = pa.array(entries), dict[str, BoolArray]()
+        if places is None:
+            rows = self.rows.take(pa.array(own))
+        else:  # Gaps of a row stay where no row has a value.
+            unset = {
+                name: column == _NO_VALUE
+                for name, column in zip(self.schema.names, places, strict=True)
+                if (column == _NO_VALUE).any()
+            }
+            columns = [
+                one_array(self.rows[name]).take(pa.array(np.where(unset.get(name, False), own, at)))
+                for name, at in zip(self.schema.names, places, strict=True)
+            ]
+            rows = pa.Table.from_arrays(columns, names=self.schema.names)
+        return IncomingRecords(
             self.keys.take(indices),
-            pa.Table.from_arrays(columns, names=self.schema.names),
+            rows,
             tuple(values.take(indices) for values in self.ordering),
-            self.deleted[current[codes]],
-            self.is_reset[current[codes]],
+            self.deleted[entries],
+            self.is_reset[entries],
+            unset=unset,
         )
-        return LogSurvivors(records, source[row_codes] < 0)
 
-    def _by_rank(self, counting: IntArray) -> list[IntArray]:
+    def _by_rank(self) -> list[IntArray]:
         """Return the entries of each rank, in their order."""
-        if len(counting) == 0:
+        if len(self.codes) == 0:
             return []
-        codes = self.codes[counting]
-        order = np.argsort(codes, kind="stable")
-        sorted_codes = codes[order]
-        starts = np.flatnonzero(np.append(True, sorted_codes[1:] != sorted_codes[:-1]))
-        sizes = np.diff(np.append(starts, len(order)))
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
-        ends = np.cumsum(np.bincount(rank))
-        return np.split(counting[np.argsort(rank, kind="stable")], ends[:-1])
+        ordered = self.codes[self.by_key]
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        rank = np.empty(len(ordered), np.int64)
+        sizes = np.diff(np.append(starts, len(ordered)))
+        rank[self.by_key] = np.arange(len(ordered)) - np.repeat(starts, sizes)
+        return np.split(number_order(rank), np.cumsum(np.bincount(rank))[:-1])
 
     def _at_least(self, entries: IntArray, held: IntArray) -> BoolArray:
         new = tuple(values.take(pa.array(entries)) for values in self.ordering)
@@ -287,11 +364,5 @@ def _joined(parts: list[BoolArray]) -> BoolArray:
 
 def _rows_of(blocks: Sequence[LogEntries]) -> IntArray:
     """Return the row of each entry among the rows of all blocks; -1 if the entry has no row."""
-    parts, rows = [np.zeros(0, np.int64)], 0
-    for block in blocks:
-        count = len(block.keys)
-        parts.append(
-            np.arange(rows, rows + count) if block.columns is not None else np.full(count, -1)
-        )
-        rows += count if block.columns is not None else 0
-    return np.concatenate(parts)
+    has_row = _joined([np.full(len(block.keys), block.columns is not None) for block in blocks])
+    return np.where(has_row, np.cumsum(has_row) - 1, -1)

@@ -17,7 +17,7 @@ from bucketlake.model.arrays import one_array
 
 INSERT, UPDATE, DELETE = "i", "u", "d"
 
-_NOWHERE = -1
+NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,64 +36,57 @@ class RowChanges:
     @property
     def operations(self) -> pa.StringArray:
         """Hudi's letter for each change: ``i``, ``u`` or ``d``."""
-        code = np.where(self.before == _NOWHERE, 0, np.where(self.after == _NOWHERE, 2, 1))
+        code = np.where(self.before == NOWHERE, 0, np.where(self.after == NOWHERE, 2, 1))
         return pa.array([INSERT, UPDATE, DELETE]).take(pa.array(code))
 
     def take(self, before: pa.Array, after: pa.Array) -> pa.Array:
         """Return a value of each change: that of the row before, or if there is none, after."""
-        places = np.where(self.before == _NOWHERE, len(before) + self.after, self.before)
+        places = np.where(self.before == NOWHERE, len(before) + self.after, self.before)
         return pa.concat_arrays([before, after]).take(pa.array(places))
 
-    def chosen(self, which: BoolArray | slice) -> RowChanges:
-        """Return some of the changes."""
+    def chosen(self, which: BoolArray | IntArray | slice) -> RowChanges:
+        """Return some of the changes, or all in another order."""
         return RowChanges(self.before[which], self.after[which])
+
+    def differ(self, before: pa.Table, after: pa.Table) -> BoolArray:
+        """Return which of them change a value of some columns; an insert or a delete does."""
+        found = np.ones(len(self), np.bool_)
+        both = np.flatnonzero((self.before != NOWHERE) & (self.after != NOWHERE))
+        old, new = pa.array(self.before[both]), pa.array(self.after[both])
+        found[both] = differing(before.take(old), after.take(new))
+        return found
 
     def __len__(self) -> int:
         return len(self.before)
 
 
-def row_changes(
-    keys_before: pa.Array,
-    keys_after: pa.Array,
-    before: pa.Table | None = None,
-    after: pa.Table | None = None,
-) -> RowChanges:
-    """Compare two states of some rows.
+def row_changes(keys_before: pa.Array, keys_after: pa.Array) -> RowChanges:
+    """Pair the rows of two states by their keys; a row that one state lacks has no other.
 
     Parameters
     ----------
     keys_before, keys_after : pa.Array
         Record keys of the rows of each state. If a key is there several times, its first rows are
-        compared with each other, then its second rows.
-    before, after : pa.Table, optional
-        The columns to compare, with equal schemas; by default each key in both states is an update.
+        a pair, then its second rows.
 
     Returns
     -------
     RowChanges
-        Sorted by key.
+        Sorted by key. A pair is a change if its values differ, see :meth:`RowChanges.differ`.
     """
     count = len(keys_before)
     numbers = _numbered(pa.concat_arrays([keys_before, keys_after]), count)
-    place = np.full(int(numbers.max(initial=-1)) + 1, _NOWHERE)
+    place = np.full(int(numbers.max(initial=-1)) + 1, NOWHERE)
     place[numbers[:count]] = np.arange(count)
     found = place[numbers[count:]]
-    both = np.flatnonzero(found != _NOWHERE)
-    if before is not None and after is not None:
-        both = both[differing(before.take(pa.array(found[both])), after.take(pa.array(both)))]
     is_left = np.ones(count, np.bool_)
-    is_left[found[found != _NOWHERE]] = False
-    gone, new = np.flatnonzero(is_left), np.flatnonzero(found == _NOWHERE)
-    nowhere = np.full(len(new), _NOWHERE), np.full(len(gone), _NOWHERE)
-    changes = RowChanges(
-        np.concatenate([gone, found[both], nowhere[0]]),
-        np.concatenate([nowhere[1], both, new]),
+    is_left[found[found != NOWHERE]] = False
+    gone = np.flatnonzero(is_left)
+    pairs = RowChanges(
+        np.concatenate([gone, found]),
+        np.concatenate([np.full(len(gone), NOWHERE), np.arange(len(found))]),
     )
-    keys = pa.concat_arrays(
-        [keys_before.take(pa.array(gone)), keys_after.take(pa.array(np.concatenate([both, new])))]
-    )
-    order = key_order(keys)
-    return RowChanges(changes.before[order], changes.after[order])
+    return pairs.chosen(key_order(pairs.take(keys_before, keys_after)))
 
 
 def images(rows: pa.Table, positions: IntArray, *, nullable: bool = False) -> pa.StructArray:
@@ -101,7 +94,7 @@ def images(rows: pa.Table, positions: IntArray, *, nullable: bool = False) -> pa
 
     In an image that is missing, all values are.
     """
-    absent = positions == _NOWHERE
+    absent = positions == NOWHERE
     taken = rows.take(pa.array(positions, mask=absent))
     fields = [field.with_nullable(field.nullable or nullable) for field in rows.schema]
     arrays = [column.combine_chunks() for column in taken.columns]

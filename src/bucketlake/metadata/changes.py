@@ -15,35 +15,35 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import NEWEST_STATISTICS
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import commit_schema_json
-from bucketlake.metadata.file_entries import FileNames, FileSizes, entries_of_files
-from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.metadata_table import MetadataTable
-from bucketlake.metadata.slices.log_files import GroupEntries, created_ms, put_log_file
-from bucketlake.metadata.slices.own_logs import OwnLogs, files_of_action
-from bucketlake.metadata.statistics.measured_columns import STATISTICS
-from bucketlake.metadata.statistics.statistics_entries import (
+from bucketlake.metadata.file_listing import FileNames, FileSizes, entries_of_files
+from bucketlake.metadata.log_files import EntryEncoder, GroupEntries, put_log_file
+from bucketlake.metadata.metadata_table import MetadataTable, inner_table
+from bucketlake.metadata.own_logs import OwnLogs, files_of_action
+from bucketlake.metadata.statistics.merged import (
     StatisticsOfFiles,
     entries_of_statistics,
 )
+from bucketlake.metadata.statistics.of_file import STATISTICS
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
-from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import at_once
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import Publication
+from bucketlake.timeline.outcome import Publication, claim_commit
 from bucketlake.timeline.transitions import instant_path, publish_completed, remove_pending
 
-OPERATION = "UPSERT_PREPPED"
+UPDATE_OPERATION = "UPSERT_PREPPED"
 """Operation of the commits that follow the data table."""
 
 _ACTION = Action.DELTA_COMMIT
@@ -112,19 +112,6 @@ class MetadataChange:
             side_files=side_files,
         )
 
-    @classmethod
-    def of_deletion(
-        cls, deleted: FileNames, emptied: Collection[str] = (), columns: Sequence[str] = ()
-    ) -> Self:
-        """Return the change of a clean, or of a rollback whose instant is already compacted here.
-
-        Parameters
-        ----------
-        deleted, emptied, columns
-            See the attributes. With ``columns``, the statistics of the files are removed.
-        """
-        return cls(deleted=deleted, emptied=emptied, columns=columns)
-
 
 def write_change(
     metadata: MetadataTable,
@@ -138,7 +125,7 @@ def write_change(
     The delta commit is then inflight on the timeline of the metadata table. The call can be
     repeated, also with another change. The completion time of the action must be later than the
     floor of the last turn in the order of commits, read after this call: a compaction may have
-    taken a turn without seeing these log files (``metadata/slices/slice_compaction.py``).
+    taken a turn without seeing these log files (``actions/metadata_compaction.py``).
 
     Parameters
     ----------
@@ -176,33 +163,23 @@ def write_change(
     ]
     logs = OwnLogs(metadata, instant)
     side_files = [logs.in_newest_slice(stat) for stat in change.side_files]
-    has_value_types = metadata.config.rules.has_value_types
-    created_at_ms = created_ms(instant, metadata.config.timeline_timezone)
+    encoder = EntryEncoder.of(metadata.config, instant)
 
     def put(found: tuple[MetadataPartition, FileId, GroupEntries]) -> WriteStat:
         partition, file_id, entries = found
-        return put_log_file(
-            metadata.storage,
-            partition,
-            logs.name(partition, file_id),
-            entries,
-            instant=instant,
-            created_at_ms=created_at_ms,
-            has_value_types=has_value_types,
-        )
+        name = logs.name(partition, file_id)
+        return put_log_file(metadata.storage, partition, name, entries, encoder)
 
     stats = [*at_once(metadata.storage, put, by_group), *side_files]
     logs.delete_others(names, stats)
-    schema_json = commit_schema_json(has_value_types=has_value_types)
-    commit = CommitMetadata(OPERATION, by_partition(stats), {"schema": schema_json})
-    return encode_commit_metadata(commit, metadata.config.layout)
+    return _encoded(metadata.config, CommitMetadata(UPDATE_OPERATION, by_partition(stats)))
 
 
 def begin_change(metadata: MetadataTable, instant: InstantTime) -> None:
     """Put an action on the timeline of the metadata table; :func:`write_change` does it, too.
 
     In timeline layout 1 the caller does it before it looks for compactions, see
-    ``metadata/slices/new_slices.py``.
+    ``actions/metadata_compaction.py``.
 
     Raises
     ------
@@ -245,6 +222,41 @@ def publish_change(
     publish_completed(
         inner, inflight, Publication(completed_at, _ACTION, content), outcomes=table.storage
     )
+
+
+def decide_inner(
+    inner: OpenTable, pending: Instant, completed_at: InstantTime, commit: CommitMetadata
+) -> bool:
+    """Decide and complete an instant that only the metadata table has.
+
+    Parameters
+    ----------
+    inner : OpenTable
+        The metadata table.
+    pending : Instant
+        The inflight instant.
+    completed_at : InstantTime
+        Its completion time, if no earlier attempt decided it.
+    commit : CommitMetadata
+        Its files, if no earlier attempt decided it.
+
+    Returns
+    -------
+    bool
+        False if another process withdrew the instant.
+
+    Raises
+    ------
+    CommitOutcomeUnknownError
+        If storage failed while the outcome was claimed.
+    """
+    content = _encoded(inner.config, commit)
+    publication = Publication(completed_at, pending.action.completes_as, content)
+    outcome = claim_commit(inner.storage, pending.requested_at, publication)
+    if outcome.publication is None:
+        return False
+    publish_completed(inner, pending, outcome.publication)
+    return True
 
 
 def undo_change(table: OpenTable, instant: InstantTime) -> None:
@@ -292,3 +304,9 @@ def _entries(
     for partition in partitions:
         if partition in entries and len(entries[partition]):
             yield partition, entries[partition]
+
+
+def _encoded(config: TableConfig, commit: CommitMetadata) -> bytes:
+    """Return the content of a completed commit of the metadata table."""
+    schema_json = commit_schema_json(has_value_types=config.rules.has_value_types)
+    return encode_commit_metadata(replace(commit, extra={"schema": schema_json}), config.layout)

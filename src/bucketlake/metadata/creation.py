@@ -23,39 +23,38 @@ from contextlib import suppress
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_version import TableVersion
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
-from bucketlake.format.commit_metadata import encode_commit_metadata
-from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.format.metadata_record.record_schema import (
-    commit_schema_json,
-    record_schema_json,
-    without_value_type_field,
-)
 from bucketlake.format.partition_metadata import (
     PARTITION_METADATA_PREFIX,
     partition_marker_path,
     render_partition_metadata,
 )
-from bucketlake.metadata.inner_table import inner_properties, inner_table
-from bucketlake.metadata.metadata_table import BASE_EXTENSION, BUILD_OPERATION, list_files_of
-from bucketlake.metadata.slices.log_files import (
-    WRITE_TOKEN,
+from bucketlake.metadata.changes import decide_inner
+from bucketlake.metadata.log_files import (
+    BASE_EXTENSION,
+    DRIVER_TOKEN,
+    EntryEncoder,
     GroupEntries,
-    created_ms,
+    base_file_stat,
     is_birth_log,
     open_file_group,
 )
-from bucketlake.metadata.statistics.measured_columns import STATISTICS
+from bucketlake.metadata.metadata_table import (
+    BUILD_OPERATION,
+    inner_properties,
+    inner_table,
+    list_files_of,
+)
+from bucketlake.metadata.statistics.of_file import STATISTICS
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, file_path
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, read_outcome
+from bucketlake.timeline.outcome import claim_rollback, read_outcome
 from bucketlake.timeline.table_properties import create_properties
-from bucketlake.timeline.transitions import instant_path, publish_completed
+from bucketlake.timeline.transitions import instant_path
 
 _INITIAL_DIGITS = 17
 _USUAL_SHARDS = {MetadataPartition.COLUMN_STATS: 2}  # As in Hudi; other partitions have one.
@@ -145,18 +144,6 @@ def usual_file_groups(partition: MetadataPartition) -> list[FileId]:
     return [MetadataFileId(partition, shard).to_file_id() for shard in shards]
 
 
-def initialise_partition(
-    table: OpenTable,
-    partition: MetadataPartition,
-    groups: Mapping[FileId, GroupEntries],
-    *,
-    instant: InstantTime,
-    completed_at: InstantTime,
-) -> None:
-    """Write the entries of one partition; see :func:`initialise_partitions`."""
-    initialise_partitions(table, {partition: groups}, instant=instant, completed_at=completed_at)
-
-
 def initialise_partitions(
     table: OpenTable,
     partitions: Mapping[MetadataPartition, Mapping[FileId, GroupEntries]],
@@ -177,13 +164,14 @@ def initialise_partitions(
         The data table.
     partitions : mapping of MetadataPartition to mapping of FileId to GroupEntries
         All file groups of each partition with their entries; a file group may have none. An earlier
-        initialisation of a partition, if its folder was not deleted, had the same file groups.
+        initialisation of a partition, if its folder was not deleted, had the same file groups. A
+        partition whose files are all in ``built`` has no groups here.
     instant : InstantTime
         An initial instant, or the instant of a turn in the order of commits.
     completed_at : InstantTime
         Completion time, if no earlier attempt has decided it.
     built : sequence of WriteStat
-        Base files of the instant that tasks wrote, in other partitions.
+        Base files of the instant that tasks wrote.
 
     Raises
     ------
@@ -204,8 +192,7 @@ def initialise_partitions(
             for file_id, entries in groups.items()
             if len(entries.keys)
         ]
-    names = ", ".join([*partitions, *dict.fromkeys(stat.partition_path for stat in built)])
-    complete_initialisation(inner, names, [*stats, *built], instant, completed_at)
+    complete_initialisation(inner, [*partitions], [*stats, *built], instant, completed_at)
 
 
 def begin_initialisation(
@@ -242,7 +229,7 @@ def begin_initialisation(
 
 def complete_initialisation(
     table: OpenTable,
-    partition: str,
+    partitions: Sequence[str],
     stats: Iterable[WriteStat],
     instant: InstantTime,
     completed_at: InstantTime,
@@ -253,8 +240,8 @@ def complete_initialisation(
     ----------
     table : OpenTable
         The metadata table.
-    partition : str
-        The partition or partitions, for messages.
+    partitions : sequence of str
+        The partitions; the commit names those without a base file, too.
     stats : iterable of WriteStat
         All base files of the instant.
     instant, completed_at : InstantTime
@@ -265,21 +252,17 @@ def complete_initialisation(
     CommitConflictError, CommitOutcomeUnknownError
         As :func:`initialise_partitions`.
     """
-    schema_json = commit_schema_json(has_value_types=table.config.rules.has_value_types)
-    commit = CommitMetadata(BUILD_OPERATION, by_partition(stats), {"schema": schema_json})
-    content = encode_commit_metadata(commit, table.config.layout)
-    publication = Publication(completed_at, Action.DELTA_COMMIT, content)
-    outcome = claim_commit(table.storage, instant, publication)
-    if outcome.publication is None:
-        problem = f"another process withdrew the initialisation of {partition}; begin it again"
-        raise CommitConflictError(instant, problem)
+    files = dict.fromkeys(partitions, ()) | by_partition(stats)
     inflight = Instant(instant, Action.DELTA_COMMIT, State.INFLIGHT)
-    publish_completed(table, inflight, outcome.publication)
+    if not decide_inner(table, inflight, completed_at, CommitMetadata(BUILD_OPERATION, files)):
+        names = ", ".join(partitions)
+        problem = f"another process withdrew the initialisation of {names}; begin it again"
+        raise CommitConflictError(instant, problem)
 
 
 def base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
     """Return the name of a base file of the metadata table."""
-    return BaseFileName(file_id, WRITE_TOKEN, instant, BASE_EXTENSION)
+    return BaseFileName(file_id, DRIVER_TOKEN, instant, BASE_EXTENSION)
 
 
 def built_slice(table: OpenTable, partition: str, instant: InstantTime) -> InstantTime:
@@ -302,7 +285,7 @@ def files_of_partitions(storage: Storage, partitions: Iterable[str]) -> list[str
         stored.path
         for partition in partitions
         for stored in storage.list(f"{METADATA_TABLE_FOLDER}/{partition}")
-        if not stored.path.rpartition("/")[2].startswith(PARTITION_METADATA_PREFIX)
+        if not stored.name.startswith(PARTITION_METADATA_PREFIX)
     ]
 
 
@@ -319,23 +302,8 @@ def _put_base_file(
     instant: InstantTime,
     named: InstantTime,
 ) -> WriteStat:
-    has_value_types, values = table.config.rules.has_value_types, entries.values
-    if not has_value_types:
-        values = without_value_type_field(partition, values)
-    data = encode_hfile(
-        entries.keys,
-        values,
-        record_schema_json(has_value_types=has_value_types),
-        created_at_ms=created_ms(instant, table.config.timeline_timezone),
-    )
-    name = base_file_name(file_id, named).to_file_name()
-    table.storage.put(file_path(partition, name), data)
-    return WriteStat(
-        file_id=file_id,
-        path=file_path(partition, name),
-        partition_path=partition,
-        record_count=len(entries.keys),
-        insert_count=len(entries.keys),
-        file_size_bytes=len(data),
-        opens_group=True,
-    )
+    encoder = EntryEncoder.of(table.config, instant)
+    data = encoder.base_file(partition, entries.keys, entries.values)
+    name = base_file_name(file_id, named)
+    table.storage.put(file_path(partition, name.to_file_name()), data)
+    return base_file_stat(name, partition, len(entries.keys), len(data))

@@ -3,7 +3,7 @@
 The metadata table is a merge-on-read table in a folder of its data table. A commit completes there
 first, and then on the data timeline. So a commit of the metadata table counts only if the data
 timeline agrees. A reader must not believe a metadata table that lacks a commit of the data table:
-rows would be missing without an error. ``metadata/slices/entry_reader.py`` reads the entries of
+rows would be missing without an error. ``metadata/entry_reader.py`` reads the entries of
 slices.
 """
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from bucketlake.config import table_keys as keys
+from bucketlake.config.merge_entries import MERGER_OF_HUDI_0
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
-from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_config import TableConfig, table_checksum
 from bucketlake.errors import (
     FormatError,
     MetadataTableError,
@@ -25,19 +27,23 @@ from bucketlake.errors import (
 )
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.metadata.log_files import BASE_EXTENSION, is_first_base_file
+from bucketlake.model.file_name import BaseFileName, FileId, Group, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.kept import fields_alone
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage, StoredObject
-from bucketlake.storage.subfolder import Subfolder
+from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.slices.file_system_view import (
+    FileVersion,
+    SeenFiles,
+    data_files,
+    file_versions,
+    latest_slices,
+)
+from bucketlake.storage.base import Storage, Subfolder, at_once
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, is_initial
-from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config
-
-BASE_EXTENSION = "hfile"
 
 _LOG_COMPACTION = "LOG_COMPACT"
 
@@ -47,7 +53,7 @@ BUILD_OPERATION = "BULK_INSERT_PREPPED"
 # The id of a file group may have dots, since the escape of data partitions keeps them.
 _BASE = re.compile(rf"(?P<file_id>[^._].*)_(?P<token>[^_.]+)_(?P<instant>\d+)\.{BASE_EXTENSION}")
 _LOG = re.compile(
-    r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)_(?P<token>\d+-\d+-\d+)"
+    r"\.(?P<file_id>.+)_(?P<instant>[0-9]+)\.log\.(?P<version>[0-9]{1,10})_(?P<token>\d+-\d+-\d+)"
 )
 
 
@@ -114,11 +120,15 @@ class MetadataTable:
 
     def completion_time(self, instant: InstantTime) -> InstantTime | None:
         """Return when an instant completed here; None if neither timeline nor archive says it."""
-        return self._completions.time(instant)
+        return self._seen.time(instant)
+
+    def time_of(self, file: DataFile) -> InstantTime:
+        """Return when the instant of a file completed, or the instant if nobody knows."""
+        return self.completion_time(file.name.instant) or file.name.instant
 
     def in_order(self, logs: Iterable[DataFile]) -> tuple[DataFile, ...]:
         """Return log files of a file group in the order in which they are applied."""
-        return tuple(sorted(logs, key=self._order))
+        return tuple(sorted(logs, key=self._seen.order))
 
     def compacted_slices(self, compaction: Instant) -> Mapping[FileId, FileSlice]:
         """Return what a completed compaction merged, by file group; files have no sizes.
@@ -154,6 +164,10 @@ class MetadataTable:
         if found is None:
             found = self._listed[partition] = self._slices(partition)
         return found
+
+    def versions(self, files: Iterable[DataFile]) -> dict[Group, list[FileVersion]]:
+        """Return all versions of the file groups of some files, newest first."""
+        return file_versions(files, self._seen)
 
     def shards(self, partition: str) -> dict[str | None, list[FileSlice]]:
         """Return the slices of a partition by data partition; the position in a list is the shard.
@@ -202,8 +216,8 @@ class MetadataTable:
                 slices = self.slices(partition)
             else:
                 texts = self.storage.list_briefly(partition)
-                names = [name for name in map(_file_name, texts) if name is not None]
-                slices = self._slices_of(partition, [DataFile(partition, n, 0) for n in names])
+                named = (_file(partition, text, 0) for text in texts)
+                slices = latest_slices(filter(None, named), self._seen)
                 self._require_groups(partition, slices)
             return [found.file_id for found in slices]
         files = list_files_of(self.storage, partition)
@@ -248,8 +262,8 @@ class MetadataTable:
         return pending | {i.requested_at: False for i in self.data_timeline.completed()}
 
     @cached_property
-    def _completions(self) -> LogCompletions:
-        return LogCompletions(self.table, self.timeline)
+    def _seen(self) -> _SeenFiles:
+        return _SeenFiles(self)
 
     # Without slices and other cached values: a task lists what it needs.
     __getstate__ = fields_alone
@@ -283,44 +297,7 @@ class MetadataTable:
     def _found_slices(
         self, partition: str, prefixes: Collection[str] | None = None
     ) -> list[FileSlice]:
-        return self._slices_of(partition, list_files_of(self.storage, partition, prefixes))
-
-    def _slices_of(self, partition: str, files: Iterable[DataFile]) -> list[FileSlice]:
-        groups: dict[FileId, list[DataFile]] = defaultdict(list)
-        for file in files:
-            if self._may_count(file):
-                groups[file.name.file_id].append(file)
-        return [self._slice(partition, file_id, groups[file_id]) for file_id in sorted(groups)]
-
-    def _may_count(self, file: DataFile) -> bool:
-        if isinstance(file.name, BaseFileName):
-            return self.timeline.is_completed(file.name.instant)
-        if self.timeline.layout.logs_name_slices:  # Readers check each log block.
-            return self.timeline.has_slice(file.name.instant)
-        return self.counts(file.name.instant)
-
-    def _slice(self, partition: str, file_id: FileId, files: Sequence[DataFile]) -> FileSlice:
-        bases = [file for file in files if isinstance(file.name, BaseFileName)]
-        logs = [file for file in files if isinstance(file.name, LogFileName)]
-        base = max(bases, key=lambda file: file.name.instant, default=None)
-        if base is not None:
-            logs = [file for file in logs if self._is_after(file.name.instant, base.name.instant)]
-        return FileSlice.of_files(partition, file_id, base, self.in_order(logs))
-
-    def _is_after(self, instant: InstantTime, base: InstantTime) -> bool:
-        """Return whether a log file belongs to the slice of a base file."""
-        if is_initial(instant):
-            return instant >= base  # A compaction finds the file group, so it comes later.
-        return self._completions.is_after(instant, base)
-
-    def _order(self, log: DataFile) -> tuple[str, tuple[str, int, str]]:
-        """Return the sort key of a log file: completion time, then instant, version and token."""
-        instant = log.name.instant
-        if self.timeline.layout.logs_name_slices:
-            return "", log.order
-        if is_initial(instant):
-            return instant, log.order
-        return self._completions.time(instant) or instant, log.order
+        return latest_slices(list_files_of(self.storage, partition, prefixes), self._seen)
 
     def _require_groups(self, partition: str, slices: Sequence[FileSlice]) -> None:
         if not slices:
@@ -343,6 +320,41 @@ class MetadataTable:
                 of = "" if data_partition is None else f" of data partition {data_partition!r}"
                 problem = f"its partition {partition} lacks shard {min(missing)}{of}"
                 raise self.damaged(problem, partition)
+
+
+class _SeenFiles(SeenFiles):
+    """As in other tables, but a log file counts and is ordered by the commits of both tables."""
+
+    def __init__(self, metadata: MetadataTable) -> None:
+        super().__init__(metadata.table, metadata.timeline)
+        self._is_counted = metadata.counts
+
+    def counts(self, file: DataFile) -> bool:
+        if self.timeline.layout.logs_name_slices or (
+            isinstance(file.name, BaseFileName) and not self._is_of_commit(file)
+        ):
+            return super().counts(file)
+        return self._is_counted(file.name.instant)
+
+    def _is_of_commit(self, base: DataFile) -> bool:
+        """Return whether a base file has the first entries of a group, and of a delta commit."""
+        if not is_first_base_file(base.name):
+            return False
+        found = self.timeline.find_completed(base.name.instant)
+        return found is not None and found.action is Action.DELTA_COMMIT
+
+    def is_after(self, instant: InstantTime, base: InstantTime) -> bool:
+        if is_initial(instant):
+            return instant >= base  # A compaction finds the file group, so it comes later.
+        return super().is_after(instant, base)
+
+    def order(self, log: DataFile) -> tuple[str | int, ...]:
+        """Return the sort key of a log file: completion time, then instant, version and token."""
+        instant = log.name.instant
+        if self.timeline.layout.logs_name_slices:
+            return log.order
+        is_first = is_initial(instant)
+        return (instant if is_first else self.time(instant) or instant, *log.order)
 
 
 def _by_data_partition(
@@ -413,9 +425,9 @@ def list_files_of(
     With ``prefixes``, only the files of file groups whose ids begin with one of these.
     """
     if prefixes is None:
-        return list(_files(storage.list(partition, recursive=False), partition))
+        return list(data_files(storage.list(partition, recursive=False), partition, _file))
     starts = tuple(dot + prefix for dot in ("", ".") for prefix in prefixes)  # Log files have dots.
-    return list(_files(storage.list_named(partition, starts), partition))
+    return list(data_files(storage.list_named(partition, starts), partition, _file))
 
 
 def list_all_files(storage: Storage) -> list[DataFile]:
@@ -487,12 +499,9 @@ def _known_until(build: Instant) -> InstantTime:
     return (build.completed_at or at) if is_initial(at) else at
 
 
-def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:
-    for stored in objects:
-        folder, _, file_name = stored.path.rpartition("/")
-        name = _file_name(file_name)
-        if folder == partition and name is not None:
-            yield DataFile(partition, name, stored.size_bytes)
+def _file(partition: str, text: str, size_bytes: int) -> DataFile | None:
+    name = _file_name(text)
+    return None if name is None else DataFile(partition, name, size_bytes)
 
 
 @lru_cache(maxsize=2**13)  # A commit lists its partitions several times.
@@ -505,3 +514,67 @@ def _file_name(text: str) -> BaseFileName | LogFileName | None:
         instant = InstantTime(base["instant"])
         return BaseFileName(FileId(base["file_id"]), base["token"], instant, BASE_EXTENSION)
     return None
+
+
+# ---- The metadata table as a table of its own ----------------------------------------------------
+#
+# Hudi gives every metadata table the same properties, except for name and checksum. So a writer
+# need not read them.
+
+
+def inner_table(table: OpenTable) -> OpenTable:
+    """Return the metadata table of a table, which need not exist; nothing is read.
+
+    It has the clock and the lock of the data table. All its instants are completed with
+    ``publish_completed``: readers do not use one before the instant of the data table with the same
+    time is completed, if there is one.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The data table.
+    """
+    own = TableConfig.from_properties(inner_properties(table.config))
+    config = replace(own, timeline_timezone=table.config.timeline_timezone)
+    return replace(table, storage=Subfolder(table.storage, METADATA_TABLE_FOLDER), config=config)
+
+
+def inner_properties(config: TableConfig) -> dict[str, str]:
+    """Return the properties of a table's metadata table: the entries that Hudi writes.
+
+    Parameters
+    ----------
+    config : TableConfig
+        The data table.
+    """
+    rules = config.rules
+    entries = {
+        keys.NAME: f"{config.name}_metadata",
+        keys.TABLE_TYPE: TableType.MERGE_ON_READ.value,
+        keys.VERSION: str(config.version),
+        keys.LAYOUT_VERSION: str(config.layout.number),
+        keys.BASE_FILE_FORMAT: "HFILE",
+        keys.RECORD_KEY_FIELDS: "key",
+        keys.POPULATE_META_FIELDS: "false",  # Hudi builds the table anew otherwise.
+        keys.DROP_PARTITION_COLUMNS: "false",
+        keys.PAYLOAD_CLASS: "org.apache.hudi.metadata.HoodieMetadataPayload",
+    }
+    if rules.has_names_of_hudi_1:
+        entries |= {
+            keys.INITIAL_VERSION: str(config.version),
+            keys.TIMELINE_PATH: "timeline",
+            keys.HISTORY_PATH: "history",
+            keys.ARCHIVE_FOLDER: rules.layout.archive_folder,
+            keys.KEY_GENERATOR_TYPE: "HOODIE_TABLE_METADATA",
+            keys.MERGE_MODE: MergeMode.CUSTOM.value,
+            keys.MERGE_STRATEGY: "00000000-0000-0000-0000-000000000000",  # The payload merges.
+        }
+    else:
+        generator = "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator"
+        entries |= {
+            # Hudi 1.2.0, which names none, has the folder of its data tables.
+            keys.ARCHIVE_FOLDER: config.archive_folder,
+            keys.KEY_GENERATOR_CLASS: generator,
+            keys.MERGE_STRATEGY_OLD: MERGER_OF_HUDI_0,
+        }
+    return entries | {keys.CHECKSUM: table_checksum(entries)}

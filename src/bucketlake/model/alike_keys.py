@@ -10,6 +10,7 @@ for one search in the bytes of their key columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -76,11 +77,8 @@ def require_distinct_texts(
         )
 
 
-def require_no_repeat(columns: pa.Table, keys: pa.Array, where: str) -> None:
-    """Raise InputError if two rows have one key; the error shows both."""
-    encoded = keys.dictionary_encode()
-    if len(encoded.dictionary) == len(keys):
-        return
+def refuse_repeat(columns: pa.Table, keys: pa.Array, where: str) -> NoReturn:
+    """Raise InputError for rows of which two have one key; the error shows both."""
     counted = pc.value_counts(keys)
     repeated = counted.filter(pc.greater(counted.field("counts"), 1)).field("values")
     key = pc.min(repeated)

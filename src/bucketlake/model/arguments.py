@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bucketlake.errors import ConfigError
@@ -26,9 +26,13 @@ def check_flags(**given: object) -> None:
         ...
     bucketlake.errors.ConfigError: dry_run = 'no' cannot be used: give True or False
     """
+    _require(given, lambda value: isinstance(value, bool), "give True or False")
+
+
+def _require(given: Mapping[str, object], is_right: Callable[[Any], object], allowed: str) -> None:
     for name, value in given.items():
-        if not isinstance(value, bool):
-            raise ConfigError(name, value, "give True or False")
+        if not is_right(value):
+            raise ConfigError(name, value, allowed)
 
 
 def check_texts(**given: object) -> None:
@@ -51,9 +55,8 @@ def check_optional_texts(**given: object) -> None:
 def check_words(**given: object) -> None:
     """Raise ConfigError for a value that is not one word of letters, digits and underscores."""
     check_texts(**given)
-    for name, value in given.items():
-        if re.fullmatch(r"[A-Za-z_]\w*", str(value), re.ASCII) is None:
-            raise ConfigError(name, value, "give a word of letters, digits and underscores")
+    allowed = "give a word of letters, digits and underscores"
+    _require(given, re.compile(r"[A-Za-z_]\w*", re.ASCII).fullmatch, allowed)
 
 
 def check_expressions(**given: object) -> None:
@@ -69,16 +72,14 @@ def check_expressions(**given: object) -> None:
 
 def check_integers(least: int, **given: object) -> None:
     """Raise ConfigError for a value that is no integer, or less than ``least``."""
-    for name, value in given.items():
-        if type(value) is not int or value < least:
-            raise ConfigError(name, value, f"give an integer of at least {least}")
+    allowed = f"give an integer of at least {least}"
+    _require(given, lambda value: type(value) is int and value >= least, allowed)
 
 
 def check_seconds(most: float, **given: object) -> None:
     """Raise ConfigError for a value that is no number from 0 to ``most``."""
-    for name, value in given.items():
-        if type(value) not in (int, float) or not 0 <= value <= most:  # type: ignore[operator]
-            raise ConfigError(name, value, f"give a number from 0 to {most:g}")
+    allowed = f"give a number from 0 to {most:g}"
+    _require(given, lambda value: type(value) in (int, float) and 0 <= value <= most, allowed)
 
 
 def check_kinds(kinds: tuple[type, ...], **given: object) -> None:
@@ -92,10 +93,8 @@ def check_kinds(kinds: tuple[type, ...], **given: object) -> None:
 
 def check_methods(method: str, what: str, **given: object) -> None:
     """Raise ConfigError for a value without a method, or for a class."""
-    for name, value in given.items():
-        # The class is asked, because a Column of Spark has every attribute.
-        if not callable(getattr(type(value), method, None)):
-            raise ConfigError(name, value, f"give {what}")
+    # The class is asked, because a Column of Spark has every attribute.
+    _require(given, lambda value: callable(getattr(type(value), method, None)), f"give {what}")
 
 
 def check_session(spark: object) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.model.extension_types import stored_type_of_extension
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """An instant; Spark's ``timestamp``."""
@@ -48,16 +49,21 @@ _STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.null(): pa.null(),  # Only in a batch: the values are nulls of the table's type.
 }
 
-_SPARK_NAMES: dict[pa.DataType, str] = {
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-    TIMESTAMP: "timestamp",
-    TIMESTAMP_NTZ: "timestamp_ntz",
+SPARK_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP_NTZ,
 }
+_SPARK_NAMES = {data_type: name for name, data_type in SPARK_TYPES.items()}
 
 
 def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
@@ -94,13 +100,13 @@ def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
             return stored
         storage = data_type.storage_type
         stored_type(storage, path, where)  # Raises, unless the advice works.
-        raise refused(data_type, path, where, f"cast it to its storage type, {storage}")
+        raise refused_type(data_type, path, where, f"cast it to its storage type, {storage}")
     if data_type in _STORED_AS:
         return _STORED_AS[data_type]
     for holds, store in _BY_KIND:
         if holds(data_type):
             return store(data_type, path, where)
-    raise refused(data_type, path, where, "cast it to a type that Spark and Hudi share")
+    raise refused_type(data_type, path, where, "cast it to a type that Spark and Hudi share")
 
 
 def is_untyped(data_type: pa.DataType) -> bool:
@@ -130,7 +136,7 @@ def untyped_path(data_type: pa.DataType, path: str) -> str | None:
     return next((found for held in inner if (found := untyped_path(*held)) is not None), None)
 
 
-def refused(data_type: pa.DataType, path: str, where: str, next_step: str) -> InputError:
+def refused_type(data_type: pa.DataType, path: str, where: str, next_step: str) -> InputError:
     """Return the error that a column's type cannot be stored."""
     return InputError(f"{where}, column {path}", f"type {data_type} cannot be stored", next_step)
 
@@ -154,7 +160,18 @@ def is_list(data_type: pa.DataType) -> bool:
     return any(is_kind(data_type) for is_kind in _LIST_KINDS)
 
 
-def list_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
+def is_number_type(data_type: pa.DataType) -> bool:
+    """Return whether a type is one of numbers: integers, floats or decimals."""
+    kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
+    return any(is_kind(data_type) for is_kind in kinds)
+
+
+def is_text_type(data_type: pa.DataType) -> bool:
+    """Return whether a type is one of Arrow's types of text."""
+    return data_type in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def list_type(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
     """Return the stored list type of an element type."""
     return pa.list_(pa.field(LIST_ELEMENT, element, nullable))
 
@@ -176,9 +193,11 @@ _LIST_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
 def _stored_decimal(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
     precision, scale = data_type.precision, data_type.scale
     if pa.types.is_decimal256(data_type) or precision > DECIMAL_PRECISION_MAX:
-        raise refused(data_type, path, where, f"cast it to decimal({DECIMAL_PRECISION_MAX}, ...)")
+        raise refused_type(
+            data_type, path, where, f"cast it to decimal({DECIMAL_PRECISION_MAX}, ...)"
+        )
     if not 0 <= scale <= precision:
-        raise refused(data_type, path, where, "give it a scale between 0 and its precision")
+        raise refused_type(data_type, path, where, "give it a scale between 0 and its precision")
     return pa.decimal128(precision, scale)
 
 
@@ -187,18 +206,20 @@ def _stored_timestamp(data_type: pa.DataType, _path: str, _where: str) -> pa.Dat
 
 
 def _stored_list(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
-    return list_of(stored_type(data_type.value_type, f"{path}[]", where))
+    return list_type(stored_type(data_type.value_type, f"{path}[]", where))
 
 
 def _stored_map(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
     if stored_type(data_type.key_type, f"{path}'s keys", where) != pa.string():
-        raise refused(data_type, path, where, "cast its keys to string, the only keys of Avro maps")
+        raise refused_type(
+            data_type, path, where, "cast its keys to string, the only keys of Avro maps"
+        )
     return map_of(stored_type(data_type.item_type, f"{path}{{}}", where))
 
 
 def _stored_struct(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
     if data_type.num_fields == 0:
-        raise refused(data_type, path, where, "leave it out, or give it a field")
+        raise refused_type(data_type, path, where, "leave it out, or give it a field")
     return pa.struct(stored_fields(list(data_type), f"{path}.", where))
 
 
@@ -258,3 +279,51 @@ _BY_KIND: tuple[tuple[Callable[[pa.DataType], bool], _Store], ...] = (
     (pa.types.is_dictionary, lambda t, path, where: stored_type(t.value_type, path, where)),
     (pa.types.is_run_end_encoded, lambda t, path, where: stored_type(t.value_type, path, where)),
 )
+
+
+# ---- Arrow extension types: those with a stored type, and their values in it ---------------------
+#
+# docs/spec/types.md lists them. Other extension types are refused, at the creation of a table and
+# at each write, because their storage alone does not tell what the values mean.
+
+_DASHES_AT = (8, 13, 18, 23)
+
+_UUID_BYTES, _UUID_CHARACTERS = 16, 36
+
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+def stored_type_of_extension(data_type: pa.BaseExtensionType) -> pa.DataType | None:
+    """Return the type that stores values of an extension type; None if the type is refused.
+
+    Examples
+    --------
+    >>> stored_type_of_extension(pa.uuid()), stored_type_of_extension(pa.bool8())
+    (DataType(string), DataType(bool))
+    """
+    if isinstance(data_type, pa.UuidType | pa.JsonType):
+        return pa.string()
+    return pa.bool_() if isinstance(data_type, pa.Bool8Type) else None
+
+
+def plain_values(array: pa.ExtensionArray) -> pa.Array:
+    """Return the values of an extension type that has a stored type, without the extension."""
+    if isinstance(array.type, pa.UuidType):
+        return _uuid_texts(array.storage)
+    return pc.not_equal(array.storage, 0) if isinstance(array.type, pa.Bool8Type) else array.storage
+
+
+def _uuid_texts(values: pa.FixedSizeBinaryArray) -> pa.StringArray:
+    """Return UUIDs as text of 36 characters, as Java and Python write them."""
+    filled = values.fill_null(b"\0" * _UUID_BYTES)
+    start = filled.offset * _UUID_BYTES
+    data = np.frombuffer(filled.buffers()[1], np.uint8, len(filled) * _UUID_BYTES, start)
+    digits = np.stack([_HEX_DIGITS[data >> 4], _HEX_DIGITS[data & 15]], axis=1)
+    texts = np.full((len(filled), _UUID_CHARACTERS), ord("-"), np.uint8)
+    is_digit = np.ones(_UUID_CHARACTERS, np.bool_)
+    is_digit[list(_DASHES_AT)] = False
+    texts[:, is_digit] = digits.reshape(len(filled), 2 * _UUID_BYTES)
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(_UUID_CHARACTERS), len(filled), [None, pa.py_buffer(texts.tobytes())]
+    )
+    return pc.if_else(values.is_valid(), fixed.cast(pa.binary()).cast(pa.string()), None)

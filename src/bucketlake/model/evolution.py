@@ -1,7 +1,7 @@
 """Schema evolution: which schema a table has after a batch of another schema.
 
 A schema only grows: columns and fields are added, numbers are widened. Each change must be asked
-for (:mod:`bucketlake.model.schema_merge`), and no change loses a digit. docs/spec/types.md lists
+for (:mod:`bucketlake.model.row_merge`), and no change loses a digit. docs/spec/types.md lists
 the common type of two types, with what was measured on Hudi 1.2.0.
 :mod:`bucketlake.model.cast` casts data to the new schema.
 """
@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.model.column_type import (
-    list_of,
-    map_of,
-    stored_fields,
-    type_name,
-    untyped_path,
-)
+from bucketlake.model.column_type import list_type, map_of, stored_fields, type_name, untyped_path
 from bucketlake.model.names import closest_name
-from bucketlake.model.schema_merge import NO_CHANGE, SchemaMerge, how_to_allow
+from bucketlake.model.row_merge import NO_CHANGE, SchemaMerge, how_to_allow
 
 _INTEGERS = (pa.int32(), pa.int64())  # In order of width.
 _FLOATS = (pa.float32(), pa.float64())
@@ -72,9 +67,9 @@ def evolve(
     A null type in the batch takes the table's type. A new column or field of the null type is
     ignored with a warning, because it has no values; a new array or map of unknown element type is
     an error. Structs, also in arrays and maps, get new fields by the same rules. Numbers inside
-    them are not widened, because Hudi could not read the older files. ``cast_batch`` rejects nulls
-    in required columns, and values that do not fit: a decimal with more digits, or a ``bigint``
-    that a ``double`` would round.
+    them are not widened, because Hudi could not read the older files. Numbers of any type are taken
+    into a column of numbers; ``cast_batch`` rejects those that do not fit, and nulls in required
+    columns.
 
     Examples
     --------
@@ -84,7 +79,7 @@ def evolve(
     tag: string
     """
     stored = stored_fields(list(incoming), "", where)
-    evolution = _Evolution(where, merge, keys, may_lack=may_lack)
+    evolution = _Evolution(where, merge, keys, may_lack, [], [])
     evolved = evolution.fields(list(table_schema), stored, "")
     evolution.require_allowed()
     evolution.warn_of_ignored()
@@ -102,18 +97,16 @@ def typed_schema(incoming: pa.Schema, where: str) -> pa.Schema:
     return typed.with_metadata(incoming.metadata)
 
 
+@dataclass(slots=True)
 class _Evolution:
     """Compares two schemas, and collects the changes that the write may not make."""
 
-    def __init__(
-        self, where: str, merge: SchemaMerge, keys: Collection[str], *, may_lack: bool
-    ) -> None:
-        self._where = where
-        self._may_lack = may_lack
-        self._merge = merge
-        self._keys = keys
-        self._ignored: list[str] = []
-        self._refused: list[tuple[str, str, str]] = []  # Path, word of the change, what it is.
+    where: str
+    merge: SchemaMerge
+    keys: Collection[str]
+    may_lack: bool
+    ignored: list[str]
+    refused: list[tuple[str, str, str]]  # Path, word of the change, what it is.
 
     def fields(
         self, table: list[pa.Field], incoming: list[pa.Field], prefix: str
@@ -124,7 +117,7 @@ class _Evolution:
         known = {field.name for field in table}
         kept = [self._field(field, by_name.get(field.name), prefix) for field in table]
         added = self._with_types([f for f in incoming if f.name not in known], prefix)
-        if not self._merge.add_columns:
+        if not self.merge.add_columns:
             lacking = [name for name in known if name not in by_name]
             for field in added:
                 meant = closest_name(field.name, lacking) or closest_name(field.name, sorted(known))
@@ -142,7 +135,7 @@ class _Evolution:
         for field in added:
             path = prefix + field.name
             if pa.types.is_null(field.type):
-                self._ignored.append(path)
+                self.ignored.append(path)
                 continue
             if pa.types.is_struct(field.type):
                 fields = self._with_types(list(field.type), f"{path}.")
@@ -150,7 +143,7 @@ class _Evolution:
             unknown = untyped_path(field.type, path)
             if unknown is not None or field.type == pa.struct([]):
                 raise InputError(
-                    f"{self._where}, column {unknown or path}",
+                    f"{self.where}, column {unknown or path}",
                     "the table has no such column, and the batch does not tell its type: it has "
                     "no values there",
                     "give the column a type, or leave it out",
@@ -160,18 +153,18 @@ class _Evolution:
 
     def require_allowed(self) -> None:
         """Raise InputError if the write may not make one of the changes."""
-        if not self._refused:
+        if not self.refused:
             return
-        words = list(dict.fromkeys(word for _, word, _ in self._refused))
-        if len(self._refused) == 1:
-            ((path, _, problem),) = self._refused
-            where = f"{self._where}, column {path}"
+        words = list(dict.fromkeys(word for _, word, _ in self.refused))
+        if len(self.refused) == 1:
+            ((path, _, problem),) = self.refused
+            where = f"{self.where}, column {path}"
         else:
-            where = self._where
-            problem = "; ".join(f"column {path}: {what}" for path, _, what in self._refused)
+            where = self.where
+            problem = "; ".join(f"column {path}: {what}" for path, _, what in self.refused)
         nulls = ", which writes nulls, also into stored records" if "fill_missing" in words else ""
         next_step = f"correct the batch, or allow the change with {how_to_allow(words)}{nulls}"
-        if "fill_missing" in words and not any("." in path for path, *_ in self._refused):
+        if "fill_missing" in words and not any("." in path for path, *_ in self.refused):
             next_step += (
                 "; an upsert with missing='keep' (--missing keep) keeps stored values there"
             )
@@ -179,26 +172,26 @@ class _Evolution:
 
     def warn_of_ignored(self) -> None:
         """Warn about new columns of the null type."""
-        for path in self._ignored:
+        for path in self.ignored:
             warnings.warn(
-                f"{self._where}: column {path} is ignored; the table has no such column, and the "
+                f"{self.where}: column {path} is ignored; the table has no such column, and the "
                 "batch has only nulls without a type",
                 stacklevel=3,
             )
 
     def _refuse(self, path: str, word: str, problem: str) -> None:
-        self._refused.append((path, word, problem))
+        self.refused.append((path, word, problem))
 
     def _field(self, table: pa.Field, incoming: pa.Field | None, prefix: str) -> pa.Field:
         path = prefix + table.name
         if incoming is not None:
             return table.with_type(self._type(table.type, incoming.type, path))
-        if self._may_lack and not prefix:
+        if self.may_lack and not prefix:
             return table
         problem = f"the table has it as {_words(table)}, the batch lacks it"
         if not table.nullable:
-            raise InputError(f"{self._where}, column {path}", problem, "add it to the batch")
-        if not self._merge.fill_missing:
+            raise InputError(f"{self.where}, column {path}", problem, "add it to the batch")
+        if not self.merge.fill_missing:
             self._refuse(path, "fill_missing", problem)
         return table
 
@@ -210,7 +203,7 @@ class _Evolution:
             name = by_lower_name.get(field.name.lower(), field.name)
             if name != field.name:
                 problem = f"the table has {prefix}{name}, and Spark ignores case"
-                where = f"{self._where}, column {prefix}{field.name}"
+                where = f"{self.where}, column {prefix}{field.name}"
                 raise InputError(where, problem, f"rename it to {name}")
 
     def _type(self, table: pa.DataType, incoming: pa.DataType, path: str) -> pa.DataType:
@@ -220,35 +213,26 @@ class _Evolution:
             return pa.struct(self.fields(list(table), list(incoming), f"{path}."))
         if pa.types.is_list(table) and pa.types.is_list(incoming):
             element = self._type(table.value_type, incoming.value_type, f"{path}[]")
-            return list_of(element, nullable=table.value_field.nullable)
+            return list_type(element, nullable=table.value_field.nullable)
         if pa.types.is_map(table) and pa.types.is_map(incoming):
             value = self._type(table.item_type, incoming.item_type, f"{path}{{}}")
             return map_of(value, nullable=table.item_field.nullable)
-        common = _common_type(table, incoming)
-        held = f"the table holds {type_name(table)}, the batch {type_name(incoming)}"
-        if common == table:
-            return table
-        if pa.types.is_decimal128(table) and common is not None:
+        is_key = path in self.keys
+        keeps = is_key and incoming in _FLOATS and table not in (incoming, pa.float64())
+        if is_numeric(table) and is_numeric(incoming) and not keeps:
             # Without the change the column stays, and each value that fits is taken.
-            is_kept = _is_nested(path) or path in self._keys
-            return common if self._merge.widen_types and not is_kept else table
-        is_key = path in self._keys and common not in _INTEGERS
-        if common is None or _is_nested(path) or is_key:
-            loses = table == pa.int64() and incoming in _FLOATS
-            why = ", which would round stored numbers" if loses else ""
-            if common is not None:
-                why = ", and only whole columns can be widened"
-            if is_key:
-                why = ", and a column of the key keeps its type"
-            raise InputError(
-                f"{self._where}, column {path}",
-                f"{held}{why}",
-                f"cast the batch's column to {type_name(table)}"
-                + ("" if is_key else ", or give it another name"),
-            )
-        if not self._merge.widen_types:
-            self._refuse(path, "widen_types", held)
-        return common
+            common = wider_number(table, incoming)
+            is_kept = _is_nested(path) or (is_key and common not in _INTEGERS)
+            return common if self.merge.widen_types and not is_kept else table
+        if table == incoming:
+            return table
+        why = ", and a column of the key keeps its type" if is_key else ""
+        raise InputError(
+            f"{self.where}, column {path}",
+            f"the table holds {type_name(table)}, the batch {type_name(incoming)}{why}",
+            f"cast the batch's column to {type_name(table)}"
+            + ("" if is_key else ", or give it another name"),
+        )
 
 
 def _is_nested(path: str) -> bool:
@@ -261,25 +245,20 @@ def _words(field: pa.Field) -> str:
     return f"{'' if field.nullable else 'required '}{type_name(field.type)}"
 
 
-def _common_type(table: pa.DataType, incoming: pa.DataType) -> pa.DataType | None:
-    """Return the scalar type for the values of both; None if there is none.
+def is_numeric(data_type: pa.DataType) -> bool:
+    """Return whether columns of a stored type hold numbers."""
+    return data_type in (*_INTEGERS, *_FLOATS) or pa.types.is_decimal128(data_type)
 
-    It is the table's type where the batch is narrower, and for numbers whose values are checked.
-    """
-    if table == incoming:
-        return table
+
+def wider_number(table: pa.DataType, incoming: pa.DataType) -> pa.DataType:
+    """Return the type that holds every number of both; the table's own if no other one does."""
     for order in (_INTEGERS, _FLOATS):
         if table in order and incoming in order:
             return order[max(order.index(table), order.index(incoming))]
     if table == pa.int32() and incoming in _FLOATS:
         return pa.float64()  # Hudi combines int and float to float and rounds stored values.
-    if table in _FLOATS and incoming in _INTEGERS:
-        return table
-    if pa.types.is_decimal128(table) and incoming in _INTEGERS:
-        return table
-    if pa.types.is_decimal128(table) and pa.types.is_decimal128(incoming):
-        return incoming if is_wider_decimal(incoming, table) else table
-    return None
+    are_decimals = pa.types.is_decimal128(table) and pa.types.is_decimal128(incoming)
+    return incoming if are_decimals and is_wider_decimal(incoming, table) else table
 
 
 def is_wider_decimal(wide: pa.DataType, narrow: pa.DataType) -> bool:

@@ -8,7 +8,7 @@ path. A null struct has null fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from bucketlake.errors import InputError
 from bucketlake.model.names import closest_name
 
-Column: TypeAlias = pa.Array | pa.ChunkedArray
+ArrowColumn: TypeAlias = pa.Array | pa.ChunkedArray
 
 _Columns = TypeVar("_Columns", pa.Table, pa.RecordBatch)
 
 
-def steps_of(path: str, names: Sequence[str]) -> list[str]:
+def steps_of(path: str, names: Collection[str]) -> list[str]:
     """Return the column of a path, and the names of the fields to descend into.
 
     Examples
@@ -41,7 +41,8 @@ def roots_of(paths: Iterable[str], names: Sequence[str]) -> list[str]:
     >>> roots_of(["header.eid", "v", "header.day"], ["header", "v"])
     ['header', 'v']
     """
-    return list(dict.fromkeys(steps_of(path, names)[0] for path in paths))
+    held = frozenset(names)
+    return list(dict.fromkeys(steps_of(path, held)[0] for path in paths))
 
 
 def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
@@ -54,7 +55,7 @@ def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
     >>> field_at(pa.schema([("header", pa.struct([("eid", pa.int64())]))]), "header.eid")
     pyarrow.Field<header.eid: int64>
     """
-    root, *steps = steps_of(path, schema.names)
+    root, *steps = _steps(schema, path)
     index = schema.get_field_index(root)
     if index < 0:
         return None
@@ -80,7 +81,7 @@ def fields_at(schema: pa.Schema, paths: Iterable[str]) -> pa.Schema:
     return pa.schema([known_field(schema, path) for path in paths])
 
 
-def column_of(columns: pa.Table | pa.RecordBatch, path: str, role: str) -> Column:
+def column_of(columns: pa.Table | pa.RecordBatch, path: str, role: str) -> ArrowColumn:
     """Return the values at a path; ``role`` is for the error.
 
     Raises
@@ -94,12 +95,12 @@ def column_of(columns: pa.Table | pa.RecordBatch, path: str, role: str) -> Colum
     >>> column_of(table, "header.eid", "record key").to_pylist()
     [1, None]
     """
-    names = columns.schema.names
-    if field_at(columns.schema, path) is None:
+    schema = columns.schema
+    if field_at(schema, path) is None:
         where = f"{role} column {path!r}"
-        raise InputError(where, f"the data {why_missing(columns.schema, path)}", _EACH_ONCE)
-    root, *steps = steps_of(path, names)
-    column = columns.column(root)
+        raise InputError(where, f"the data {why_missing(schema, path)}", _EACH_ONCE)
+    root, *steps = _steps(schema, path)
+    column = columns.column(schema.get_field_index(root))
     return pc.struct_field(column, steps) if steps else column
 
 
@@ -128,21 +129,58 @@ def spelled(schema: pa.Schema, path: str) -> str | None:
     >>> spelled(pa.schema([("header", pa.struct([("eid", pa.int64())]))]), "Header.EID")
     'header.eid'
     """
-    held, found = [*schema], []
-    for step in steps_of(path, schema.names):
-        field = next((field for field in held if field.name.lower() == step.lower()), None)
-        if field is None:
+    return spellings(schema, [path])[path]
+
+
+def table_column(schema: pa.Schema, path: str, where: str) -> str:
+    """Return the path of a column of a table, as :func:`spelled` does; raise InputError if none."""
+    found = spelled(schema, path)
+    if found is None:
+        step = "name a column of the table"
+        raise InputError(where, f"the table {why_missing(schema, path)}", step)
+    return found
+
+
+def spellings(schema: pa.Schema, paths: Iterable[str]) -> dict[str, str | None]:
+    """Return what :func:`spelled` returns for each of many paths, by path."""
+    names: dict[str, str] = {}  # The columns by their names in small letters, once one is needed.
+
+    def spelling(path: str) -> str | None:
+        root, *steps = _steps(schema, path)
+        if schema.get_field_index(root) < 0:
+            names.update({} if names else {name.lower(): name for name in schema.names[::-1]})
+            root = names.get(root.lower(), "")
+        if schema.get_field_index(root) < 0:
             return None
-        held = [*field.type] if pa.types.is_struct(field.type) else []
-        found.append(field.name)
-    return ".".join(found)
+        found, held = [root], schema.field(root).type
+        for step in steps:
+            field = _inner(held, step)
+            if field is None:
+                return None
+            found.append(field.name)
+            held = field.type
+        return ".".join(found)
+
+    return {path: spelling(path) for path in paths}
 
 
-def expression_of(schema: pa.Schema, path: str) -> pc.Expression:
-    """Return a path as an expression for filters of Arrow."""
-    root, *steps = steps_of(path, schema.names)
-    # ``pc.field(root, *steps)`` would return the values that a null struct hides.
-    return pc.struct_field(pc.field(root), steps) if steps else pc.field(root)
+def spelled_paths(schema: pa.Schema, paths: Iterable[str]) -> list[str]:
+    """Return each of some paths once, as the schema spells it; one that it lacks as it is."""
+    return [found or path for path, found in spellings(schema, paths).items()]
+
+
+def _inner(held: pa.DataType, step: str) -> pa.Field | None:
+    """Return the field of a struct whose name is alike but for case."""
+    if not pa.types.is_struct(held):
+        return None
+    if (at := held.get_field_index(step)) >= 0:
+        return held.field(at)
+    return next((field for field in held if field.name.lower() == step.lower()), None)
+
+
+def _steps(schema: pa.Schema, path: str) -> list[str]:
+    """Return :func:`steps_of` a path, in a time that does not grow with the number of columns."""
+    return [path] if schema.get_all_field_indices(path) else path.split(".")
 
 
 def why_missing(schema: pa.Schema, path: str) -> str:

@@ -23,9 +23,9 @@ Group: TypeAlias = tuple[str, FileId]
 
 BASE_FILE_EXTENSION = "parquet"
 
-_BASE = re.compile(r"(?P<file_id>[^._][^_.]*)_(?P<token>[^_.]+)_(?P<instant>\d+)\.(?P<ext>\w+)")
+_BASE = re.compile(r"(?P<file_id>[^._][^_.]*)_(?P<token>[^_.]+)_(?P<instant>[0-9]+)\.(?P<ext>\w+)")
 _LOG = re.compile(
-    r"\.(?P<file_id>[^._]+)_(?P<instant>[^.]*)\.log\.(?P<version>\d+)"
+    r"\.(?P<file_id>[^._]+)_(?P<instant>[^.]*)\.log\.(?P<version>[0-9]{1,10})"
     r"(?:_(?P<token>\d+-\d+-\d+)(?P<suffix>\.cdc)?)?"
 )
 

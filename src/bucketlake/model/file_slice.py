@@ -9,6 +9,7 @@ from bucketlake.model.file_name import (
     BASE_FILE_EXTENSION,
     BaseFileName,
     FileId,
+    Group,
     InstantTime,
     LogFileName,
     file_path,
@@ -83,6 +84,11 @@ class FileSlice:
         """Return the slice of a base file or log files, of which there are some."""
         first = base_file or min(log_files, key=lambda file: file.name.instant)
         return cls(partition_path, file_id, first.name.instant, base_file, log_files)
+
+    @property
+    def group(self) -> Group:
+        """The file group."""
+        return self.partition_path, self.file_id
 
     @property
     def files(self) -> tuple[DataFile, ...]:

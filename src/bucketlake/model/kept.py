@@ -1,8 +1,10 @@
-"""Properties that are computed once per object, and pickles that leave them out."""
+"""Values that are kept: once per object, left out of pickles; or of a process, up to a size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sized
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
@@ -10,6 +12,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _Value = TypeVar("_Value")
+_Key = TypeVar("_Key", bound=Hashable)
+_Held = TypeVar("_Held", bound=Sized)
 
 
 class kept_property(Generic[_Value]):  # noqa: N801 -- named like ``cached_property``.
@@ -40,6 +44,35 @@ class kept_property(Generic[_Value]):  # noqa: N801 -- named like ``cached_prope
         value = self._compute(instance)
         instance.__dict__[self._name] = value
         return value
+
+
+class NewestValues(Generic[_Key, _Held]):
+    """The values that this process used last, up to a number of items in all of them."""
+
+    def __init__(self, items_max: int, size_of: Callable[[_Held], int] = len) -> None:
+        self._items_max, self._size_of = items_max, size_of
+        self._count = 0
+        self._held: OrderedDict[_Key, _Held] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: _Key) -> _Held | None:
+        """Return the value of a key; None if it is not kept."""
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+            return found
+
+    def put(self, key: _Key, value: _Held) -> None:
+        """Keep a value, and drop the values that were not used for the longest time."""
+        with self._lock:
+            if key in self._held:
+                return
+            self._held[key] = value
+            self._count += self._size_of(value) + 1
+            while self._count > self._items_max:
+                _, dropped = self._held.popitem(last=False)
+                self._count -= self._size_of(dropped) + 1
 
 
 def fields_alone(value: DataclassInstance) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def record_keys(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:
     """
     keys = keys_or_null(columns, spec)
     if keys.null_count:
-        missing = keys.is_null().to_numpy(**_copying(keys))
+        missing = keys.is_null().to_numpy(zero_copy_only=False)
         raise _missing_key(columns, spec.record_key_fields, missing)
     return keys
 
@@ -273,13 +273,7 @@ def _texts_of(columns: pa.Table | pa.RecordBatch, name: str) -> Column:
 
 
 def _is_missing(texts: Column) -> npt.NDArray[np.bool_]:
-    missing: npt.NDArray[np.bool_] = pc.equal(texts.fill_null(""), "").to_numpy(**_copying(texts))
-    return missing
-
-
-def _copying(column: Column) -> dict[str, bool]:
-    """Return what ``to_numpy`` of an array, other than of a chunked array, has to be told."""
-    return {} if isinstance(column, pa.ChunkedArray) else {"zero_copy_only": False}
+    return np.asarray(pc.equal(texts.fill_null(""), "").to_numpy(zero_copy_only=False))
 
 
 def _missing_key(

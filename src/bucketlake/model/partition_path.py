@@ -217,8 +217,7 @@ def _joined(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
 
 
 def _codes(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
-    codes: npt.NDArray[np.int32] = encoded.indices.to_numpy()
-    return codes
+    return np.asarray(encoded.indices.to_numpy())
 
 
 def _check_path(path: str, spec: KeySpec) -> None:

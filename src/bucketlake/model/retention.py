@@ -1,4 +1,4 @@
-"""Retention: which file versions a clean keeps."""
+"""Retention: which file versions a clean keeps, and which commits an archival."""
 
 from __future__ import annotations
 
@@ -49,3 +49,27 @@ class Retention:
             named = " and ".join(f"retain_{policy.name.lower()}" for policy in given)
             raise ConfigError(named, [*given.values()], "give only one of them")
         return cls(*next(iter(given.items()))) if given else cls()
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivalLimits:
+    """How many commits the active timeline holds.
+
+    Attributes
+    ----------
+    keep_min : int
+        Commits that stay, the newest ones.
+    keep_max : int
+        Commits up to which nothing is archived; more than ``keep_min``.
+    """
+
+    keep_min: int = 20
+    keep_max: int = 30
+
+    def __post_init__(self) -> None:
+        check_integers(1, keep_min=self.keep_min)
+        check_integers(2, keep_max=self.keep_max)
+        if self.keep_max <= self.keep_min:
+            raise ConfigError(
+                "keep_max", self.keep_max, f"give more than keep_min, {self.keep_min}"
+            )

@@ -1,24 +1,29 @@
-"""How a write combines the columns of a record with the stored row of its key: three arguments.
+"""How a write combines the columns of a record with the stored row of its key: four arguments.
 
 By default a record replaces the whole row. ``missing="keep"`` and ``nulls="keep"`` take stored
 values where a batch has none; ``merge`` has a rule for each column, or a function of the caller.
+``on_tie="fail"`` refuses two rows of one key and ordering value that differ.
 :mod:`bucketlake.merge.combining` does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Literal, Self, TypeAlias
 
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.arguments import items_of
 from bucketlake.model.names import did_you_mean
 
 Keep: TypeAlias = Literal["keep"] | None
 """``"keep"``: the stored value stays; None: it is replaced."""
+
+OnTie: TypeAlias = Literal["fail"] | None
+"""What two rows of a key with equal ordering values are: an error; None: the later one wins."""
 
 MergeFunction: TypeAlias = Callable[[pa.Table, pa.Table], pa.Table]
 """Takes stored and new rows of the same keys, in the same order; returns the rows to store."""
@@ -44,7 +49,7 @@ ACCUMULATING = frozenset({ColumnRule.SUM, ColumnRule.MIN, ColumnRule.MAX, Column
 
 @dataclass(frozen=True, slots=True)
 class RowMerge:
-    """The three arguments, checked.
+    """The four arguments, checked.
 
     Attributes
     ----------
@@ -56,15 +61,18 @@ class RowMerge:
         By column; the other columns are replaced.
     function : callable or None
         Makes the rows to store, in place of rules.
+    fails_on_tie : bool
+        Whether it is an error if two rows of a key have equal ordering values, and differ.
     """
 
     keeps_missing: bool = False
     keeps_nulls: bool = False
     rules: Mapping[str, ColumnRule] = field(default_factory=dict)
     function: MergeFunction | None = None
+    fails_on_tie: bool = False
 
     @classmethod
-    def of(cls, missing: object, nulls: object, merge: object) -> Self:
+    def of(cls, missing: object, nulls: object, merge: object, on_tie: object = None) -> Self:
         """Check the arguments of a write.
 
         Raises
@@ -77,10 +85,15 @@ class RowMerge:
         >>> RowMerge.of("keep", None, {"n": "sum"}).rules
         {'n': <ColumnRule.SUM: 'sum'>}
         """
-        for name, value in (("missing", missing), ("nulls", nulls)):
-            if value is not None and not (isinstance(value, str) and value == "keep"):
-                raise ConfigError(name, value, "give 'keep' or None")
+        given = ("missing", missing, "keep"), ("nulls", nulls, "keep"), ("on_tie", on_tie, "fail")
+        for name, value, word in given:
+            if value is not None and not (isinstance(value, str) and value == word):
+                raise ConfigError(name, value, f"give {word!r} or None")
         keeps = missing is not None, nulls is not None
+        if on_tie is not None:
+            if merge is not None:
+                raise ConfigError("on_tie", on_tie, "leave out merge, or on_tie")
+            return cls(*keeps, fails_on_tie=True)
         if merge is None:
             return cls(*keeps)
         if isinstance(merge, Mapping) and merge:
@@ -93,7 +106,7 @@ class RowMerge:
     def __bool__(self) -> bool:
         """Whether stored rows have a say in the new rows."""
         has_rules = bool(self.rules) or self.function is not None
-        return self.keeps_missing or self.keeps_nulls or has_rules
+        return self.keeps_missing or self.keeps_nulls or has_rules or self.fails_on_tie
 
 
 WHOLE_ROWS = RowMerge()
@@ -113,3 +126,88 @@ def _rule(name: str, rule: object) -> ColumnRule:
         allowed = f"give one of the rules {', '.join(known)}{hint}"
         raise ConfigError("merge", {name: rule}, allowed)
     return ColumnRule(rule)
+
+
+# ---- Which changes of a table's schema a write may make: the argument ``merge_schema`` -----------
+#
+# By default a write changes no schema, and a batch has all columns of the table. Each of three
+# changes is asked for: new columns, wider types, and nulls for columns that the batch lacks.
+# :mod:`bucketlake.model.evolution` finds the changes that a batch needs.
+
+MergeSchema = bool | str | Sequence[str]
+"""``False``: no change; ``True``: every change; or the words of the changes, one or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMerge:
+    """Changes that a write may make.
+
+    Attributes
+    ----------
+    add_columns : bool
+        Whether columns of the batch that the table lacks are added to the table, also fields of
+        structs.
+    widen_types : bool
+        Whether columns of the table become wider if the batch is wider: only to types that hold
+        every value of both.
+    fill_missing : bool
+        Whether nullable columns that the batch lacks are null in its records.
+    """
+
+    add_columns: bool = False
+    widen_types: bool = False
+    fill_missing: bool = False
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Return the changes of a ``merge_schema`` argument.
+
+        Raises
+        ------
+        ConfigError
+            If it is neither a boolean nor made of the three words.
+
+        Examples
+        --------
+        >>> SchemaMerge.of("add_columns")
+        SchemaMerge(add_columns=True, widen_types=False, fill_missing=False)
+        >>> SchemaMerge.of(True) == SchemaMerge.of(["add_columns", "widen_types", "fill_missing"])
+        True
+        """
+        known = [field.name for field in fields(cls)]
+        if isinstance(given, bool):
+            return cls(**dict.fromkeys(known, given))
+        allowed = _ALLOWED.format(", ".join(known))
+        asked = [given] if isinstance(given, str) else items_of(given, "merge_schema", allowed)
+        unknown = [word for word in asked if not (isinstance(word, str) and word in known)]
+        if unknown:
+            raise ConfigError("merge_schema", given, allowed + did_you_mean(unknown[0], known))
+        return cls(**dict.fromkeys(asked, True))
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the allowed changes."""
+        return [field.name for field in fields(self) if getattr(self, field.name)]
+
+    def __or__(self, other: SchemaMerge) -> SchemaMerge:
+        """Return the changes that one of the two allows."""
+        return SchemaMerge(**dict.fromkeys([*self.words, *other.words], True))
+
+
+NO_CHANGE = SchemaMerge()
+"""A write that changes no schema."""
+
+_ALLOWED = "give True, False, or one or several of the words {}"
+
+
+def how_to_allow(words: Sequence[str]) -> str:
+    """Return what to give so that a write may make some changes.
+
+    Examples
+    --------
+    >>> how_to_allow(["add_columns", "fill_missing"])
+    "merge_schema=['add_columns', 'fill_missing'] (command line: --add-columns --fill-missing)"
+    """
+    flags = " ".join(f"--{word.replace('_', '-')}" for word in words)
+    given = repr(words[0] if len(words) == 1 else [*words])
+    return f"merge_schema={given} (command line: {flags})"

@@ -13,7 +13,7 @@ added required column. Required columns of a table that Hudi made stay required.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ RECORD_KEY = "_hoodie_record_key"
 PARTITION_PATH = "_hoodie_partition_path"
 FILE_NAME = "_hoodie_file_name"
 
-OPERATION = "_hoodie_operation"
+OPERATION_COLUMN = "_hoodie_operation"
 """A sixth meta column, in tables with change flags."""
 
 IS_DELETED = "_hoodie_is_deleted"
@@ -36,6 +36,18 @@ IS_DELETED = "_hoodie_is_deleted"
 In a batch it is an instruction and adds no column. A table stores it only if its schema has it,
 because the schema was created so or because Hudi added it.
 """
+
+UNAVAILABLE = "_unavailable"
+"""A column of tables that follow a database which does not send all values of a row.
+
+It is a map: names of columns whose value a row's newest change did not show, and the position of
+the change from which the value is; an empty text if none showed it yet. Writes keep it right in
+any order of changes (``merge/column_rules.py``).
+"""
+
+UNAVAILABLE_TYPE = pa.map_(pa.string(), pa.string())
+NONE_LACKS = {b"lacks": b"none"}
+"""Metadata of that column in a batch whose rows have all values."""
 
 META_NAMES: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 """Names of the meta columns, in the order of base files."""
@@ -52,11 +64,8 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 
 def without_meta(schema: pa.Schema) -> pa.Schema:
     """Remove the meta columns from a schema."""
-    return pa.schema(_data_fields(schema))
-
-
-def _data_fields(schema: pa.Schema) -> Iterable[pa.Field]:
-    return (field for field in schema if field.name not in META_NAMES and field.name != OPERATION)
+    hidden = {*META_NAMES, OPERATION_COLUMN}
+    return pa.schema([field for field in schema if field.name not in hidden])
 
 
 def without_flag(schema: pa.Schema) -> pa.Schema:
@@ -72,7 +81,13 @@ def with_flag_of(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
 
 
 def cast_batch(
-    data: Columns, target: pa.Schema, *, where: str = "table", may_widen: bool = False
+    data: Columns,
+    target: pa.Schema,
+    *,
+    where: str = "table",
+    may_widen: bool = False,
+    computed: bool = False,
+    keys: Callable[[], pa.Array] | None = None,
 ) -> Columns:
     """Cast a batch to the table's schema: no number loses a digit, see :func:`cast_table`.
 
@@ -82,7 +97,9 @@ def cast_batch(
         data = data.drop_columns([IS_DELETED])
     elif IS_DELETED in target.names and IS_DELETED not in data.schema.names:
         data = data.append_column(IS_DELETED, pa.repeat(pa.scalar(False), data.num_rows))
-    return cast_table(data, target, where=where, exact=True, may_widen=may_widen)
+    return cast_table(
+        data, target, where=where, exact=True, may_widen=may_widen, computed=computed, keys=keys
+    )
 
 
 def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:

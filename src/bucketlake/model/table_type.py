@@ -62,6 +62,11 @@ class Operation(Enum):
         """Whether the write replaces file groups; then it is a replace commit."""
         return self in _REPLACING
 
+    @property
+    def orders_records(self) -> bool:
+        """Whether the records of the write win or lose by their ordering values."""
+        return self in (Operation.UPSERT, Operation.INSERT, Operation.BULK_INSERT)
+
 
 _REPLACING = frozenset(
     {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}

@@ -20,7 +20,10 @@ Facts: TypeAlias = Mapping[str, object]
 """Named values."""
 
 _CELL_WIDTH_MAX = 120
-_COLUMN_GAP = "  "
+_LONG_TEXT_CELLS = 30  # Longer values are texts, not numbers or instants.
+_CUT_CELLS_MIN = 12  # A text with less room is left out.
+COLUMN_GAP = "  "
+"""What stands between two columns."""
 
 
 def render_table(
@@ -47,12 +50,14 @@ def render_table(
     }
     widths = {name: max(map(_width, column)) for name, column in cells.items()}
     shown = _columns_that_fit(columns, widths, width_max)
+    if width_max is not None and len(shown) < len(columns):
+        shown = _with_cut_column(shown, columns[len(shown)], cells, widths, width_max)
     rights = {name for name in shown if _is_numeric([row.get(name) for row in rows])}
     padded = [
         [_pad(cell, widths[name], right=name in rights) for cell in cells[name]] for name in shown
     ]
-    lines = [_COLUMN_GAP.join(line).rstrip() for line in zip(*padded, strict=True)]
-    rule = _COLUMN_GAP.join("-" * widths[name] for name in shown)
+    lines = [COLUMN_GAP.join(line).rstrip() for line in zip(*padded, strict=True)]
+    rule = COLUMN_GAP.join("-" * widths[name] for name in shown)
     return [*lines[:1], rule, *lines[1:]], list(columns[len(shown) :])
 
 
@@ -61,10 +66,10 @@ def render_facts(facts: Facts) -> list[str]:
     width = max((len(printable(name)) for name in facts), default=0)
     lines: list[str] = []
     for name, value in facts.items():
-        rows = rows_in(value)
+        rows = rows_of_value(value)
         if rows:
             table, _ = render_table(rows, columns_of(rows))
-            lines += [printable(name), *(f"{_COLUMN_GAP}{line}" for line in table)]
+            lines += [printable(name), *(f"{COLUMN_GAP}{line}" for line in table)]
         else:
             lines.append(render_fact(name, value, width))
     return lines
@@ -72,7 +77,7 @@ def render_facts(facts: Facts) -> list[str]:
 
 def render_fact(name: str, value: object, width: int) -> str:
     """Render a name and a value as a line; the value begins after ``width`` letters and a gap."""
-    return f"{printable(name).ljust(width)}{_COLUMN_GAP}{cell_text(name, value)}"
+    return f"{printable(name).ljust(width)}{COLUMN_GAP}{cell_text(name, value)}"
 
 
 def cell_text(name: str, value: object) -> str:
@@ -86,7 +91,7 @@ def columns_of(rows: Sequence[Facts]) -> list[str]:
     return [name for name in names if any(row.get(name) not in (None, ()) for row in rows)]
 
 
-def rows_in(value: object) -> list[Facts]:
+def rows_of_value(value: object) -> list[Facts]:
     """Return a value that is a list of facts; an empty list for any other value."""
     if not isinstance(value, list | tuple):
         return []
@@ -125,12 +130,29 @@ def _columns_that_fit(
 ) -> Sequence[str]:
     if width_max is None:
         return columns
-    taken = -len(_COLUMN_GAP)
+    taken = -len(COLUMN_GAP)
     for count, name in enumerate(columns):
-        taken += len(_COLUMN_GAP) + widths[name]
+        taken += len(COLUMN_GAP) + widths[name]
         if taken > width_max:
             return columns[: max(count, 1)]
     return columns
+
+
+def _with_cut_column(
+    shown: Sequence[str],
+    name: str,
+    cells: dict[str, list[str]],
+    widths: dict[str, int],
+    width_max: int,
+) -> Sequence[str]:
+    """Add a column of long texts, cut to the room that is left, if that shows some words."""
+    room = width_max - sum(widths[known] + len(COLUMN_GAP) for known in shown)
+    is_long = widths[name] > _LONG_TEXT_CELLS and all(map(str.isascii, cells[name]))
+    if not is_long or room < max(_CUT_CELLS_MIN, _width(name)):
+        return shown
+    cells[name] = [text if len(text) <= room else f"{text[: room - 1]}…" for text in cells[name]]
+    widths[name] = room
+    return [*shown, name]
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
@@ -159,9 +181,9 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, int) and name.endswith("_bytes"):
         return _size(value)
     if name.endswith("_range") and value is not None:
-        return _hash_ranges([value])
+        return _cut(_hash_ranges([value]))
     if name.endswith("_ranges"):
-        return _hash_ranges(value)
+        return _cut(_hash_ranges(value))
     if isinstance(value, IntEnum):
         return value.name.lower()
     plain = plain_value(value)
@@ -171,12 +193,14 @@ def _text(name: str, value: object) -> str:
         text = value.isoformat(sep=" ")
     else:
         text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-    text = printable(text)
-    return text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"
+    return _cut(printable(text))
 
 
 def _hash_ranges(ranges: Any) -> str:
-    text = " ".join("all" if start == end else f"({start}..{end}]" for start, end in ranges)
+    return " ".join("all" if start == end else f"({start}..{end}]" for start, end in ranges)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 
@@ -51,9 +52,9 @@ class WriteStat:
     # Only written, and only for change data capture: Hudi reads the rows before a change there.
     slice_files: tuple[str, ...] = ()
     log_copy: LogCopy | None = None  # Until the commit, which makes the copy.
-    # Statistics of the file's columns, packed (``metadata/statistics/of_file.py``). Until the
+    # Statistics of the file's columns, cut (``metadata/statistics/of_file.py``). Until the
     # commit, which writes them to the metadata table; None if it has none.
-    statistics: str | None = None
+    statistics: Any = None
 
     @property
     def file_sizes(self) -> dict[str, int]:
@@ -64,6 +65,25 @@ class WriteStat:
     def is_log(self) -> bool:
         """Whether the file is a log file."""
         return LogFileName.from_file_name(self.path.rpartition("/")[2]) is not None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TombstoneFile:
+    """A file of remembered deletes (``write/tombstones.py``), as a commit names it.
+
+    Attributes
+    ----------
+    name : str
+        Name in the folder of such files.
+    rows : int
+        Number of deletes.
+    newest_ms : int
+        Time of the newest one, in ms since 1970 UTC.
+    """
+
+    name: str
+    rows: int
+    newest_ms: int
 
 
 @dataclass(frozen=True, slots=True)

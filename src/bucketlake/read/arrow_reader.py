@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from bucketlake.format.base_file import BaseFileReader
+from bucketlake.flow.stage import in_runs
 from bucketlake.model.cast import cast_table
-from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled
+from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled_paths
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.read_plan import ReadPlan
-from bucketlake.read.slice_reader import SliceReader
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
-from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves
+from bucketlake.read.slice_reader import SliceReader, opened_base
+from bucketlake.storage.base import Storage, at_once
+from bucketlake.where.predicate import Among, Predicate, leaves, tested_columns
 
 _CHUNK_ROWS = 131_072
+_ROWS_FOR_KEY, _ROWS_AT_ONCE_MAX = 8, 1_048_576
 
 
 def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
     """Read the files and slices of a plan; return its rows and columns as a table."""
     rows = PlannedRows.of_plan(storage, plan)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        tables = list(pool.map(lambda job: pa.concat_tables(rows.of(job)), plan.jobs))
+        tables = list(pool.map(lambda jobs: pa.concat_tables(rows.of(*jobs)), rows.runs(plan)))
     return rows.returned(tables)
 
 
@@ -49,19 +47,17 @@ def count_rows(storage: Storage, plan: ReadPlan) -> int:
 
     Under a condition, only the columns that it tests are read.
     """
-    tested = _tested(plan.predicate)
+    tested = () if plan.predicate is None else tested_columns(plan.predicate)
     rows = PlannedRows.of_plan(storage, replace(plan, columns=tested) if tested else plan)
 
-    def count(job: DataFile | FileSlice) -> int:
+    def count(jobs: Sequence[DataFile | FileSlice]) -> int:
+        job = jobs[0]
         if isinstance(job, DataFile) and rows.condition is None:
-            with (
-                telling_what_is_gone(storage),
-                BaseFileReader(storage, job.path, job.size_bytes) as reader,
-            ):
+            with opened_base(storage, job) as reader:
                 return reader.row_count
-        return sum(chunk.num_rows for chunk in rows.of(job))
+        return sum(chunk.num_rows for chunk in rows.of(*jobs))
 
-    return sum(at_once(storage, count, plan.jobs))
+    return sum(at_once(storage, count, rows.runs(plan)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,7 @@ class PlannedRows:
         Reads slices with log files.
     needed : pa.Schema
         The columns that are read.
-    condition : pc.Expression or None
+    condition : Predicate or None
         The rows to keep; None for all.
     columns : tuple of str
         The columns that the read returns, as paths.
@@ -85,7 +81,7 @@ class PlannedRows:
     storage: Storage
     reader: SliceReader
     needed: pa.Schema
-    condition: pc.Expression | None
+    condition: Predicate | None
     columns: tuple[str, ...]
 
     @classmethod
@@ -97,32 +93,41 @@ class PlannedRows:
         UnsupportedFeatureError
             If only Spark can evaluate the condition.
         """
-        condition = None
-        if plan.predicate is not None:
-            condition = _condition(plan.predicate, plan.schema)
+        condition = plan.predicate
+        tested: tuple[str, ...] = ()
+        if condition is not None:
+            from bucketlake.where.arrow_filter import require_answerable
+
+            require_answerable(condition)
+            tested = tested_columns(condition)
         assert plan.where is None or condition is not None, "only a session may read SQL otherwise"
         wanted = plan.columns if plan.columns is not None else plan.schema.names
-        asked = [spelled(plan.schema, path) or path for path in wanted]
-        needed = fields_at(
-            plan.schema, roots_of([*asked, *_tested(plan.predicate)], plan.schema.names)
-        )
+        asked = spelled_paths(plan.schema, wanted)
+        needed = fields_at(plan.schema, roots_of([*asked, *tested], plan.schema.names))
         return cls(storage, plan.reader, needed, condition, tuple(asked))
 
-    def of(self, job: DataFile | FileSlice) -> Iterator[pa.Table]:
-        """Yield the rows of a file or slice in chunks, at least an empty one."""
-        needed, condition = self.needed, self.condition
-        if isinstance(job, FileSlice):
-            chunks = self.reader.read(job, needed.names)
-        else:
-            chunks = _chunks_of_file(self.storage, job, needed)
-        yield needed.empty_table()
-        for chunk in chunks:
-            rows = cast_table(chunk, needed)
-            yield rows if condition is None else rows.filter(condition)
+    def of(self, *jobs: DataFile | FileSlice) -> Iterator[pa.Table]:
+        """Yield the rows of files and slices in chunks, at least an empty one."""
+        yield self.needed.empty_table()
+        rows = (cast_table(chunk, self.needed) for job in jobs for chunk in self._chunks(job))
+        yield from rows if self.condition is None else _matching(rows, self.condition)
 
-    def tables(self, job: DataFile | FileSlice) -> Iterator[pa.Table]:
-        """Yield the rows of a file or slice with the columns of the read."""
-        return (self.returned([chunk]) for chunk in self.of(job))
+    def _chunks(self, job: DataFile | FileSlice) -> Iterator[pa.Table]:
+        if isinstance(job, FileSlice):
+            yield from self.reader.read(job, self.needed.names)
+            return
+        with opened_base(self.storage, job) as reader:
+            yield from reader.iter_chunks(self.needed.names, rows_max=_CHUNK_ROWS)
+
+    def runs(self, plan: ReadPlan) -> list[list[DataFile | FileSlice]]:
+        """Return the files and slices in runs: those in one are filtered together."""
+        sizes = [job.size_bytes for job in plan.jobs]
+        count = max(self.storage.requests_at_once, 4 * (os.cpu_count() or 1))
+        return in_runs(plan.jobs, sizes, 0 if self.condition is None else sum(sizes) / count)
+
+    def tables(self, *jobs: DataFile | FileSlice) -> Iterator[pa.Table]:
+        """Yield the rows of files and slices with the columns of the read."""
+        return (self.returned([chunk]) for chunk in self.of(*jobs))
 
     def returned(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return the columns of the read, from the rows of its parts."""
@@ -130,21 +135,26 @@ class PlannedRows:
         return columns_at(table, self.columns, "requested")
 
 
-def _tested(predicate: Predicate | None) -> tuple[str, ...]:
-    """Return the columns that a condition tests."""
-    found = () if predicate is None else leaves(predicate)
-    return tuple(dict.fromkeys(leaf.column for leaf in found if isinstance(leaf, COLUMN_TESTS)))
+def _matching(chunks: Iterator[pa.Table], condition: Predicate) -> Iterator[pa.Table]:
+    """Yield the rows that match, of several chunks at once if the condition has large sets."""
+    from bucketlake.where.arrow_filter import truth_of
+
+    sets = (leaf.keys.num_rows for leaf in leaves(condition) if isinstance(leaf, Among))
+    # Arrow makes a table of the keys each time, so that it takes a share of the rows' time.
+    rows_min = min(_ROWS_FOR_KEY * max(sets, default=0), _ROWS_AT_ONCE_MAX)
+    for rows in gathered(chunks, rows_min):
+        yield rows.filter(truth_of(condition, rows))
 
 
-def _condition(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
-    from bucketlake.where.arrow_filter import to_arrow_expression
-
-    return to_arrow_expression(predicate, schema)
-
-
-def _chunks_of_file(storage: Storage, file: DataFile, needed: pa.Schema) -> Iterator[pa.Table]:
-    with (
-        telling_what_is_gone(storage),
-        BaseFileReader(storage, file.path, file.size_bytes) as reader,
-    ):
-        yield from reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS)
+def gathered(chunks: Iterator[pa.Table], rows_min: int) -> Iterator[pa.Table]:
+    """Yield rows in tables of at least so many rows; the last may have fewer."""
+    held: list[pa.Table] = []
+    count = 0
+    for chunk in chunks:
+        held.append(chunk)
+        count += len(chunk)
+        if count >= rows_min:
+            yield pa.concat_tables(held)
+            held, count = [], 0
+    if held:
+        yield pa.concat_tables(held)

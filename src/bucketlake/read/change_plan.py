@@ -12,7 +12,7 @@ raises an error that says since when changes can be read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,16 +20,16 @@ from bucketlake.errors import MissingFileError, TimelineError
 from bucketlake.format.commit_metadata import changes_rows
 from bucketlake.model.file_name import Group, InstantTime, LogFileName, log_instant
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.clean_guard import cleaned_files
-from bucketlake.read.file_system_view import group_files, newest_slice
 from bucketlake.read.incremental import RangeCommit, commits_between
-from bucketlake.read.key_share import ALL_KEYS, KeyShare, shares_of
 from bucketlake.read.pruning.by_partition import partitions_that_may_match
 from bucketlake.read.request import ReadRequest, read_range
+from bucketlake.read.slice_reader import ALL_KEYS, KeyShare, shares_of
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.timeline.active import load_timeline
+from bucketlake.slices.file_system_view import group_files, newest_slice
+from bucketlake.timeline.active import files_of, load_timeline, written_files
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.written_files import files_of, written_files
 from bucketlake.where.predicate import Predicate
 
 BYTES_PER_SHARE = 128 * 2**20
@@ -62,8 +62,18 @@ class ComparedStates:
 
     @property
     def needed_by(self) -> tuple[int, ...]:
-        """The commit whose changes need each state."""
-        return (self.commits[0], *self.commits)
+        """The last commit whose changes need each state: the one that it is before, if any."""
+        return (*self.commits, self.commits[-1])
+
+    @property
+    def are_files(self) -> bool:
+        """Whether each state is at most one base file."""
+        return all(len(state) < 2 and not any(s.log_files for s in state) for state in self.states)
+
+    @property
+    def add_logs(self) -> bool:
+        """Whether the states are one slice, to which each commit adds log files."""
+        return all(map(_adds_logs, self.states, self.states[1:]))
 
     def cut(self) -> Iterator[ComparedStates]:
         """Yield parts with a share of the keys each, whose rows fit into memory."""
@@ -123,10 +133,7 @@ def compared_states(found: ChangeRange, predicate: Predicate | None) -> list[Com
     if not partitions:
         return []
     versions = _Versions(found, partitions)
-    chains = [
-        *_chains_of_groups(found, changing, versions),
-        *_chains_of_replaced(found, changing, versions),
-    ]
+    chains = list(_chains(found, changing, versions))
     versions.require_whole(chains)
     return [part for chain in chains for part in chain.cut()]
 
@@ -143,49 +150,53 @@ def _partitions(
     return [path for path, is_kept in zip(paths, kept, strict=True) if is_kept]
 
 
-def _chains_of_groups(
+def _chains(
     found: ChangeRange, changing: Iterable[int], versions: _Versions
 ) -> Iterator[ComparedStates]:
-    """Yield the states of file groups that commits wrote to without replacing any."""
-    touched: dict[Group, list[int]] = defaultdict(list)
+    """Yield the states before and after each commit of the file groups that it changed.
+
+    A state that a commit left and the next one found is read once.
+    """
+    by_groups: dict[tuple[Group, ...], list[int]] = defaultdict(list)
     for place in changing:
-        metadata = found.commits[place].metadata
-        if not metadata.replaced_file_ids:
-            for partition in metadata.write_stats.keys() & versions.partitions:
-                for file_id in {stat.file_id for stat in metadata.write_stats[partition]}:
-                    touched[partition, file_id].append(place)
-    for group, places in sorted(touched.items()):
+        for groups in _changed_together(found.commits[place].metadata, versions.partitions):
+            by_groups[groups].append(place)
+    for groups, places in sorted(by_groups.items()):
         states: list[tuple[FileSlice, ...]] = []
         commits: list[int] = []
         for place in places:
-            # Its last state is the one before this commit too, unless it is a copy for a resize
-            # that was pending. It may be cleaned, and the same rows after a compaction not.
-            if not commits or not states[-1] or versions.lost(states[-1]):
+            before, after = versions.at(groups, place), versions.at(groups, place + 1)
+            adds = _adds_logs(before, after)
+            # A service ran since the last commit, or the commit wrote in another way.
+            if not commits or states[-1] != before or adds != _adds_logs(*states[-2:]):
                 if commits:
                     yield ComparedStates(tuple(states), tuple(commits))
-                states, commits = [versions.at([group], place)], []
-            after = versions.at([group], place + 1)
-            if after or states[-1]:
+                states, commits = [before], []
+            if before or after:
                 states.append(after)
                 commits.append(place)
         if commits:
             yield ComparedStates(tuple(states), tuple(commits))
 
 
-def _chains_of_replaced(
-    found: ChangeRange, changing: Iterable[int], versions: _Versions
-) -> Iterator[ComparedStates]:
-    """Yield the states of partitions in which a commit replaced file groups."""
-    for place in changing:
-        metadata = found.commits[place].metadata
-        if not metadata.replaced_file_ids:
-            continue
-        for partition in sorted(metadata.partitions & versions.partitions):
-            written = {stat.file_id for stat in metadata.write_stats.get(partition, ())}
-            ids = written.union(metadata.replaced_file_ids.get(partition, ()))
-            groups = [(partition, file_id) for file_id in sorted(ids)]
-            states = versions.at(groups, place), versions.at(groups, place + 1)
-            yield ComparedStates(states, (place,))
+def _adds_logs(before: Sequence[FileSlice], after: Sequence[FileSlice]) -> bool:
+    """Return whether a commit only added log files to a slice, or began a slice with them."""
+    if len(before) > 1 or len(after) != 1:
+        return False
+    held = {file for old in before for file in old.files}
+    return bool(after[0].log_files) and {*after[0].files} > held >= {after[0].base_file} - {None}
+
+
+def _changed_together(commit: CommitMetadata, partitions: set[str]) -> Iterator[tuple[Group, ...]]:
+    """Yield file groups that a commit changed, together if rows may have moved between them."""
+    for partition in sorted(commit.partitions & partitions):
+        written = {stat.file_id for stat in commit.write_stats.get(partition, ())}
+        replaced = commit.replaced_file_ids.get(partition, ())
+        groups = [(partition, file_id) for file_id in sorted(written.union(replaced))]
+        if replaced:
+            yield tuple(groups)
+        else:
+            yield from ((group,) for group in groups)
 
 
 class _Versions:
@@ -208,8 +219,8 @@ class _Versions:
         known = {file.path: file for file in self._committed()}
         known |= {path: file for path, (file, _) in self._cleaned_by.items()}
         known |= {file.path: file for file in listed}
-        self._files = group_files(snapshot.known_files(known.values()), snapshot.timeline)
-        self._completions = snapshot.log_completions()
+        self._seen = snapshot.seen_files()
+        self._files = group_files(snapshot.known_files(known.values()), self._seen)
 
     def at(self, groups: Iterable[Group], place: int) -> tuple[FileSlice, ...]:
         """Return the slices of groups as they were before the commit at a place of the range."""
@@ -221,7 +232,7 @@ class _Versions:
         if replaced is not None and replaced < place:
             return None
         files = [file for file in self._files.get(group, ()) if self._is_before(file, place)]
-        return newest_slice(group, files, self._completions)
+        return newest_slice(group, files, self._seen)
 
     def _is_before(self, file: DataFile, place: int) -> bool:
         name = file.name
@@ -295,8 +306,10 @@ class _Versions:
         if cleaned is None:
             where = f"{self._snapshot.storage.root}/{path}"
             raise MissingFileError(where, f"the changes of the commit {commit.instant} need it")
-        raise TimelineError(
+        error = TimelineError(
             cleaned[1],
             f"this clean deleted {path}, which the changes of the commit {commit.instant} need; "
             f"ask for changes since {commit.completed_at} or later",
         )
+        error.readable_since = commit.completed_at
+        raise error

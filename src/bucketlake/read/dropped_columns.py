@@ -36,7 +36,8 @@ class DroppedColumns:
 
     def schema_with(self, schema: pa.Schema) -> pa.Schema:
         """Append the columns to the schema of the files."""
-        absent = [name for name in self.key_spec.partition_fields if name not in schema.names]
+        held = frozenset(schema.names)
+        absent = [name for name in self.key_spec.partition_fields if name not in held]
         return pa.schema([*schema, *(pa.field(name, pa.string()) for name in absent)])
 
     def stored(self, needed: pa.Schema) -> pa.Schema:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bucketlake.errors import BucketLakeError, TimelineError
-from bucketlake.model.shown import Shown, ShownList
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
+from bucketlake.model.result import Shown, ShownList
+from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Instant, State, instant_to_datetime
 

@@ -10,14 +10,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bucketlake.index.kinds import IndexKind
+from bucketlake.index.setting import TableIndex, without_state
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.shown import NONE_TEXT, Shown
+from bucketlake.model.result import NONE_TEXT, Shown
 from bucketlake.model.text_table import cell_text
+from bucketlake.read.handle import Handle
 from bucketlake.read.snapshot import Snapshot
 
-SECONDS_MAX = 2.0
+OVERVIEW_SECONDS_MAX = 2.0
 """How long a person waits; a store that does not answer must not block a prompt."""
 
 
@@ -35,6 +36,10 @@ class TableOverview(Shown):
         How keys find their bucket.
     record_key, partition_by, ordering : tuple of str
         Columns of these roles.
+    ordering_groups : str or None
+        The orderings of columns that have one of their own.
+    delete_marker : str or None
+        The column and the text in it that make a row a delete.
     columns : int or None
         Number of columns.
     rows : int or None
@@ -57,6 +62,8 @@ class TableOverview(Shown):
     record_key: tuple[str, ...]
     partition_by: tuple[str, ...]
     ordering: tuple[str, ...]
+    ordering_groups: str | None
+    delete_marker: str | None
     columns: int | None
     rows: int | None = field(metadata={NONE_TEXT: "unknown: table.count() counts them"})
     rows_exact: bool
@@ -73,6 +80,8 @@ class TableOverview(Shown):
         parts = [self.table_type.replace("_", "-")]
         if self.index is not None:
             parts.append(self.index)
+        if self.delete_marker is not None:
+            parts.append(f"{self.delete_marker} deletes")
         if self.rows is not None:
             parts.append(f"{'' if self.rows_exact else 'about '}{self.rows:,} rows")
         size = cell_text("size_bytes", self.size_bytes)
@@ -84,7 +93,7 @@ class TableOverview(Shown):
         return ", ".join(parts)
 
 
-def table_overview(path: str, snapshot: Snapshot, index: IndexKind | None) -> TableOverview:
+def table_overview(path: str, snapshot: Snapshot, index: TableIndex | None) -> TableOverview:
     """Return the facts of a pinned table."""
     config, timeline = snapshot.config, snapshot.timeline
     commits = timeline.completed_commits()
@@ -94,10 +103,12 @@ def table_overview(path: str, snapshot: Snapshot, index: IndexKind | None) -> Ta
     return TableOverview(
         path=path,
         table_type=config.table_type.value.lower(),
-        index=None if index is None else repr(index),
+        index=None if index is None else repr(without_state(index)),
         record_key=config.key_spec.record_key_fields,
         partition_by=config.key_spec.partition_fields,
         ordering=config.ordering_fields,
+        ordering_groups=config.groups_text,
+        delete_marker=config.marker_text,
         columns=None if schema is None else len(schema),
         rows=_rows(snapshot, slices),
         rows_exact=not any(held.log_files for held in slices),
@@ -123,8 +134,18 @@ def _rows(snapshot: Snapshot, slices: tuple[FileSlice, ...]) -> int | None:
     return sum(counts[path] for path in bases) if bases.keys() <= counts.keys() else None
 
 
+def quick_overview(handle: Handle) -> TableOverview | None:
+    """Return the facts of a table; None if it is not read within :data:`OVERVIEW_SECONDS_MAX`."""
+
+    def look() -> TableOverview:
+        snapshot = handle.snapshot()
+        return table_overview(handle.address, snapshot, handle.index_of(snapshot))
+
+    return within_seconds(look)
+
+
 def within_seconds(
-    look: Callable[[], TableOverview], seconds_max: float = SECONDS_MAX
+    look: Callable[[], TableOverview], seconds_max: float = OVERVIEW_SECONDS_MAX
 ) -> TableOverview | None:
     """Return what a look at a table finds; None if it fails, or takes longer.
 

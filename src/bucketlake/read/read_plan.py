@@ -15,19 +15,21 @@ import pyarrow as pa
 
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import InputError
-from bucketlake.format.avro.table_schema import arrow_from_avro
+from bucketlake.format.avro.tree import arrow_from_avro
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.kinds import IndexKind
-from bucketlake.model.field_path import fields_at, spelled, why_missing
+from bucketlake.model.field_path import fields_at, spelled_paths, spellings, why_missing
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.schema import META_NAMES
+from bucketlake.model.schema import META_FIELDS, META_NAMES
 from bucketlake.read.pruning.prune import PruningReport, prune_slices
 from bucketlake.read.request import PinnedRead
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.storage.at_once import at_once
-from bucketlake.where.predicate import And, Predicate
+from bucketlake.storage.base import at_once
+from bucketlake.where.comparable import plain_condition
+from bucketlake.where.predicate import Among, And, Predicate
+from bucketlake.where.sets import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,12 @@ class ReadPlan:
     where : str or None
         SQL condition of the rows.
     predicate : Predicate or None
-        The parsed condition; None without a condition, or if the reader's session gives it another
-        meaning.
+        The parsed condition, and the keys; None without a condition, or if the reader's session
+        gives it another meaning.
     columns : tuple of str or None
         Columns to return; None for all of ``schema``.
+    keys : Among or None
+        The keys of the rows, with which Spark filters them, too.
     """
 
     schema: pa.Schema
@@ -64,6 +68,7 @@ class ReadPlan:
     where: str | None = None
     predicate: Predicate | None = None
     columns: tuple[str, ...] | None = None
+    keys: Among | None = None
 
     @property
     def jobs(self) -> list[DataFile | FileSlice]:
@@ -104,12 +109,13 @@ def plan_read(
         If the list of columns is empty, or a column does not exist or is named twice.
     """
     snapshot, where, columns = read.snapshot, read.condition, read.columns
-    schema = readable_columns(snapshot, where, columns)
-    predicate = None
+    schema = _readable_columns(read)
+    readable = snapshot.readable_schema
+    parts = [] if besides is None else [merged(besides, readable)]
+    parts += [] if read.keys is None else [read.keys]
     if where is not None and usual_settings:
-        predicate = parsed_condition(where, snapshot.readable_schema, time_zone)
-    if besides is not None:
-        predicate = besides if predicate is None else And((predicate, besides))
+        parts.append(parsed_condition(where, readable, time_zone))
+    predicate = And(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
     slices, report = prune_slices(
         snapshot,
         index,
@@ -122,7 +128,7 @@ def plan_read(
         based = (file_slice for file_slice in slices if file_slice.base_file is not None)
         slices = [replace(file_slice, log_files=()) for file_slice in based]
     plan = _plan(snapshot, slices, schema, report)
-    return replace(plan, where=where, predicate=predicate, columns=columns)
+    return replace(plan, where=where, predicate=predicate, columns=columns, keys=read.keys)
 
 
 def returned_schema(read: PinnedRead) -> pa.Schema:
@@ -133,10 +139,10 @@ def returned_schema(read: PinnedRead) -> pa.Schema:
     InputError
         If the list of columns is empty, or a column does not exist or is named twice.
     """
-    schema = readable_columns(read.snapshot, read.condition, read.columns)
+    schema = _readable_columns(read)
     if read.columns is None:
         return schema
-    return fields_at(schema, [spelled(schema, path) or path for path in read.columns])
+    return fields_at(schema, spelled_paths(schema, read.columns))
 
 
 def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:
@@ -158,10 +164,18 @@ def _plan(
 
 
 def parsed_condition(where: str, schema: pa.Schema, time_zone: str | None) -> Predicate:
-    """Parse the condition of a read; see ``parse_where``."""
+    """Parse the condition of a read, and make sets of its alternatives; see ``parse_where``."""
+    plain = plain_condition(where, schema, time_zone)
+    if plain is not None:
+        return merged(plain, schema)
     from bucketlake.where.parser import parse_where  # The SQL parser is slow to import.
 
-    return parse_where(where, schema, time_zone=time_zone)
+    return merged(parse_where(where, schema, time_zone=time_zone), schema)
+
+
+def _readable_columns(read: PinnedRead) -> pa.Schema:
+    tested = [read.condition or "", *(() if read.keys is None else read.keys.columns)]
+    return readable_columns(read.snapshot, " ".join(tested), read.columns)
 
 
 def readable_columns(
@@ -189,7 +203,7 @@ def readable_columns(
         )
     meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
     schema = snapshot.readable_schema if meta else snapshot.schema
-    absent = sorted(path for path in asked if spelled(schema, path) is None)
+    absent = sorted(path for path, found in spellings(schema, asked).items() if found is None)
     if absent:
         is_unstored = absent[0] in META_NAMES
         why = f", and no meta columns ({META_COLUMNS_OFF})" if is_unstored else ""
@@ -215,14 +229,8 @@ def _by_schema(
     for file in files:
         text = texts[file.name.instant]
         stored = parsed[text] if text else _in_footer(snapshot, file)
-        names = set(stored.names) | set(META_NAMES)
-        restricted = pa.schema(
-            [
-                stored.field(f.name) if f.name in stored.names else f
-                for f in schema
-                if f.name in names
-            ]
-        )
+        own = {field.name: field for field in (*META_FIELDS, *stored)}
+        restricted = pa.schema([own[name] for name in schema.names if name in own])
         grouped.setdefault(restricted, []).append(file)
     return tuple((written, tuple(held)) for written, held in grouped.items())
 

@@ -7,9 +7,11 @@ point. It takes the names of files from the metadata table where there is one, e
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,38 +24,31 @@ from bucketlake.errors import (
     TimelineError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.avro.table_schema import arrow_from_avro
-from bucketlake.metadata import file_listing
-from bucketlake.metadata.file_listing import lists_files
+from bucketlake.format.avro.tree import arrow_from_avro
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.kept import fields_alone, kept_property
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import with_meta, without_meta
-from bucketlake.read.clean_guard import require_uncleaned
 from bucketlake.read.dropped_columns import DroppedColumns
-from bucketlake.read.file_system_view import (
+from bucketlake.slices.file_system_view import (
     FileVersion,
+    SeenFiles,
     file_versions,
     latest_slices,
     list_files,
     list_marked_files,
     list_partitions,
 )
-from bucketlake.read.missing_files import (
-    CommittedFile,
-    lost_files,
-    require_committed_files,
-)
-from bucketlake.storage.base import Storage
-from bucketlake.storage.paths import check_folder
+from bucketlake.storage.base import Storage, check_folder
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import has_archive
-from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.other_layout import require_one_timeline
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.timeline.written_files import written_files
+
+if TYPE_CHECKING:
+    from bucketlake.read.clean_guard import CommittedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +93,8 @@ class ListedSlices:
             If storage lists the files, and a committed file is missing. If a metadata table lists
             them, whoever opens the file gets this error.
         """
+        from bucketlake.read.clean_guard import require_committed_files, require_uncleaned
+
         pinned = self.snapshot
         require_uncleaned(
             pinned.table,
@@ -123,6 +120,8 @@ class ListedSlices:
         return replace(self, files=files, slices=tuple(self.snapshot.live_slices(files)))
 
     def _lost(self) -> dict[str, CommittedFile]:
+        from bucketlake.read.clean_guard import lost_files
+
         pinned = self.snapshot
         return lost_files(
             pinned.table,
@@ -200,6 +199,23 @@ class Snapshot:
         """Return the live slices of some partitions; the cost grows with these partitions."""
         return self._checked(self.listed(partitions))
 
+    def by_partition(
+        self, slices: Iterable[FileSlice], named: Iterable[str], doing: str
+    ) -> dict[str, list[FileSlice]]:
+        """Return slices by partition; raise InputError if a named partition has none."""
+        slices_of: dict[str, list[FileSlice]] = defaultdict(list)
+        for file_slice in slices:
+            slices_of[file_slice.partition_path].append(file_slice)
+        for path in named:
+            if path not in slices_of:
+                raise InputError(
+                    f"{doing} partition {path!r} of {self.storage.root}",
+                    "the table holds no records in it",
+                    "name partitions by their path, as table.buckets() (bucketlake buckets) shows "
+                    f"it{did_you_mean(path, {held.partition_path for held in self.all_slices()})}",
+                )
+        return slices_of
+
     def replaceable_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
         """Return the live slices of some partitions for a write that replaces them all.
 
@@ -225,14 +241,12 @@ class Snapshot:
 
     def versions(self, files: Iterable[DataFile]) -> dict[tuple[str, FileId], list[FileVersion]]:
         """Return all versions of the file groups of some files; see ``file_versions``."""
-        return file_versions(self.known_files(files), self.timeline, self.log_completions())
+        return file_versions(self.known_files(files), self.seen_files())
 
     def live_slices(self, files: Iterable[DataFile]) -> list[FileSlice]:
         """Return the live slices among listed files, without a check for cleans."""
         replaced = self.timeline.replaced_file_groups(self.storage)
-        return latest_slices(
-            self.known_files(files), self.timeline, self.log_completions(), replaced
-        )
+        return latest_slices(self.known_files(files), self.seen_files(), replaced)
 
     def _listed(
         self,
@@ -250,12 +264,14 @@ class Snapshot:
 
     def _files_of_metadata_table(self, partitions: tuple[str, ...] | None) -> list[DataFile] | None:
         """Return the files that the metadata table lists; None if storage is to be listed."""
+        from bucketlake.metadata.file_listing import listed_files, lists_files
+
         if self.lists_storage or not lists_files(self.config):
             return None
         # It may have been turned off since the properties were read. Whoever turns it off changes
         # the properties first and then deletes its files, perhaps some of those that were read.
         try:
-            files = file_listing.list_files(self.metadata_table, partitions)
+            files = listed_files(self.metadata_table, partitions)
         except (MetadataTableError, CommitConflictError):
             if self._still_lists_files():
                 raise
@@ -263,6 +279,8 @@ class Snapshot:
         return files if self._still_lists_files() else None
 
     def _still_lists_files(self) -> bool:
+        from bucketlake.metadata.file_listing import lists_files
+
         return lists_files(read_table_config(self.storage))
 
     @kept_property
@@ -281,9 +299,9 @@ class Snapshot:
         listed.require_whole(load_timeline(self.table))
         return list(listed.slices)
 
-    def log_completions(self) -> LogCompletions:
-        """Return what decides which slice a log file belongs to."""
-        return LogCompletions(self.table, self.timeline)
+    def seen_files(self) -> SeenFiles:
+        """Return which files count, and to which slice a log file belongs."""
+        return SeenFiles(self.table, self.timeline)
 
     def known_files(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Return the files without those of two kinds of writes that are not completed.
@@ -295,6 +313,8 @@ class Snapshot:
         rollback may delete the file while it is read. So files that a pending write of bucketlake
         names in their tokens are left out.
         """
+        from bucketlake.timeline.archive_reader import has_archive
+
         found, start = self._without_pending_logs(list(files)), self.timeline.start
         if start is None or all(file.name.instant >= start for file in found):
             return found
@@ -303,6 +323,8 @@ class Snapshot:
         return [file for file in found if file.name.instant >= start]
 
     def _without_pending_logs(self, files: list[DataFile]) -> list[DataFile]:
+        from bucketlake.timeline.active import written_files
+
         timeline = self.timeline
         if not timeline.layout.logs_name_slices:
             return files
@@ -325,11 +347,7 @@ class Snapshot:
 
 
 def load_snapshot(
-    table: OpenTable,
-    timeline: Timeline | None = None,
-    as_of: str | None = None,
-    *,
-    lists_storage: bool = False,
+    table: OpenTable, timeline: Timeline | None = None, *, lists_storage: bool = False
 ) -> Snapshot:
     """Pin a table.
 
@@ -337,9 +355,7 @@ def load_snapshot(
     ----------
     table : OpenTable
     timeline : Timeline, optional
-        The table's timeline, if the caller has just loaded it.
-    as_of : str, optional
-        Time travel: instants requested later are ignored. See ``Timeline.as_of`` for the forms.
+        The table's timeline, if the caller has just loaded it, or that of an earlier time.
     lists_storage : bool
         Whether files are listed in storage although there is a metadata table.
 
@@ -353,11 +369,7 @@ def load_snapshot(
         If columns of a file may have other names than in the table's schema, or an upgrade of Hudi
         died half-way.
     """
-    pinned = timeline or load_timeline(table)
-    if timeline is None:
-        _require_whole_timeline(table, pinned)
-    if as_of is not None:
-        pinned = pinned.as_of(as_of)
+    pinned = timeline or load_whole_timeline(table)
     commit = pinned.schema_commit(table.storage)
     if commit is not None and commit.evolves_on_read:
         # A renamed column would be read as nulls; a column that was dropped and added again would
@@ -373,8 +385,8 @@ def load_snapshot(
     return Snapshot(table, pinned, text or None, lists_storage)
 
 
-def _require_whole_timeline(table: OpenTable, timeline: Timeline) -> None:
-    """Raise an error if instants lie where the properties of the table do not say, or not any more.
+def load_whole_timeline(table: OpenTable) -> Timeline:
+    """Load a timeline; its instants lie where the properties of the table say.
 
     Raises
     ------
@@ -383,6 +395,7 @@ def _require_whole_timeline(table: OpenTable, timeline: Timeline) -> None:
     UnsupportedFeatureError
         If an upgrade of Hudi died half-way.
     """
+    timeline = load_timeline(table)
     if timeline.start is None:
         found = read_table_config(table.storage)
         if found.layout != table.config.layout:
@@ -393,3 +406,4 @@ def _require_whole_timeline(table: OpenTable, timeline: Timeline) -> None:
             )
     if not table.config.layout.has_timeline_folder:
         require_one_timeline(table, timeline)
+    return timeline

@@ -202,7 +202,8 @@ def ring_chart(name: str, sectors: Sequence[Sector]) -> str:
             wedge = Wedge((0, 0), outer, begin, end, width=outer - 0.36, **_BESIDE_OTHERS)
             axes.add_patch(wedge)
             if sector.share >= 0.02:
-                x, y = _point(1.12, sector.start + sector.share / 2)
+                turn = 2 * pi * (sector.start + sector.share / 2)
+                x, y = 1.12 * sin(turn), 1.12 * cos(turn)
                 axes.text(x, y, sector.label, ha="center", va="center")
         axes.text(0, 0, "hash ring", ha="center", va="center", color=_FAINT)
 
@@ -237,10 +238,6 @@ def shortened(label: str) -> str:
 def _count_in_whole_numbers(axis: Any, values: Sequence[float]) -> None:
     if all(float(value).is_integer() for value in values):
         axis.get_major_locator().set_params(integer=True)
-
-
-def _point(radius: float, turn: float) -> tuple[float, float]:
-    return radius * sin(2 * pi * turn), radius * cos(2 * pi * turn)
 
 
 def _legend(figure: Any, series: Sequence[str]) -> None:

@@ -7,18 +7,23 @@ partitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from html import escape
 from importlib.resources import files
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
+from bucketlake.errors import TimelineError
 from bucketlake.format.commit_metadata import is_service
 from bucketlake.hashing.ring import HashRange
-from bucketlake.model.text_table import printable
-from bucketlake.read.buckets import Bucket
-from bucketlake.read.partition_sizes import PartitionSizes
+from bucketlake.model.text_table import cell_text, printable
+from bucketlake.read.buckets import Bucket, Buckets, PartitionSizes, list_buckets
+from bucketlake.read.handle import Handle
+from bucketlake.read.history import TimelineEntry, list_history
+from bucketlake.read.overview import TableOverview, table_overview
 from bucketlake.report.charts import (
     Bar,
     Sector,
@@ -28,20 +33,12 @@ from bucketlake.report.charts import (
     growth_chart,
     ring_chart,
 )
-from bucketlake.report.facts import TableReport
-from bucketlake.report.html import (
-    Column,
-    Row,
-    charts,
-    facts_list,
-    figure,
-    paragraph,
-    section,
-    table,
-    text,
-)
-from bucketlake.report.units import byte_unit, count_unit, number_text, time_of, time_text
-from bucketlake.timeline.instant import State
+from bucketlake.services.advice.advice import AdviceList
+from bucketlake.services.advice.rules import advise_table
+from bucketlake.services.advice.workload import TARGET_FILE_SIZE_DEFAULT, counted
+from bucketlake.services.check.doctor import diagnose
+from bucketlake.services.check.findings import Findings
+from bucketlake.timeline.instant import State, instant_to_datetime
 
 ROWS_MAX = 50
 """Most rows of a table."""
@@ -109,7 +106,7 @@ def _facts(report: TableReport) -> str:
             ("columns", "none yet" if seen.columns is None else f"{seen.columns:,}"),
             ("rows", rows),
             ("size", number_text("size_bytes", seen.size_bytes)),
-            ("file groups", f"{seen.file_groups:,} in {_count(seen.partitions, 'partition')}"),
+            ("file groups", f"{seen.file_groups:,} in {counted(seen.partitions, 'partition')}"),
             ("last commit", last),
             ("report made", f"{report.made_at:%Y-%m-%d %H:%M:%S} UTC"),
         ]
@@ -118,19 +115,10 @@ def _facts(report: TableReport) -> str:
 
 def _attention(report: TableReport) -> Iterator[str]:
     yield paragraph(f"Doctor: {report.findings.summary}.")
-    found = [
-        {
-            "severity": finding.severity.value,
-            "kind": finding.kind.value,
-            "partition": finding.partition,
-            "meaning": finding.meaning,
-            "repair": finding.repair,
-        }
-        for finding in report.findings
-    ]
-    if found:
-        columns = _texts("severity", "kind", "partition", "meaning", "repair")
-        yield _table("Findings, worst first", columns, found)
+    if report.findings:
+        names = ("severity", "kind", "partition", "meaning", "repair")
+        found = [{name: getattr(finding, name) for name in names} for finding in report.findings]
+        yield _table("Findings, worst first", _texts(*names), found)
     if report.findings.not_checked:
         yield paragraph(f"Not checked: {', '.join(report.findings.not_checked)}.")
     changes = report.advice.changes
@@ -147,9 +135,9 @@ def _attention(report: TableReport) -> Iterator[str]:
     waiting = [bucket for bucket in report.buckets if bucket.log_files]
     if waiting:
         yield paragraph(
-            f"Log files: {_count(sum(b.log_files for b in waiting), 'log file')} of "
+            f"Log files: {counted(sum(b.log_files for b in waiting), 'log file')} of "
             f"{number_text('size_bytes', sum(b.log_bytes for b in waiting))} in "
-            f"{_count(len(waiting), 'file group')}. Each read merges them, until table.compact() "
+            f"{counted(len(waiting), 'file group')}. Each read merges them, until table.compact() "
             "(bucketlake compact --run) does it once."
         )
     for entry in report.timeline:
@@ -197,7 +185,7 @@ def _growth(report: TableReport) -> Iterator[str]:
     yield _table(
         "Size after each commit, newest first",
         [
-            Column("completed_at", f"completed ({report.zone})", is_number=False),
+            TableColumn("completed_at", f"completed ({report.zone})", is_number=False),
             *_numbers(("rows", "rows"), ("size_bytes", "size"), ("log_bytes", "log files")),
             *_numbers(("file_groups", "file groups")),
         ],
@@ -210,18 +198,9 @@ def _partitions(report: TableReport) -> Iterator[str]:
     if not found:
         yield paragraph(_NO_FILES)
         return
-    shown = found[:_BARS_MAX]
-    drawn = [_byte_bars("partition-bytes", "Bytes", "and share of the table", shown, _path)]
-    counted = [sizes for sizes in found if sizes.rows is not None]
-    if counted:
-        by_rows = sorted(counted, key=lambda sizes: -(sizes.rows or 0))[:_BARS_MAX]
-        divisor, unit = count_unit(by_rows[0].rows or 0, "rows")
-        bars = [
-            Bar(_path(own), ((own.rows or 0) / divisor,), number_text("rows", own.rows))
-            for own in by_rows
-        ]
-        svg = bar_chart("partition-rows", bars, unit=unit)
-        drawn.append(figure("Rows", "partitions with most rows", svg))
+    drawn = [_byte_bars("partition-bytes", "Bytes", "and share of the table", found, _path)]
+    known = [(_path(sizes), sizes.rows) for sizes in found if sizes.rows is not None]
+    drawn += _count_bars("partition-rows", "Rows", "partitions with most rows", known, "rows")
     yield charts(drawn)
     yield paragraph(
         "Growth and written records are those of the last ten writes. The last column compares the "
@@ -230,7 +209,7 @@ def _partitions(report: TableReport) -> Iterator[str]:
     yield _table(
         "Partitions, largest first",
         [
-            Column("partition_path", "partition", is_number=False),
+            TableColumn("partition_path", "partition", is_number=False),
             *_numbers(("size_bytes", "size"), ("share", "share"), ("rows", "rows")),
             *_numbers(("growth_bytes", "growth"), ("written", "written")),
             *_numbers(("file_groups", "file groups"), ("max_over_mean", "largest / mean")),
@@ -244,30 +223,24 @@ def _buckets(report: TableReport) -> Iterator[str]:
     found = sorted(report.buckets, key=lambda bucket: -bucket.size_bytes)
     if not found:
         return
-    by_writes = sorted(found, key=lambda bucket: -bucket.written)
-    by_writes = [bucket for bucket in by_writes if bucket.written][:_BARS_MAX]
-    drawn = [
-        _byte_bars("bucket-bytes", "Bytes", "and share of the partition", found[:_BARS_MAX], _name)
-    ]
-    if by_writes:
-        divisor, unit = count_unit(by_writes[0].written, "records")
-        bars = [
-            Bar(_name(own), (own.written / divisor,), number_text("rows", own.written))
-            for own in by_writes
+    written = [(_name(bucket), bucket.written) for bucket in found if bucket.written]
+    note = "by the last ten writes, hottest buckets"
+    yield charts(
+        [
+            _byte_bars("bucket-bytes", "Bytes", "and share of the partition", found, _name),
+            *_count_bars("bucket-writes", "Written records", note, written, "records"),
         ]
-        svg = bar_chart("bucket-writes", bars, unit=unit)
-        drawn.append(figure("Written records", "by the last ten writes, hottest buckets", svg))
-    yield charts(drawn)
+    )
     rows = [
         asdict(own) | {"hash_values": _hash_values(own), "share_of_partition": own.share}
         for own in found
     ]
     has_hashes = any(row["hash_values"] for row in rows)
-    hashes = [Column("hash_values", "hash values", is_number=False)] if has_hashes else []
+    hashes = [TableColumn("hash_values", "hash values", is_number=False)] if has_hashes else []
     yield _table(
         "Buckets, largest first",
         [
-            Column("partition_path", "partition", is_number=False),
+            TableColumn("partition_path", "partition", is_number=False),
             *_numbers(("bucket_id", "bucket")),
             *hashes,
             *_numbers(("size_bytes", "size"), ("share_of_partition", "share of partition")),
@@ -290,7 +263,7 @@ def _rings(report: TableReport) -> Iterator[str]:
         is_ring = own[0].hash_suffix is None
         largest = max(bucket.size_bytes for bucket in own)
         relative = [Sector(s.label, s.start, s.share, s.height / max(largest, 1)) for s in sectors]
-        title, note = path or "The table", _count(len(own), "bucket")
+        title, note = path or "The table", counted(len(own), "bucket")
         if is_ring:
             svg = ring_chart(f"ring-{number}", relative)
         else:
@@ -353,7 +326,7 @@ def _file_sizes(report: TableReport) -> Iterator[str]:
     yield table(
         "Sizes of the files of the newest slices",
         [
-            Column("kind", "files", is_number=False),
+            TableColumn("kind", "files", is_number=False),
             *_numbers(("files", "number"), ("smallest_bytes", "smallest")),
             *_numbers(("median_bytes", "median"), ("largest_bytes", "largest")),
             *_numbers(("total_bytes", "total")),
@@ -368,11 +341,11 @@ def _logs(report: TableReport) -> Iterator[str]:
     if not waiting:
         return
     note = "buckets with most log bytes; share of the partition"
-    yield charts([_byte_bars("log-bytes", "Base and log files", note, waiting[:_BARS_MAX], _name)])
+    yield charts([_byte_bars("log-bytes", "Base and log files", note, waiting, _name)])
     yield _table(
         "Log files, most bytes first",
         [
-            Column("partition_path", "partition", is_number=False),
+            TableColumn("partition_path", "partition", is_number=False),
             *_numbers(("bucket_id", "bucket"), ("log_files", "log files")),
             *_numbers(("log_bytes", "log bytes"), ("size_bytes", "size with base file")),
         ],
@@ -411,7 +384,7 @@ def _timeline(report: TableReport) -> Iterator[str]:
     yield _table(
         "Instants of the active timeline, newest first",
         [
-            Column("instant", f"requested ({report.zone})", is_number=False),
+            TableColumn("instant", f"requested ({report.zone})", is_number=False),
             *_texts("action", "operation", "state"),
             *_numbers(("written", "written"), ("deleted", "deleted")),
             *_numbers(("partitions", "partitions"), ("files", "files")),
@@ -424,7 +397,9 @@ def _timeline(report: TableReport) -> Iterator[str]:
 # ---- parts of sections --------------------------------------------------------------------------
 
 
-def _table(caption: str, columns: Sequence[Column], rows: Sequence[Row], rest: str = "") -> str:
+def _table(
+    caption: str, columns: Sequence[TableColumn], rows: Sequence[Row], rest: str = ""
+) -> str:
     """Return a table of the first rows; ``rest`` names what the row of the others sums up."""
     if len(rows) <= ROWS_MAX:
         return table(caption, columns, rows)
@@ -432,7 +407,7 @@ def _table(caption: str, columns: Sequence[Column], rows: Sequence[Row], rest: s
     if not rest:
         return table(caption, columns, rows[:ROWS_MAX])
     others = rows[ROWS_MAX:]
-    sums: dict[str, object] = {columns[0].name: f"the other {_count(len(others), rest)}"}
+    sums: dict[str, object] = {columns[0].name: f"the other {counted(len(others), rest)}"}
     for name in _SUMMED:
         values = [row.get(name) for row in others]
         numbers = [value for value in values if isinstance(value, int | float)]
@@ -441,21 +416,18 @@ def _table(caption: str, columns: Sequence[Column], rows: Sequence[Row], rest: s
     return table(caption, columns, rows[:ROWS_MAX], sums)
 
 
-def _texts(*names: str) -> list[Column]:
-    return [Column(name, name, is_number=False) for name in names]
+def _texts(*names: str) -> list[TableColumn]:
+    return [TableColumn(name, name, is_number=False) for name in names]
 
 
-def _numbers(*named: tuple[str, str]) -> list[Column]:
-    return [Column(name, title) for name, title in named]
+def _numbers(*named: tuple[str, str]) -> list[TableColumn]:
+    return [TableColumn(name, title) for name, title in named]
 
 
 def _byte_bars(
-    name: str,
-    title: str,
-    note: str,
-    items: Sequence[_Sized],
-    label: Callable[[_Sized], str],
+    name: str, title: str, note: str, items: Sequence[_Sized], label: Callable[[_Sized], str]
 ) -> str:
+    items = items[:_BARS_MAX]
     divisor, unit = byte_unit(max(item.size_bytes for item in items))
     has_logs = any(item.log_bytes for item in items)
     bars = [
@@ -468,6 +440,18 @@ def _byte_bars(
     ]
     svg = bar_chart(name, bars, unit=unit, series=_FILES if has_logs else ())
     return figure(title, note, svg)
+
+
+def _count_bars(
+    name: str, title: str, note: str, counts: Sequence[tuple[str, int]], what: str
+) -> list[str]:
+    """Return the chart of the greatest counts; none without counts."""
+    if not counts:
+        return []
+    most = sorted(counts, key=lambda each: -each[1])[:_BARS_MAX]
+    divisor, unit = count_unit(most[0][1], what)
+    bars = [Bar(label, (count / divisor,), number_text("rows", count)) for label, count in most]
+    return [figure(title, note, bar_chart(name, bars, unit=unit))]
 
 
 def _path(sizes: PartitionSizes) -> str:
@@ -505,5 +489,194 @@ def _hash_values(bucket: Bucket) -> str | None:
     return None
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+# ---- The parts of a page as HTML that is also well-formed XML, and numbers as people read them ---
+#
+# All text is escaped here.
+
+Row = Mapping[str, object]
+
+_SENTENCES = ("meaning", "reason", "repair", "call", "command")
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of a table: the name of its values in a row, and its title."""
+
+    name: str
+    title: str
+    is_number: bool = True
+
+
+def text(value: object) -> str:
+    """Return a value as the text of an element."""
+    return escape(printable(str(value)))
+
+
+def paragraph(words: object) -> str:
+    """Return a paragraph."""
+    return f"<p>{text(words)}</p>"
+
+
+def facts_list(facts: Iterable[tuple[str, object]]) -> str:
+    """Return names with values."""
+    lines = (f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in facts)
+    return f"<dl>{''.join(lines)}</dl>"
+
+
+def table(
+    caption: str, columns: Sequence[TableColumn], rows: Sequence[Row], rest: Row | None = None
+) -> str:
+    """Return a table; ``rest`` is a last row that sums up what is not shown."""
+    head = "".join(f'<th scope="col"{_class(c)}>{text(c.title)}</th>' for c in columns)
+    lines = [f"<tr>{_cells(columns, row)}</tr>" for row in rows]
+    if rest is not None:
+        lines.append(f'<tr class="rest">{_cells(columns, rest)}</tr>')
+    return (
+        f'<div class="scroll"><table><caption>{text(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def figure(title: str, note: str, svg: str) -> str:
+    """Return a chart with its title and what it shows."""
+    label = text(f"{title}: {note}")
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    caption = f"<b>{text(title)}</b> {text(note)}"
+    return f"<figure><figcaption>{caption}</figcaption>{svg}</figure>"
+
+
+def charts(figures: Iterable[str]) -> str:
+    """Return charts beside each other, as far as the page is wide."""
+    return f'<div class="charts">{"".join(figures)}</div>'
+
+
+def section(anchor: str, title: str, parts: Iterable[str]) -> str:
+    """Return a section with a title."""
+    inner = "\n".join(parts)
+    return f'<section id="{anchor}">\n<h2>{text(title)}</h2>\n{inner}\n</section>'
+
+
+def _cells(columns: Sequence[TableColumn], row: Row) -> str:
+    return "".join(
+        f"<td{_class(column)}>{text(number_text(column.name, row.get(column.name)))}</td>"
+        for column in columns
+    )
+
+
+def _class(column: TableColumn) -> str:
+    if column.is_number:
+        return ' class="number"'
+    return ' class="words"' if column.name in _SENTENCES else ""
+
+
+# ---- Numbers as people read them: sizes, counts, shares, times -----------------------------------
+
+NOTHING = "–"
+
+_BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "bytes"))
+
+_COUNTS = ((10**9, "billion "), (10**6, "million "), (10**3, "thousand "), (1, ""))
+
+
+def byte_unit(most: float) -> tuple[int, str]:
+    """Return the divisor and the name of the unit for sizes up to a greatest one.
+
+    >>> byte_unit(2_500_000), byte_unit(0)
+    ((1000000, 'MB'), (1, 'bytes'))
+    """
+    return next((unit for unit in _BYTES if most >= unit[0]), _BYTES[-1])
+
+
+def count_unit(most: float, what: str) -> tuple[int, str]:
+    """Return the divisor and the name of the unit for counts up to a greatest one.
+
+    >>> count_unit(25_000_000, "rows"), count_unit(9_999, "rows")
+    ((1000000, 'million rows'), (1, 'rows'))
+    """
+    divisor, word = next((unit for unit in _COUNTS if most >= 10 * unit[0]), _COUNTS[-1])
+    return divisor, f"{word}{what}"
+
+
+def number_text(name: str, value: object) -> str:
+    """Return a value of a table: its name says what it is.
+
+    >>> number_text("size_bytes", 1500), number_text("rows", 1500), number_text("share", 0.25)
+    ('1.5 kB', '1,500', '25.0%')
+    """
+    if value is None or value == "":
+        return NOTHING
+    if name in ("instant", "completed_at"):
+        return time_text(str(value))
+    if name.startswith("share") and isinstance(value, float):
+        return f"{value:.1%}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int) and not isinstance(value, bool) and not name.endswith("_bytes"):
+        return f"{value:,}"
+    return printable(value) if isinstance(value, str) else cell_text(name, value)
+
+
+def time_of(instant: str) -> datetime | None:
+    """Return the time of an instant, on its clock; None if its digits are a counter."""
+    try:
+        return instant_to_datetime(instant)
+    except TimelineError:
+        return None
+
+
+def time_text(instant: str) -> str:
+    """Return the time of an instant for people.
+
+    >>> time_text("20240102030405678")
+    '2024-01-02 03:04:05'
+    """
+    at = time_of(instant)
+    return instant if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+# ---- What a report shows: results of the calls of a table, all for one pinned state --------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """The facts of a report.
+
+    Attributes
+    ----------
+    overview : TableOverview
+    buckets : Buckets
+        What ``Table.buckets`` returns.
+    timeline : sequence of TimelineEntry
+        What ``Table.timeline`` returns.
+    findings : Findings
+        What ``Table.doctor`` returns.
+    advice : AdviceList
+        What ``Table.advise`` returns.
+    zone : str
+        Time zone of the timeline, in words.
+    made_at : datetime
+        When the facts were read.
+    """
+
+    overview: TableOverview
+    buckets: Buckets
+    timeline: Sequence[TimelineEntry]
+    findings: Findings
+    advice: AdviceList
+    zone: str
+    made_at: datetime
+
+
+def table_report(handle: Handle) -> TableReport:
+    """Read the facts of a table; no data file is read."""
+    snapshot = handle.snapshot()
+    index = handle.index_of(snapshot)
+    return TableReport(
+        overview=table_overview(handle.address, snapshot, index),
+        buckets=list_buckets(snapshot, index),
+        timeline=list_history(snapshot.storage, snapshot.timeline),
+        findings=diagnose(handle.storage, handle.index),
+        advice=advise_table(handle, snapshot, index, TARGET_FILE_SIZE_DEFAULT),
+        zone="UTC" if snapshot.config.timeline_timezone == "UTC" else "local time",
+        made_at=datetime.now(UTC),
+    )

@@ -1,67 +1,29 @@
 """Archival: moving old instants from the active timeline, so that listing it stays cheap.
 
-No row changes. An instant that a reader or writer may still need stays active, and all later
-instants stay with it. The active timeline has no gaps, because readers treat everything older than
-it as committed. ``timeline/archive_writer.py`` moves the instants; a crash at any step does no
-harm.
+No row changes. ``timeline/archive_writer.py`` moves the instants; this module says which of them a
+reader or writer may still need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
-from bucketlake.errors import ConfigError, ObjectNotFoundError
 from bucketlake.index.state import forget_archived_state, forget_state, keep_archived_state
-from bucketlake.model.arguments import check_integers
 from bucketlake.model.file_name import FileId, InstantTime
-from bucketlake.model.shown import Shown
-from bucketlake.read.file_system_view import list_partition
+from bucketlake.model.result import Shown
+from bucketlake.model.retention import ArchivalLimits
+from bucketlake.slices.file_system_view import list_partition
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times
-from bucketlake.timeline.archive_writer import (
-    Appended,
-    append,
-    encode_instants,
-    instant_files,
-    merge_files,
-    newest_state,
-    remove_archived,
-    without_overlap,
-)
+from bucketlake.timeline.archive_writer import move_oldest, oldest_instants
 from bucketlake.timeline.instant import Action, Instant
-from bucketlake.timeline.locks import Check
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import old_commits
 
 _GO_ALONG = frozenset({Action.CLEAN, Action.ROLLBACK})
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivalLimits:
-    """How many commits the active timeline holds.
-
-    Attributes
-    ----------
-    keep_min : int
-        Commits that stay, the newest ones.
-    keep_max : int
-        Commits up to which nothing is archived; more than ``keep_min``.
-    """
-
-    keep_min: int = 20
-    keep_max: int = 30
-
-    def __post_init__(self) -> None:
-        check_integers(1, keep_min=self.keep_min)
-        check_integers(2, keep_max=self.keep_max)
-        if self.keep_max <= self.keep_min:
-            raise ConfigError(
-                "keep_max", self.keep_max, f"give more than keep_min, {self.keep_min}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,88 +59,41 @@ def archive(table: OpenTable, limits: ArchivalLimits, *, dry_run: bool = False) 
         If the table cannot be written.
     """
     check_writable(table.config, table.storage.root)
+    report = ArchiveReport()
+
+    def choose(most: int | None) -> tuple[Timeline, Sequence[Instant]]:
+        nonlocal report
+        timeline = settle_failed_writes(table.without_lock(), load_timeline(table))
+        report = _plan(table, timeline, limits, most)
+        if report.instants:
+            _forget_undone_counts(table, timeline, report.instants)
+            commits = timeline.read_commits(table.storage, _replacing_among(report.instants))
+            partitions = {i.requested_at: commit.partitions for i, commit in commits}
+            keep_archived_state(table.storage, partitions)
+        return timeline, report.instants
+
     if dry_run:
         return _plan(table, load_timeline(table), limits, None)
     with table.lock.held(table.storage) as require_held:
-        report = _move(table, limits, require_held)
-        if report.instants:
-            remove_archived(table)
-        start = load_timeline(table).start
+        move_oldest(table, choose, require_held)
+        start = load_timeline(table).start if _replacing_among(report.instants) else None
         if start is not None:
-            for path in [*old_commits(table.storage, start)]:
-                table.storage.delete(path)
-            if any(instant.action is Action.REPLACE_COMMIT for instant in report.instants):
-                forget_archived_state(table.storage, start)
-        merge_files(table)
+            forget_archived_state(table.storage, start)
     return report
 
 
-def _move(table: OpenTable, limits: ArchivalLimits, require_held: Check) -> ArchiveReport:
-    """Move instants to the archive; another archival at the same time may be faster."""
-    most: int | None = None
-    while True:
-        manifest = newest_state(table)
-        remove_archived(table)  # Finishes an archival that died or was faster.
-        # Loaded after the manifest: a change that affects the plan also changes the manifest.
-        timeline = settle_failed_writes(table.without_lock(), load_timeline(table))
-        report = _plan(table, timeline, limits, most)
-        if not report.instants:
-            return report
-        _forget_undone_counts(table, timeline, report.instants)
-        replacing = [i for i in report.instants if i.action is Action.REPLACE_COMMIT]
-        commits = timeline.read_commits(table.storage, replacing)
-        keep_archived_state(
-            table.storage, {i.requested_at: commit.partitions for i, commit in commits}
-        )
-        with suppress(ObjectNotFoundError):  # Another archival was faster.
-            files = instant_files(table)
-            encoded = encode_instants(table, files, report.instants, timeline.legacy_completions)
-            require_held()
-            appended = append(table, manifest, encoded)
-            if appended is Appended.DONE:
-                return report
-            if appended is Appended.NAME_TAKEN:
-                most = sum(instant.action not in _GO_ALONG for instant in report.instants) - 1
+def _replacing_among(instants: Sequence[Instant]) -> list[Instant]:
+    return [instant for instant in instants if instant.action is Action.REPLACE_COMMIT]
 
 
 def _plan(
     table: OpenTable, timeline: Timeline, limits: ArchivalLimits, most: int | None
 ) -> ArchiveReport:
-    """Choose the instants to move, by Hudi's rules and some additional rules.
-
-    Parameters
-    ----------
-    table, timeline
-        The table.
-    limits : ArchivalLimits
-        How many commits stay.
-    most : int or None
-        Greatest number of commits to move.
-    """
-    commits = timeline.completed_commits()
-    wanted = len(commits) - limits.keep_min if len(commits) > limits.keep_max else 0
-    if most is not None:
-        wanted = min(wanted, most)
-    if wanted <= 0:
-        return ArchiveReport()
-    count = wanted
-    reason: str | None = None
-    for stop, why in _stops(table, timeline, commits[:wanted]):
-        before = sum(commit.requested_at < stop for commit in commits[:count])
-        if before < count:
-            count, reason = before, why
-    moved = commits[: without_overlap(timeline, commits, count)]
-    if len(moved) < count:
-        reason = f"instant {commits[len(moved)].requested_at} overlaps with an instant that stays"
-    if not moved:
-        return ArchiveReport((), reason)
-    # Other instants are moved with the commits around them, as in Hudi.
-    along = [
-        instant
-        for instant in timeline.completed()
-        if instant.action in _GO_ALONG and instant.requested_at < moved[-1].requested_at
-    ]
-    return ArchiveReport(tuple(sorted([*moved, *along], key=lambda instant: instant.order)), reason)
+    """Choose the instants to move, by Hudi's rules and some additional rules."""
+    stops = partial(_stops, table, timeline)
+    return ArchiveReport(
+        *oldest_instants(timeline, limits, most, stops, lambda o: o.action in _GO_ALONG)
+    )
 
 
 def _stops(
@@ -190,14 +105,11 @@ def _stops(
         # Hudi also keeps the commit before it.
         before = [commit.requested_at for commit in candidates if commit.requested_at < pending]
         yield max(before, default=InstantTime(pending)), f"instant {pending} is pending"
-    for instant in timeline.pending():
-        if instant.action is Action.ROLLBACK:
-            yield InstantTime(""), f"rollback {instant.requested_at} is under way"
-    for savepoint in timeline.instants:
-        if savepoint.action is Action.SAVEPOINT:
-            at = savepoint.requested_at
-            yield at, f"there is a savepoint of instant {at}"
-            break
+    for rollback in timeline.pending(Action.ROLLBACK):
+        yield InstantTime(""), f"rollback {rollback.requested_at} is under way"
+    for savepoint in timeline.savepoints()[:1]:
+        at = savepoint.requested_at
+        yield at, f"there is a savepoint of instant {at}"
     schema = timeline.schema_instant(table.storage)
     if schema is not None:  # Hudi's readers only look on the active timeline.
         at = schema.requested_at
@@ -210,7 +122,7 @@ def _replacing(
 ) -> Iterator[tuple[InstantTime, str]]:
     """Yield the first commit whose replaced files still exist: they would become visible again."""
     listed: dict[str, set[FileId]] = {}
-    replacing = [commit for commit in candidates if commit.action is Action.REPLACE_COMMIT]
+    replacing = _replacing_among(candidates)
     for commit in replacing:
         for partition, replaced in timeline.read_commit(
             table.storage, commit

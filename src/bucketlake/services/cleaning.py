@@ -18,20 +18,22 @@ from datetime import timedelta
 from bucketlake.actions.cleaner import carry_out_clean, planned_files, savepointed_files
 from bucketlake.actions.pending import put_plan
 from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.stream_batches import position_states
+from bucketlake.actions.tombstone_list import named_by, tombstone_files
+from bucketlake.config.paths_of_table import LEDGER_FOLDER, TOMBSTONE_FOLDER
 from bucketlake.config.support import check_writable
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile
+from bucketlake.model.result import Shown
 from bucketlake.model.retention import CleanPolicy, Retention
-from bucketlake.model.shown import Shown
 from bucketlake.read.clean_guard import read_clean
-from bucketlake.read.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.check.findings import MIN_AGE_SECONDS
+from bucketlake.slices.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.storage.base import clear_staging
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.instant import Action, Instant, shift_instant
+from bucketlake.timeline.instant import Action, Instant, InstantClock, State, shift_instant
 from bucketlake.timeline.open_table import OpenTable
 
 
@@ -67,11 +69,14 @@ class CleanReport(Shown):
         few commits.
     instants : tuple of InstantTime
         Completed cleans, also those that were pending before; empty for a dry run.
+    held_back : str or None
+        Why no file goes; None if one does.
     """
 
     partitions: tuple[CleanedPartition, ...]
     earliest_retained: InstantTime | None
     instants: tuple[InstantTime, ...] = ()
+    held_back: str | None = None
 
 
 def clean(table: OpenTable, retention: Retention, *, dry_run: bool = False) -> CleanReport:
@@ -109,10 +114,42 @@ def clean(table: OpenTable, retention: Retention, *, dry_run: bool = False) -> C
         instant = put_plan(table, timeline, Action.CLEAN, content)
         done.append(carry_out_clean(table, instant))
     if not dry_run:
-        clear_staging(table.storage, table.clock.now_ms() - MIN_AGE_SECONDS * 1000)
-    return CleanReport(
-        _described(files), None if earliest is None else earliest.requested_at, tuple(done)
-    )
+        before_ms = table.clock.now_ms() - MIN_AGE_SECONDS * 1000
+        clear_staging(table.storage, before_ms)
+        _delete_unnamed(table, before_ms)
+    held_back = None if files else _held_back(timeline, retention)
+    kept_from = None if earliest is None else earliest.requested_at
+    return CleanReport(_described(files), kept_from, tuple(done), held_back)
+
+
+def _delete_unnamed(table: OpenTable, before_ms: int) -> None:
+    """Delete old files of remembered deletes, and of ledgers, that no commit names any more."""
+    folders = (TOMBSTONE_FOLDER, LEDGER_FOLDER)
+    listed = [file for name in folders for file in table.storage.list(name, recursive=False)]
+    if not listed:
+        return
+    timeline = load_timeline(table)
+    commits = timeline.read_commits(table.storage, timeline.completed_commits())
+    named = named_by((commit for _, commit in commits), f"table {table.storage.root}")
+    named |= {file.name for file in tombstone_files(table, timeline)}  # Perhaps of the archive.
+    named |= {name for state in position_states(table, timeline) for name in state.split()}
+    for file in listed:
+        if file.name not in named and file.modified_at_ms < before_ms:
+            table.storage.delete(file.path)
+
+
+def _held_back(timeline: Timeline, retention: Retention) -> str:
+    """Return why a clean with this retention finds no file to delete."""
+    commits, count = len(timeline.completed_commits()), retention.count
+    if retention.policy is CleanPolicy.VERSIONS:
+        return f"no file group has more than {count} versions that nobody needs"
+    if retention.policy is CleanPolicy.COMMITS and commits <= count:
+        return (
+            f"the active timeline has {commits} commits, and the newest {count} stay: "
+            "retain_commits=N (--retain-commits N) keeps fewer"
+        )
+    span = "commits" if retention.policy is CleanPolicy.COMMITS else "hours"
+    return f"no file was replaced before the last {count} {span}"
 
 
 def _earliest_retained(
@@ -127,7 +164,7 @@ def _earliest_retained(
             return None
         earliest = commits[-retention.count]
     else:
-        since = shift_instant(clock.next_instant(timeline), -timedelta(hours=retention.count))
+        since = shift_instant(clock.now(timeline), -timedelta(hours=retention.count))
         earliest = next((commit for commit in commits if commit.requested_at >= since), commits[-1])
     pending = [instant.requested_at for instant in timeline.pending() if instant.action.writes_data]
     first = min([*pending, earliest.requested_at])
@@ -219,7 +256,7 @@ def _plan(
 
 
 def _savepoints(timeline: Timeline) -> list[InstantTime]:
-    return [i.requested_at for i in timeline.completed() if i.action is Action.SAVEPOINT]
+    return [i.requested_at for i in timeline.savepoints() if i.state is State.COMPLETED]
 
 
 def _described(files: Sequence[DataFile]) -> tuple[CleanedPartition, ...]:

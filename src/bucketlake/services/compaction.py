@@ -7,16 +7,24 @@ several times gives the same rows. No row changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bucketlake.actions.conflict import require_no_restore, rolled_back
 from bucketlake.actions.metadata_upkeep import prepare_commit
 from bucketlake.actions.progress import telling_progress
-from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.recovery import end_undoing, settle_failed_writes
 from bucketlake.actions.rollback import take_back
-from bucketlake.actions.turns import head, publish
+from bucketlake.actions.transact import (
+    AGAIN,
+    Answer,
+    Decision,
+    Ready,
+    Settled,
+    commit_change,
+    transact,
+)
 from bucketlake.config.support import check_writable
 from bucketlake.errors import (
     AlreadyExistsError,
@@ -26,43 +34,35 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.flow.stage import Engine
+from bucketlake.format.clustering_plan import encode_compaction_plan
 from bucketlake.format.commit_metadata import encode_commit_metadata
-from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.index.setting import resolve_index
 from bucketlake.metadata.file_listing import lists_files
-from bucketlake.metadata.statistics.measured_columns import indexed_columns
+from bucketlake.metadata.statistics.of_file import indexed_columns
 from bucketlake.model.arguments import check_integers
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import Group, InstantTime, LogFileName, log_instant
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.shown import Shown
+from bucketlake.model.result import Shown
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.read.clean_guard import telling_what_is_gone
-from bucketlake.read.file_system_view import list_files
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.compaction_plans import pending_compaction, put_plan, settle_plan
+from bucketlake.slices.file_system_view import list_files
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
+from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.heartbeat import beating, is_alive
-from bucketlake.timeline.instant import UNDOING, Action, Instant, State, instant_to_ms
-from bucketlake.timeline.locks import Check
+from bucketlake.timeline.instant import WRITES, Action, Instant, State, instant_to_ms
+from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
-from bucketlake.timeline.transitions import create_requested, instant_path
+from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.group_writer import WRITE_TOKEN
 
 OPERATION = "COMPACT"
-
-_LEAST = {
-    "min_log_files": 1,
-    "min_log_bytes": 0,
-    "max_bytes": 1,
-    "after_delta_commits": 0,
-    "after_seconds": 0,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,11 @@ class CompactionLimits:
     after_seconds: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if name != "max_bytes" or value is not None:
-                check_integers(least, **{name: value})
+        check_integers(1, min_log_files=self.min_log_files)
+        check_integers(0, min_log_bytes=self.min_log_bytes, after_seconds=self.after_seconds)
+        check_integers(0, after_delta_commits=self.after_delta_commits)
+        if self.max_bytes is not None:
+            check_integers(1, max_bytes=self.max_bytes)
 
 
 def compact(
@@ -184,47 +185,50 @@ def compact(
     timeline = settle_failed_writes(table, timeline)
     done = []
     if not schedule_only:
-        for pending in timeline.pending_compactions():
-            if pending.action is Action.COMPACTION:
-                done.append(_carry_out(table, pending.requested_at, engine))
+        pending = timeline.pending_compactions()
+        plans = [found.requested_at for found in pending if found.action is Action.COMPACTION]
+        done = [instant for instant in plans if _carry_out(table, instant, engine)]
     with table.lock.held(table.storage) as require_held:
         scheduled, slices = _schedule(table, limits, require_held)
-    if scheduled is not None and schedule_only:
-        settle_plan(table, scheduled)
-    elif scheduled is not None:
-        done.append(_carry_out(table, scheduled, engine))
+    if scheduled is not None and not schedule_only and _carry_out(table, scheduled, engine):
+        done.append(scheduled)
     return CompactionReport(_described(slices), tuple(done), scheduled)
 
 
 def _schedule(
-    table: OpenTable, limits: CompactionLimits, require_held: Check
+    table: OpenTable, limits: CompactionLimits, require_held: LockCheck
 ) -> tuple[InstantTime | None, list[FileSlice]]:
     """Put a plan on the timeline.
 
     Its instant takes a turn in the order of commits. So the plan includes everything that was
     completed before; later commits have a later completion time and belong to the new slices. In
-    layout 1, :func:`settle_plan` takes the turn.
+    layout 1 the plan comes before its turn.
     """
-    while True:
-        now = head(table)
+
+    def change(now: Head) -> Answer[tuple[InstantTime | None, list[FileSlice]]]:
         slices = _worth_it(table, now.timeline, limits)
         if not slices:
-            return None, []
+            return Settled((None, []))
         instant = now.next_instant()
-        if table.config.layout.logs_name_slices:
-            require_held()
-            with suppress(AlreadyExistsError):
-                if put_plan(table, instant, slices):
-                    return instant, slices
-            continue
-        if not now.take(instant):
-            continue
+        if not table.config.layout.logs_name_slices:
+            return Ready(instant, (instant, slices))
+        require_held()
+        with suppress(AlreadyExistsError):
+            slices = put_compaction_plan(table, instant, slices)
+            if slices:
+                return Settled((instant, slices))
+        return AGAIN
+
+    while True:
+        done = transact(table, change)
+        instant, slices = done.value
+        if instant is None or not done.took_turn:
+            return instant, slices
         require_held()
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)
             newest = create_requested(table, instant, Action.COMPACTION, plan)
-            is_undoing = any(pending.action in UNDOING for pending in newest.pending())
-            if not is_undoing and not rolled_back(table, now.timeline, newest):
+            if not (newest.is_undoing or rolled_back(table, done.head.timeline, newest)):
                 return instant, slices
             # A commit of the plan is or was rolled back; the rollback also looks for plans.
             if claim_rollback(table.storage, instant).kind is OutcomeKind.ROLLBACK:
@@ -238,16 +242,13 @@ def _worth_it(table: OpenTable, timeline: Timeline, limits: CompactionLimits) ->
         return []
     snapshot = load_snapshot(table, timeline)
     SliceReader.of_snapshot(snapshot)  # Raises before planning if rows cannot be merged.
-    planned = {
-        (file_slice.partition_path, file_slice.file_id)
-        for file_slice in planned_slices(table.storage, timeline)
-    }
+    planned = {file_slice.group for file_slice in planned_slices(table.storage, timeline)}
     found = [
         file_slice
         for file_slice in snapshot.all_slices()
         if len(file_slice.log_files) >= limits.min_log_files
         and file_slice.log_bytes >= limits.min_log_bytes
-        and (file_slice.partition_path, file_slice.file_id) not in planned
+        and file_slice.group not in planned
     ]
     found.sort(key=lambda held: held.log_bytes, reverse=True)
     chosen = found if limits.max_bytes is None else _within(limits.max_bytes, found)
@@ -298,22 +299,23 @@ def _is_due(table: OpenTable, timeline: Timeline, limits: CompactionLimits) -> b
     return len(deltas) >= limits.after_delta_commits and waited_ms >= 1000 * limits.after_seconds
 
 
-def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> InstantTime:
-    """Execute a plan, and complete the compaction."""
+def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> bool:
+    """Execute a plan, and complete the compaction; return False if there is nothing left to do."""
     if is_alive(table.storage, instant, table.clock.now_ms):
         raise CommitConflictError(instant, "another process is executing this compaction")
-    settle_plan(table, instant)
+    planned = settle_plan(table, instant)
+    if not planned:
+        return False
     timeline = load_timeline(table)
-    planned = timeline.read_compaction_plan(table.storage, pending_compaction(timeline, instant))
     slices = with_sizes(table.storage, instant, planned)
     inflight = instant_path(table.config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
     with beating(table.storage, instant, is_new=False):
         with suppress(AlreadyExistsError):
             table.storage.put_if_absent(inflight, b"")
-        _drop_files_of_others(table.storage, instant)
+        drop_files_of_others(table.storage, instant)
         snapshot = with_schema_of_plan(load_snapshot(table, timeline), instant, slices)
         reader = SliceReader.of_snapshot(snapshot)
-        index = resolve_index(table.storage, timeline, None)
+        index = resolve_index(table, timeline, None)
         filters = index is not None and index.layout().looks_up
         indexed = indexed_columns(table, snapshot.schema)
         compactor = Compactor(reader, instant, snapshot.schema, inflight, filters, indexed)
@@ -322,7 +324,7 @@ def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> Instan
             stats = engine.start(compactor, slices, sizes).results()
         with table.lock.held(table.storage) as require_held:
             _complete(snapshot, instant, stats, require_held)
-    return instant
+    return True
 
 
 def with_schema_of_plan(
@@ -348,27 +350,24 @@ def with_schema_of_plan(
 
 
 def _complete(
-    snapshot: Snapshot,
-    instant: InstantTime,
-    stats: Sequence[WriteStat],
-    require_held: Check,
+    snapshot: Snapshot, instant: InstantTime, stats: Sequence[WriteStat], require_held: LockCheck
 ) -> None:
     extra = {"schema": snapshot.schema_text or ""}
     commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
-    while True:
-        now = head(snapshot.table, own=instant)
+    table = snapshot.table
+
+    def change(now: Head) -> Answer[Decision | None]:
         timeline = now.timeline
         if timeline.find_completed(instant) is not None:
-            return  # Hudi or another bucketlake process completed it.
+            return Settled(None)  # Hudi or another bucketlake process completed it.
         require_no_restore(timeline)
         pending_compaction(timeline, instant)
-        prepared = prepare_commit(snapshot.table, timeline, instant, commit, now.turn)
-        if now.take(instant):
-            break
-    inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
-    content = encode_commit_metadata(commit, snapshot.table.config.layout)
-    metadata_commit = None if prepared is None else prepared.content
-    publish(now, inflight, content, metadata_commit, require_held)
+        inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
+        content = encode_commit_metadata(commit, table.config.layout)
+        prepared = prepare_commit(table, timeline, instant, commit, now.turn)
+        return Ready(instant, Decision(inflight, content, prepared))
+
+    commit_change(table, change, require_held, own=instant)
 
 
 def with_sizes(
@@ -398,29 +397,222 @@ def with_sizes(
     ]
 
 
-def _drop_files_of_others(storage: Storage, instant: InstantTime) -> None:
-    """Delete files that another program wrote for the plan and did not complete.
+def drop_files_of_others(storage: Storage, instant: InstantTime, *own: str) -> None:
+    """Delete files that another program wrote for a plan and did not complete.
 
     Their names differ from bucketlake's, and if an instant has two base files, a reader may read
-    either.
+    either. Files with a write token of ``own`` stay.
     """
     for marker in read_markers(storage, instant):
-        if f"_{WRITE_TOKEN}_" not in marker.file_name:
+        if not any(f"_{token}_" in marker.file_name for token in (WRITE_TOKEN, *own)):
             storage.delete(marker.data_path)
 
 
 def _described(slices: Sequence[FileSlice]) -> tuple[CompactedSlice, ...]:
     return tuple(
         CompactedSlice(
-            file_slice.partition_path,
-            file_slice.file_id,
-            _base_bytes(file_slice),
-            len(file_slice.log_files),
-            file_slice.log_bytes,
+            held.partition_path,
+            held.file_id,
+            held.size_bytes - held.log_bytes,
+            len(held.log_files),
+            held.log_bytes,
         )
-        for file_slice in slices
+        for held in slices
     )
 
 
-def _base_bytes(file_slice: FileSlice) -> int:
-    return file_slice.base_file.size_bytes if file_slice.base_file is not None else 0
+# ---- Plans of compactions in timeline layout 1, where the names of log files have their slices ---
+#
+# A compaction reads the files of its plan, and nobody reads the old slice afterwards. So each
+# commit must be in the plan, or must add to the new slice. As for a resize, the plan is on the
+# timeline before it takes a turn in the order of commits: a commit of an earlier turn is completed,
+# and the plan gets its files; a commit of a later turn finds the plan
+# (``write/slice_instants.py``).
+#
+# What the planner saw before may be gone at its turn: another process may have compacted a slice,
+# or undone a commit. So the plan is made again as of each turn that it tries to take, and whoever
+# executes it takes such a turn first: the planner may have died before.
+#
+# Writes may add to the new slice as soon as they see the plan. So a file group to which a commit
+# has added stays in the plan. A plan that has no file group left is removed after its turn, when no
+# commit can add to it any more.
+
+_DEAD_AFTER_MS = 60_000  # A living planner puts the file groups a moment after it has the time.
+
+
+def pending_compaction(timeline: Timeline, instant: InstantTime) -> Instant:
+    """Return a pending compaction; raise TimelineError if it is none, or none any more."""
+    for pending in timeline.pending_compactions():
+        if pending.requested_at == instant:
+            return pending
+    raise TimelineError(instant, "is not a pending compaction, or is no longer pending")
+
+
+def put_compaction_plan(
+    table: OpenTable, instant: InstantTime, slices: Sequence[FileSlice]
+) -> list[FileSlice]:
+    """Put a plan on the timeline, and take its turn; return the slices as of that turn.
+
+    The caller holds the lock of the table. Without slices, the plan needs a later time, or there is
+    nothing left to compact; then it is on the timeline no more.
+
+    The time is found to be usable before the plan names a file group: commits may add to its slices
+    from then on. Only a write that was on the timeline before can commit without a look at the
+    plan. Its time must be earlier than that of the compaction, which includes it and counts from
+    its own time on.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If the time cannot be used; choose another time.
+    """
+    create_requested(table, instant, Action.COMPACTION, encode_compaction_plan(()))
+    _put(table, instant, slices)
+    writes = load_timeline(table).pending(*WRITES)
+    is_early = any(write.requested_at > instant for write in writes)
+    return settle_plan(table.without_lock(), instant, () if is_early else slices)
+
+
+def settle_plan(
+    table: OpenTable, instant: InstantTime, wanted: Sequence[FileSlice] | None = None
+) -> list[FileSlice]:
+    """Return the slices of a plan as they are at its turn, which in layout 1 is taken here.
+
+    Parameters
+    ----------
+    table : OpenTable
+    instant : InstantTime
+        The compaction.
+    wanted : sequence of FileSlice, optional
+        The slices to compact; by default those of the plan.
+
+    Returns
+    -------
+    list of FileSlice
+        What is to be compacted. Empty if another process completed the compaction or is about to
+        put the plan, or nothing is left of it; then it is on the timeline no more.
+
+    Raises
+    ------
+    TimelineError
+        If the compaction is neither pending nor completed any more.
+    """
+    if not table.config.layout.logs_name_slices:
+        return _planned(table, load_timeline(table), instant) or []
+
+    def change(now: Head) -> Answer[list[FileSlice]]:
+        nonlocal wanted
+        if end_undoing(table, now.timeline):
+            return AGAIN
+        planned = _planned(table, now.timeline, instant)
+        is_put_now = wanted is None and not planned and not _is_old(table, instant)
+        if planned is None or is_put_now:
+            return Settled([])
+        # Kept for the next attempt: a group that another plan has now may be free then.
+        wanted = planned if wanted is None else wanted
+        whole = _as_of(table, now.timeline, instant, wanted)
+        if _named(whole) != _named(planned):
+            _put(table, instant, whole)
+        return Ready(instant, whole)
+
+    with table.lock.held(table.storage):
+        done = transact(table, change, own=instant)
+        if done.took_turn and not done.value:
+            remove_pending(table, instant, Action.COMPACTION)
+        return done.value
+
+
+def _planned(table: OpenTable, timeline: Timeline, instant: InstantTime) -> list[FileSlice] | None:
+    """Return the slices of a pending plan; None if its compaction is completed."""
+    if timeline.find_completed(instant) is not None:
+        return None
+    pending = pending_compaction(timeline, instant)
+    return timeline.read_compaction_plan(table.storage, pending)
+
+
+def _is_old(table: OpenTable, instant: InstantTime) -> bool:
+    """Return whether a plan without file groups is that of a dead planner."""
+    planned_at_ms = instant_to_ms(instant, table.config.timeline_timezone)
+    return table.clock.now_ms() - planned_at_ms > _DEAD_AFTER_MS
+
+
+def _put(table: OpenTable, instant: InstantTime, slices: Sequence[FileSlice]) -> None:
+    requested = Instant(instant, Action.COMPACTION, State.REQUESTED)
+    table.storage.put(instant_path(table.config, requested), encode_compaction_plan(slices))
+
+
+def _named(slices: Sequence[FileSlice]) -> list[object]:
+    """Return what a plan says of slices, without the sizes of their files."""
+    return [(held.group, held.instant, held.paths) for held in slices]
+
+
+def _as_of(
+    table: OpenTable, timeline: Timeline, instant: InstantTime, wanted: Sequence[FileSlice]
+) -> list[FileSlice]:
+    """Return the slices that a compaction is to read, if its turn comes next.
+
+    A group is left out if nothing of it is left, another plan has it, or a newer slice or a commit
+    of it has a later time than the compaction. A group that a commit has added to stays.
+    """
+    followed = _followed(table, timeline, instant)
+    held = {file_slice.group: file_slice for file_slice in wanted}
+    partitions = sorted({path for path, _ in (*held, *followed)})
+    listed = {file.path: file for file in list_files(table.storage, partitions)}
+    slices = load_snapshot(table, timeline).partition_slices(partitions)
+    live = {file_slice.group: file_slice for file_slice in slices}
+    others = tuple(found for found in timeline.instants if found.requested_at != instant)
+    plans = planned_slices(table.storage, replace(timeline, instants=others))
+    taken = {file_slice.group for file_slice in plans}
+    whole = []
+    for group in dict.fromkeys((*held, *sorted(followed))):
+        made = _slice(held.get(group), live.get(group), listed, instant)
+        is_free = group not in taken and not _is_later(live.get(group), instant)
+        if made is not None and (is_free or group in followed):
+            whole.append(made)
+    return whole
+
+
+def _followed(table: OpenTable, timeline: Timeline, instant: InstantTime) -> set[Group]:
+    """Return the file groups to whose new slices commits have added."""
+    later = [commit for commit in timeline.completed_commits() if commit.requested_at > instant]
+    return {
+        (stat.partition_path, stat.file_id)
+        for _, commit in timeline.read_commits(table.storage, later)
+        for stat in commit.stats
+        if log_instant(stat.path) == instant
+    }
+
+
+def _slice(
+    planned: FileSlice | None,
+    live: FileSlice | None,
+    listed: Mapping[str, DataFile],
+    instant: InstantTime,
+) -> FileSlice | None:
+    """Return what a compaction reads of a file group; None if nothing is left.
+
+    A plan of Hudi may name log files that have no block of a completed commit; they stay in it.
+    """
+    base, logs = None, dict[str, DataFile]()
+    if live is not None:
+        base = live.base_file
+        logs = {file.path: file for file in live.log_files if file.name.instant < instant}
+    if planned is not None and (live is None or live.instant == planned.instant):
+        base = planned.base_file
+        logs |= {file.path: listed[file.path] for file in planned.log_files if file.path in listed}
+    found = live or planned
+    is_lost = live is None and base is not None and base.path not in listed
+    if found is None or is_lost or (base is None and not logs):
+        return None
+    base = base and listed.get(base.path, base)  # One that is missing is an error when it is read.
+    ordered = tuple(sorted(logs.values(), key=lambda file: file.order))
+    return replace(found, base_file=base, log_files=ordered)
+
+
+def _is_later(live: FileSlice | None, instant: InstantTime) -> bool:
+    """Return whether a slice, or a commit that added to it, is later than a compaction of it."""
+    if live is None:
+        return False
+    names = [file.name for file in live.log_files if file.name.instant < instant]
+    writers = [name.writer for name in names if isinstance(name, LogFileName)]
+    return max([live.instant, *filter(None, writers)]) > instant

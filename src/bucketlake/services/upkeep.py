@@ -12,22 +12,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bucketlake.config.table_config import OFF, UPKEEP_MODES
-from bucketlake.config.table_keys import UPKEEP
+from bucketlake.config.table_config import OFF, UPKEEP_MODES, check_keep_deletes
+from bucketlake.config.table_keys import KEEP_DELETES, UPKEEP
 from bucketlake.errors import CommitConflictError, ConfigError, ServiceWarning
 from bucketlake.flow.stage import Engine
-from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.setting import TableIndex, resolve_index
 from bucketlake.model.arguments import check_texts
 from bucketlake.model.names import one_of
 from bucketlake.model.result import UpkeepStep, WriteResult
-from bucketlake.model.retention import Retention
+from bucketlake.model.retention import ArchivalLimits, Retention
 from bucketlake.model.table_type import TableType
-from bucketlake.services.archival import ArchivalLimits, archive
-from bucketlake.services.cleaning import clean
-from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.resize.resize import resize
+from bucketlake.services.resize.service import ResizeLimits
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant
 from bucketlake.timeline.open_table import OpenTable
@@ -63,10 +58,35 @@ def set_upkeep(table: OpenTable, mode: str) -> None:
         If there is no such mode.
     """
     check_upkeep("mode", mode)
+    _store(table, UPKEEP, None if mode == OFF else mode)
+
+
+def set_keep_deletes(table: OpenTable, span: str) -> None:
+    """Store how long deletes are remembered.
+
+    Parameters
+    ----------
+    table : OpenTable
+    span : str
+        Such as ``7 days``.
+
+    Raises
+    ------
+    ConfigError
+        If it is no span of time, or the ordering of the table decides nothing.
+    """
+    check_texts(span=span)
+    unset = replace(table.config, keep_deletes=None)
+    check_keep_deletes(span, has_ordering=unset.keep_deletes_ms > 0)
+    _store(table, KEEP_DELETES, span)
+
+
+def _store(table: OpenTable, key: str, value: str | None) -> None:
+    """Store an entry of the table's properties, or delete it."""
 
     def change(entries: dict[str, str]) -> Mapping[str, str]:
-        others = {key: text for key, text in entries.items() if key != UPKEEP}
-        return others if mode == OFF else {**others, UPKEEP: mode}
+        others = {name: text for name, text in entries.items() if name != key}
+        return others if value is None else {**others, key: value}
 
     with table.lock.held(table.storage):
         update_table_properties(table.storage, change, now_ms=table.clock.now_ms)
@@ -193,7 +213,8 @@ def _waited(
         deltas = sum(instant.action is Action.DELTA_COMMIT for instant in since)
         return Waiting(service, deltas, COMPACT_EVERY, COMPACT_EVERY)
     if service == "resize":
-        if not isinstance(resolve_index(table.storage, timeline, given), RingKind):
+        index = resolve_index(table, timeline, given)
+        if index is None or index.resized is None:
             return None
         since = _later(commits, lambda instant: instant.action is Action.REPLACE_COMMIT)
         return Waiting(service, len(since), RESIZE_EVERY, RESIZE_EVERY)
@@ -211,21 +232,29 @@ def _later(instants: Sequence[Instant], is_last: Callable[[Instant], bool]) -> S
 
 
 def _compact(table: OpenTable, _given: TableIndex | None, engine: Engine) -> str:
+    from bucketlake.services.compaction import CompactionLimits, compact
+
     report = compact(table, CompactionLimits(max_bytes=COMPACTED_BYTES_MAX), engine)
     return _told(len(report.slices), "file group compacted", "file groups compacted")
 
 
 def _resize(table: OpenTable, given: TableIndex | None, engine: Engine) -> str:
+    from bucketlake.services.resize.resize import resize
+
     report = resize(table, given, ResizeLimits(), engine)
     return _told(len(report.buckets), "split or merge", "splits and merges")
 
 
 def _clean(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
+    from bucketlake.services.cleaning import clean
+
     report = clean(table, Retention())
     return _told(sum(each.files for each in report.partitions), "file deleted", "files deleted")
 
 
 def _archive(table: OpenTable, _given: TableIndex | None, _engine: Engine) -> str:
+    from bucketlake.services.archival import archive
+
     report = archive(table, ArchivalLimits())
     return _told(len(report.instants), "instant archived", "instants archived")
 

@@ -6,53 +6,77 @@ storage. The metadata table is then built anew, as for any table. The properties
 until that is done, so that a call after a crash goes on.
 
 Up to table version 7 the timeline has another layout. Then the whole timeline is written in the
-other layout before the properties change (``services/layout_change.py``).
+other layout before the properties change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
+from bucketlake.actions.cleaner import carry_out_clean
 from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.transact import Ready, transact
+from bucketlake.actions.turns import head
 from bucketlake.config import table_keys as keys
 from bucketlake.config.merge_entries import unstorable_merges
+from bucketlake.config.paths_of_table import VERSION_CHANGE_FILE
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.config.table_version import TableVersion, check_version, table_version
-from bucketlake.errors import ConfigError
+from bucketlake.config.table_version import (
+    COMPLETION_TIMES,
+    DROPPABLE,
+    LAYOUT_1,
+    TableVersion,
+    TimelineLayout,
+    check_version,
+    table_version,
+)
+from bucketlake.errors import CommitConflictError, ConfigError, TimelineError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.setting import resolve_index
+from bucketlake.index.setting import TableIndex, resolve_index
+from bucketlake.index.stored_setting import store_key_rule
 from bucketlake.metadata.creation import delete_metadata_table, known_partitions
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import one_of
-from bucketlake.model.shown import Shown
+from bucketlake.model.result import Shown
+from bucketlake.model.table_type import TableType
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.read.handle import Handle
 from bucketlake.read.key_spelling import is_spelling_open, stored_keys_are_bare
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.layout_change import (
-    COMPLETION_TIMES,
-    end_move,
-    move_timeline,
-    require_movable,
-)
+from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import system_now_ms
-from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.commit_order import Head, last_turn
+from bucketlake.timeline.instant import WRITES, Action, State, system_now_ms
+from bucketlake.timeline.locks import NO_LOCK, LockCheck, TableLock
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.other_layout import read_move
+from bucketlake.timeline.other_layout import (
+    Move,
+    TimelinePlace,
+    copy_timeline,
+    delete_timeline,
+    mark_move,
+    read_move,
+    require_one_archive,
+    require_one_timeline,
+)
 from bucketlake.timeline.table_properties import (
     read_table_config,
     table_at,
     update_table_properties,
 )
 from bucketlake.write.create import require_known_types
-
-DROPPABLE = (COMPLETION_TIMES,)
-"""What a downgrade may lose if the caller names it."""
+from bucketlake.write.key_rule_check import telling_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +107,32 @@ class VersionReport(Shown):
     compacted: int = 0
 
 
-def plan_version_change(table: OpenTable, to: int, drop: Sequence[str] = ()) -> VersionReport:
+def put_in_version(
+    handle: Handle, to: int, drop: Sequence[str], engine: Engine, *, is_upgrade: bool, dry_run: bool
+) -> VersionReport:
+    """Upgrade or downgrade a table, or return what that does; see :func:`change_version`."""
+    check_version(to, "to")
+    table = handle.open()
+    version, step = table.config.version, None
+    if is_upgrade and to < version:
+        step = f"use table.downgrade(to={to}) (bucketlake downgrade --to {to} --run)"
+    elif not is_upgrade and to > version:
+        step = f"use table.upgrade(to={to}) (bucketlake upgrade --to {to} --run)"
+    if step is not None:
+        raise ConfigError("to", to, f"the table has version {version}; {step}")
+    if dry_run:
+        return plan_version_change(table, to, drop, handle.index)
+    return change_version(
+        table.storage, to, drop=drop, given=handle.index, engine=engine, lock=handle.lock
+    )
+
+
+def plan_version_change(
+    table: OpenTable, to: int, drop: Sequence[str] = (), given: TableIndex | None = None
+) -> VersionReport:
     """Return what a change of the version does.
+
+    ``given`` is the index of a table that stores none.
 
     Raises
     ------
@@ -110,6 +158,7 @@ def plan_version_change(table: OpenTable, to: int, drop: Sequence[str] = ()) -> 
     snapshot = load_snapshot(table)
     _require_known(snapshot, rules)
     _require_same_keys(snapshot, to)
+    _require_whole_keys(snapshot, target, given)
     compacted = 0
     if target.layout != config.layout:
         compacted = require_movable(snapshot, target, drop)
@@ -130,6 +179,7 @@ def change_version(
     to: int,
     *,
     drop: Sequence[str] = (),
+    given: TableIndex | None = None,
     engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
@@ -144,6 +194,8 @@ def change_version(
         The version.
     drop : sequence of str
         What may be lost, of :data:`DROPPABLE`.
+    given : TableIndex, optional
+        The index of a table that stores none.
     engine : Engine
         Compacts slices, and builds a record-level index.
     lock : TableLock
@@ -158,7 +210,7 @@ def change_version(
         whose timeline moves.
     """
     table = table_at(storage, lock, now_ms)
-    plan = plan_version_change(table, to, drop)
+    plan = plan_version_change(table, to, drop, given)
     is_moved = read_move(storage) is not None  # By a call that died.
     if plan.version_before == to:
         plan = replace(plan, built=plan.built if _unbuilt(table.config) else (), dropped=())
@@ -171,7 +223,7 @@ def change_version(
         if plan.version_before != to:
             _change(free, plan, drop, engine, require_held)
     if plan.built:
-        _build(storage, plan, engine, lock, now_ms)
+        _build(table_at(storage, lock, now_ms), plan, engine)
     elif not read_table_config(storage).written_metadata_partitions:
         delete_metadata_table(storage)
     with lock.held(storage):
@@ -180,25 +232,13 @@ def change_version(
     return plan
 
 
-def _build(
-    storage: Storage,
-    plan: VersionReport,
-    engine: Engine,
-    lock: TableLock,
-    now_ms: Callable[[], int],
-) -> None:
+def _build(table: OpenTable, plan: VersionReport, engine: Engine) -> None:
     """Build the metadata table in the form of the version that the table has now."""
-    definitions = read_index_definitions(table_at(storage, now_ms=now_ms))
+    definitions = read_index_definitions(table)
     # Before Hudi defined its indexes, the record-level index was one of the whole table.
     is_defined = MetadataPartition.RECORD_INDEX in definitions
-    build_metadata_table(
-        storage,
-        plan.built,
-        is_partitioned=None if is_defined else False,
-        engine=engine,
-        lock=lock,
-        now_ms=now_ms,
-    )
+    partitioned = None if is_defined else False
+    build_metadata_table(table, plan.built, is_partitioned=partitioned, engine=engine)
 
 
 def _change(
@@ -206,12 +246,12 @@ def _change(
     plan: VersionReport,
     drop: Sequence[str],
     engine: Engine,
-    require_held: Check,
+    require_held: LockCheck,
 ) -> None:
     """Replace the properties, with the timeline if its layout changes."""
     target, now_ms = table.config.in_version(plan.version), table.clock.now_ms
 
-    def put(check: Check = lambda: None, entry: Mapping[str, str] | None = None) -> None:
+    def put(check: LockCheck = lambda: None, entry: Mapping[str, str] | None = None) -> None:
         def change(entries: dict[str, str]) -> Mapping[str, str]:
             config = TableConfig.from_properties(entries)
             check()
@@ -225,6 +265,8 @@ def _change(
         settle_failed_writes(table, load_timeline(table))
         put()
     else:
+        if target.layout is not LAYOUT_1:
+            store_key_rule(table.storage, None)  # There is one rule from now on.
         move_timeline(
             table,
             target,
@@ -238,7 +280,7 @@ def _change(
 def _require_known(snapshot: Snapshot, rules: TableVersion) -> None:
     """Raise an error that names what a table uses and a version lacks."""
     config = snapshot.config
-    index = resolve_index(snapshot.storage, snapshot.timeline, None)
+    index = resolve_index(snapshot.table, snapshot.timeline, None)
     if index is not None and index.first_version > rules.number:
         version = rules.number
         raise ConfigError(
@@ -277,6 +319,26 @@ def _require_same_keys(snapshot: Snapshot, to: int) -> None:
         )
 
 
+def _require_whole_keys(snapshot: Snapshot, target: TableConfig, given: TableIndex | None) -> None:
+    """Raise ConfigError if stored keys are in buckets where Hudi 1 does not look for them."""
+    index = resolve_index(snapshot.table, snapshot.timeline, given)
+    layout = None if index is None else index.layout()
+    rule = None if layout is None else layout.two_rules
+    if target.layout is LAYOUT_1 or layout is None or rule is None or rule.stated is False:
+        return
+    told = telling_keys(layout, snapshot, snapshot.all_slices())
+    split = next((found for found in told if found.by_other is not rule.splits), None)
+    if split is not None:
+        raise ConfigError(
+            "to",
+            target.version,
+            f"{split.path} holds record key {split.key!r} where it belongs if a key "
+            f"{(rule if rule.splits else rule.other).text}, and writers of version "
+            f"{target.version} would store it once more in another bucket; write the rows to a new "
+            f"table instead: create_table(..., version={target.version}), then bulk_insert",
+        )
+
+
 def _in_version(config: TableConfig, plan: VersionReport, entry: Mapping[str, str]) -> TableConfig:
     unbuilt = {keys.UNBUILT_PARTITIONS: ",".join(plan.built)} if plan.built else {}
     return replace(config.in_version(plan.version), extra={**config.extra, **unbuilt, **entry})
@@ -299,3 +361,286 @@ def _unknown_partitions(
     index = read_index_definitions(table).get(MetadataPartition.RECORD_INDEX)
     if index is not None and index.is_partitioned and not rules.has_partitioned_index:
         yield MetadataPartition.RECORD_INDEX
+
+
+# ---- Moving a table's timeline into another layout, for a change of version ----------------------
+#
+# The steps:
+#
+# 1. What is pending is ended, and what must not be pending raises an error. Log files are
+# compacted,    because the layouts name them in different ways. Those of layout 1 may stay: in
+# layout 2 they    keep their slices, but the commits that wrote them cannot be undone any more. 2.
+# A turn in the order of commits says that the layout changes. From then on writers of the old
+# layout raise CommitConflictError before they commit (``actions/turns.py``). 3. The timeline and
+# the archive are written in the other layout, where nobody looks    (``timeline/other_layout.py``),
+# after a mark that names both places. 4. The properties are changed: this decides. 5. The old
+# timeline and archive are deleted, then the mark.
+#
+# If the process dies before step 4, the table is as it was, also for writers: the next turn undoes
+# step 2. The next change of version deletes what was written. If it dies after step 4, the next
+# change deletes the rest of the old timeline.
+
+"""What a downgrade to a layout without completion times may lose, in the words of callers."""
+
+_ATTEMPTS = 10
+_NEXT_STEPS = {
+    Action.CLUSTERING: (
+        "complete it with table.resize() (bucketlake resize --run) if it is a resize, or let the "
+        "job of Hudi that planned it finish"
+    ),
+    Action.LOG_COMPACTION: "let the job of Hudi that planned it finish",
+    Action.INDEXING: "let the job of Hudi that planned it finish",
+}
+"""What to do about pending actions that a change does not end."""
+
+
+def require_movable(snapshot: Snapshot, target: TableConfig, drop: Sequence[str]) -> int:
+    """Check that the timeline of a table can move; return how many slices are compacted before.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The table.
+    target : TableConfig
+        The properties of the table after the change.
+    drop : sequence of str
+        What may be lost.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table has two timelines.
+    TimelineError
+        If an action is pending that the change cannot end.
+    ConfigError
+        If the order of commits would change, and the caller did not allow it.
+    """
+    table, timeline = snapshot.table, snapshot.timeline
+    require_one_timeline(table, timeline)
+    require_one_archive(table)
+    for pending in timeline.pending():
+        if pending.action in _NEXT_STEPS:
+            raise TimelineError(
+                pending.requested_at,
+                f"this {pending.action.value} is pending, and would not be after a change of the "
+                f"version: {_NEXT_STEPS[pending.action]}",
+            )
+    _require_same_order(table, timeline, target, drop)
+    _require_no_savepoint(snapshot)
+    return len(_to_compact(snapshot))
+
+
+def move_timeline(
+    table: OpenTable,
+    target: TableConfig,
+    decide: Callable[[LockCheck], None],
+    *,
+    drop: Sequence[str],
+    engine: Engine,
+    require_held: LockCheck,
+) -> None:
+    """Write the timeline in the layout of other properties, and have the caller put these.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The table; the caller holds its lock.
+    target : TableConfig
+        The properties.
+    decide : callable
+        Puts the properties. It gets a check, which raises CommitConflictError if another writer
+        took this process for dead.
+    drop : sequence of str
+        What may be lost.
+    engine : Engine
+        Compacts slices.
+    require_held : callable
+        Raises if the lock is lost.
+
+    Raises
+    ------
+    CommitConflictError
+        If another process writes to the table.
+    """
+    storage = table.storage
+    source, place = TimelinePlace.of(table.config), TimelinePlace.of(target)
+    look = partial(_settled_head, table, target, drop, engine)
+    with _turn(table, target.layout, look) as instant:
+
+        def require_own_turn() -> None:
+            turn = last_turn(storage)
+            if turn is None or turn.instant != instant:
+                raise CommitConflictError(
+                    instant, "another writer took this change of the version for dead; repeat it"
+                )
+
+        mark_move(storage, Move(source, place))
+        delete_timeline(storage, place)
+        copy_timeline(table, table.with_config(target))
+        require_held()
+        decide(require_own_turn)
+
+
+def end_move(table: OpenTable) -> None:
+    """Delete what a change of version left behind: the old timeline, or the one that it began.
+
+    Raises
+    ------
+    CommitConflictError
+        If the process of the change is at work.
+    """
+    move = read_move(table.storage)
+    if move is None:
+        return
+    with ExitStack() as stack:
+        if move.source.layout == table.config.layout:
+            # Not decided. After this turn, a process that slept cannot decide any more.
+            stack.enter_context(_turn(table, table.config.layout, partial(head, table)))
+        delete_timeline(table.storage, move.left_by(table.config.layout))
+        table.storage.delete(VERSION_CHANGE_FILE)
+
+
+@contextmanager
+def _turn(
+    table: OpenTable, layout: TimelineLayout, look: Callable[[], Head]
+) -> Iterator[InstantTime]:
+    """Take a turn since which the timeline has a layout; give its instant.
+
+    Its heartbeat ends with the body.
+    """
+    with ExitStack() as beats:
+
+        def change(now: Head) -> Ready[InstantTime]:
+            instant = now.next_instant()
+            return Ready(instant, instant, beats=beats, layout=layout.number)
+
+        yield transact(table, change, look=look).value
+
+
+def _settled_head(
+    table: OpenTable, target: TableConfig, drop: Sequence[str], engine: Engine
+) -> Head:
+    """Return the table as it is when nothing is pending, and nothing is to be compacted."""
+    for _ in range(_ATTEMPTS):
+        now = head(table)
+        pending = now.timeline.pending_changes()
+        if not pending and not _to_compact(load_snapshot(table, now.timeline)):
+            _require_same_order(table, now.timeline, target, drop)
+            return now
+        timeline = settle_failed_writes(table, now.timeline)
+        for clean in timeline.pending_cleans():
+            carry_out_clean(table, clean.requested_at)
+        if table.config.table_type is TableType.MERGE_ON_READ:
+            compact(table, CompactionLimits(), engine)
+    problem = "is pending" if pending else "has commits with log files"
+    instant = pending[0].requested_at if pending else now.timeline.newest_time() or ""
+    raise CommitConflictError(
+        instant, f"{problem}: other processes write to the table; change its version without them"
+    )
+
+
+def _to_compact(snapshot: Snapshot) -> list[FileSlice]:
+    """Return the slices with log files, which readers of the older layout take for others."""
+    return [] if snapshot.config.layout.logs_name_slices else _with_log_files(snapshot)
+
+
+def _with_log_files(snapshot: Snapshot) -> list[FileSlice]:
+    if snapshot.config.table_type is not TableType.MERGE_ON_READ:
+        return []
+    return [found for found in snapshot.all_slices() if found.log_files]
+
+
+def _require_no_savepoint(snapshot: Snapshot) -> None:
+    """Raise TimelineError if a savepoint would have to be restored among old log files.
+
+    A log file of layout 1 may have rows of several commits, so those of one cannot be deleted.
+    """
+    if not snapshot.config.layout.logs_name_slices or not _with_log_files(snapshot):
+        return
+    for savepoint in snapshot.timeline.savepoints():
+        at = savepoint.requested_at
+        raise TimelineError(
+            at,
+            "after the change, this savepoint could not be restored, because the table has log "
+            f"files of version {snapshot.config.version}: compact the table before, or delete "
+            f"the savepoint with table.delete_savepoint('{at}') "
+            f"(bucketlake savepoint TABLE {at} --delete)",
+        )
+
+
+def _require_same_order(
+    table: OpenTable, timeline: Timeline, target: TableConfig, drop: Sequence[str]
+) -> None:
+    """Raise ConfigError if commits would count in another order without completion times.
+
+    Table services change no row, so their order does not matter.
+    """
+    if target.layout.has_completion_times:
+        return
+    is_merged = table.config.table_type is TableType.MERGE_ON_READ
+    writes = {action.value for action in WRITES} - ({"commit"} if is_merged else set())
+    times = {
+        entry.requested_at: entry.completed_at
+        for entry in read_archive(table, with_metadata=False)
+        if entry.action in writes
+    }
+    for commit in timeline.completed_commits():
+        completed_at = timeline.completion_time(commit.requested_at)
+        if commit.action.value in writes and completed_at is not None:
+            times[commit.requested_at] = completed_at
+    for savepoint in timeline.savepoints():
+        at = savepoint.requested_at
+        if savepoint.state is State.COMPLETED and at in times:
+            taken_at = savepoint.completed_at or times[at]
+            late = [t for t, ended in times.items() if t < at and ended > taken_at]
+            if late:
+                raise ConfigError(
+                    "to",
+                    target.version,
+                    f"commit {late[0]} began before the savepoint {at} and completed after it, so "
+                    "a restore would keep it; delete the savepoint first with "
+                    f"table.delete_savepoint('{at}') (bucketlake savepoint PATH {at} --delete)",
+                )
+    if COMPLETION_TIMES in drop:
+        return
+    if is_merged:
+        _require_none_overtaken(table, timeline, drop)
+    newest, newest_at = "", ""
+    for at in sorted(times):
+        if times[at] < newest_at:
+            raise ConfigError(
+                "drop",
+                tuple(drop),
+                f"commit {at} completed before commit {newest}, which began earlier, and without "
+                "completion times commits count in the order in which they began: a reader that "
+                "goes on from a completion time may miss rows. If there is none, give "
+                f"drop={COMPLETION_TIMES!r} (--drop {COMPLETION_TIMES})",
+            )
+        newest, newest_at = at, times[at]
+
+
+def _require_none_overtaken(table: OpenTable, timeline: Timeline, drop: Sequence[str]) -> None:
+    """Raise ConfigError if a compaction completed before a write to its slices that began earlier.
+
+    Without completion times, the log files of the write belong to the slices before it.
+    """
+    commits = timeline.read_commits(table.storage, timeline.completed_commits())
+    compactions = [(made.requested_at, commit) for made, commit in commits if commit.compacted]
+    for write, commit in commits:
+        began_at, ended_at = write.requested_at, timeline.completion_time(write.requested_at)
+        for at, compaction in compactions:
+            if ended_at is not None and began_at < at < ended_at and _share(commit, compaction):
+                raise ConfigError(
+                    "drop",
+                    tuple(drop),
+                    f"compaction {at} overtook commit {began_at}, which began before it and "
+                    "completed after it; without completion times, a read as of a time from "
+                    f"{at} up to the next compaction misses rows of this commit. If there is no "
+                    f"such read, give drop={COMPLETION_TIMES!r} (--drop {COMPLETION_TIMES})",
+                )
+
+
+def _share(one: CommitMetadata, other: CommitMetadata) -> bool:
+    """Return whether two commits wrote to one file group."""
+    groups = [{(stat.partition_path, stat.file_id) for stat in each.stats} for each in (one, other)]
+    return not groups[0].isdisjoint(groups[1])

@@ -11,31 +11,34 @@ one, so filters must not change the splits there: ``where`` prunes, ``filter`` d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from bucketlake.errors import InputError, UnsupportedFeatureError, naming_table
+from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.index.setting import TableIndex
 from bucketlake.read.change_plan import ChangeRange, pin_changes
-from bucketlake.read.change_reader import ChangesToRead, plan_changes
 from bucketlake.read.read_plan import plan_read, returned_schema
-from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
+from bucketlake.read.request import PinnedRead, ReadRequest
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.spark.pushed_filters import predicate_of
-from bucketlake.spark.source_options import STORED, SourceOptions, all_options, in_catalog
+from bucketlake.spark.late_pandas import postpone_pandas
+from bucketlake.spark.pushed_filters import pushed_predicate
 from bucketlake.spark.spark_schema import arrow_from_spark, spark_from_arrow
-from bucketlake.spark.splits import Split, batches_of, splits_of, splits_of_changes
+from bucketlake.spark.splits import NamedSource, SplitReader, splits_of, splits_of_changes
+from bucketlake.spark.stream_source import (
+    STORED,
+    SourceOptions,
+    all_options,
+    in_catalog,
+    planned_changes,
+    schema_of_changes,
+    with_columns,
+)
 from bucketlake.storage.location import shown_address
-from bucketlake.table import Table, index_of, open_for_read
 from bucketlake.where.predicate import And, Predicate
-
-FORMAT = "bucketlake"
 
 KEEPS_SCANS_APART = hasattr(DataSourceReader, "pushLimit")
 """Whether Spark keeps the splits of each query.
@@ -47,22 +50,25 @@ with the splits for ``id = 'a'``. Spark changed that when it began to push limit
 _UPSERTS = "a writer of Spark's Python data sources cannot bring rows to their buckets"
 
 
-class BucketLakeSource(DataSource):
+class BucketLakeSource(NamedSource):
     """A table as a data source of Spark."""
 
     _pinned: tuple[PinnedRead, TableIndex | None] | None = None
     _range: ChangeRange | None = None
+    _has_reader = False
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return FORMAT
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle the source for planning, with the pinned table, or its name for tasks."""
+        if self._has_reader:
+            return NamedSource, (CaseInsensitiveDict(),)
+        return super().__reduce_ex__(protocol)
 
     def schema(self) -> StructType:
         """Pin the table, and return the columns that a read returns."""
+        postpone_pandas()
         created = in_catalog(self.options)
         options = SourceOptions.of(dict(self.options) if created is None else created)
-        with naming(options):
+        with options.naming():
             found = spark_from_arrow(self._columns(options))
         return found if created is None else _with_options(found, created)
 
@@ -76,7 +82,7 @@ class BucketLakeSource(DataSource):
         return returned_schema(read)
 
     def _columns_of_changes(self, options: SourceOptions) -> pa.Schema:
-        opened = open_for_read(_table(options))
+        opened = options.table.open()
         if options.is_of_stream:
             request, snapshot = options.stream_request(), load_snapshot(opened)
         else:
@@ -87,11 +93,11 @@ class BucketLakeSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of some columns of the table, as it was pinned."""
-        options = SourceOptions.of(all_options(self.options, schema))
-        with naming(options):
+        options = self._options_of(schema)
+        with options.naming():
             request = options.request()  # Options of streams are refused here, too.
             if options.of_changes:
-                found = self._range or pin_changes(open_for_read(_table(options)), request)
+                found = self._range or pin_changes(options.table.open(), request)
                 return ChangeTableReader(options, found, schema)
             pinned, index = self._pinned or _pin(options, request)
             kind = PushingReader if KEEPS_SCANS_APART else TableReader
@@ -99,9 +105,14 @@ class BucketLakeSource(DataSource):
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802 -- the name is Spark's.
         """Return a reader of the changes of the table."""
-        options = SourceOptions.of(all_options(self.options, schema))
-        with naming(options):
-            return _stream_reader(options, _table(options), schema)
+        options = self._options_of(schema)
+        with options.naming():
+            return _stream_reader(options, schema)
+
+    def _options_of(self, schema: StructType) -> SourceOptions:
+        postpone_pandas()
+        self._has_reader = True
+        return SourceOptions.of(all_options(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
         """Raise the error that says how to write."""
@@ -126,17 +137,6 @@ class BucketLakeSource(DataSource):
             f"df.writeStream.foreachBatch({table}.upsert_batch('name')).start(); for a job of Hudi "
             "foreachBatch with bl.save(batch, path, options)",
         )
-
-
-class SplitReader(DataSourceReader):
-    """What tasks get of a reader: it reads splits, and knows nothing else."""
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split."""
-        return batches_of(partition)
-
-    def __reduce__(self) -> tuple[type[SplitReader], tuple[()]]:
-        return SplitReader, ()
 
 
 class TableReader(SplitReader):
@@ -165,9 +165,9 @@ class TableReader(SplitReader):
         self._target = target
         self._pushed: Predicate | None = None
 
-    def partitions(self) -> Sequence[Split]:
+    def partitions(self) -> Sequence[InputPartition]:
         """Plan the read."""
-        with naming(self._options):
+        with self._options.naming():
             plan = plan_read(self._pinned, self._index, besides=self._pushed)
             return splits_of(plan, self._pinned.snapshot.storage, self._target)
 
@@ -188,9 +188,9 @@ class ChangeTableReader(SplitReader):
     def __init__(self, options: SourceOptions, found: ChangeRange, schema: StructType) -> None:
         self._options, self._found, self._schema = options, found, schema
 
-    def partitions(self) -> Sequence[Split]:
+    def partitions(self) -> Sequence[InputPartition]:
         """Plan the read."""
-        with naming(self._options):
+        with self._options.naming():
             planned = planned_changes(self._found, self._options.request())
             return splits_of_changes(planned, schema_of_changes(planned, self._schema))
 
@@ -201,65 +201,16 @@ class PushingReader(TableReader):
     def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802 -- the name is Spark's.
         """Prune with filters; all of them are left to Spark, too."""
         schema = self._pinned.snapshot.readable_schema
-        found = [predicate_of(pushed, schema) for pushed in filters]
+        found = [pushed_predicate(pushed, schema) for pushed in filters]
         understood = tuple(predicate for predicate in found if predicate is not None)
         if understood:
             self._pushed = And(understood)
         return filters
 
 
-def naming(options: SourceOptions) -> AbstractContextManager[None]:
-    """Give errors of the body the address of the table."""
-    return naming_table(shown_address(options.path))
-
-
-def with_columns(read: PinnedRead, schema: StructType) -> PinnedRead:
-    """Return a read of the columns of a schema.
-
-    Raises
-    ------
-    InputError
-        If the table lacks a column, or has it with another type: the schema was declared, or is
-        older than the table's.
-    """
-    chosen = replace(read, request=replace(read.request, columns=tuple(schema.names)))
-    held = spark_from_arrow(returned_schema(chosen))
-    for given, found in zip(schema.fields, held.fields, strict=True):
-        declared, stored = given.dataType.simpleString(), found.dataType.simpleString()
-        if declared != stored:
-            raise InputError(
-                f"column {given.name}",
-                f"it is declared as {declared}, and the table has it as {stored}",
-                "load the table again, or create the table of Spark's catalog again",
-            )
-    return chosen
-
-
-def planned_changes(found: ChangeRange, request: ReadRequest) -> ChangesToRead:
-    """Plan a read of changes."""
-    return plan_changes(found, request.where, request.columns)
-
-
-def schema_of_changes(planned: ChangesToRead, schema: StructType) -> pa.Schema:
-    """Return names and types of changes; raise InputError if a schema was declared otherwise."""
-    held = spark_from_arrow(planned.reader.schema)
-    if schema.simpleString() != held.simpleString():
-        raise InputError(
-            "changes",
-            f"they are declared as {schema.simpleString()}, and are {held.simpleString()}",
-            "declare no schema; columns chooses the columns of the images",
-        )
-    return arrow_from_spark(schema)
-
-
-def _table(options: SourceOptions) -> Table:
-    return Table(options.path, None, options.storage_options)
-
-
 def _pin(options: SourceOptions, request: ReadRequest) -> tuple[PinnedRead, TableIndex | None]:
-    table = _table(options)
-    pinned = pin_read(open_for_read(table), request)
-    return pinned, index_of(table, pinned.snapshot)
+    pinned = options.table.pin(request)
+    return pinned, options.table.index_of(pinned.snapshot)
 
 
 def _with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
@@ -269,7 +220,7 @@ def _with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     return StructType([kept, *others])
 
 
-def _stream_reader(options: SourceOptions, table: Table, schema: StructType) -> Any:
+def _stream_reader(options: SourceOptions, schema: StructType) -> Any:
     try:
         from bucketlake.spark.stream_source import StreamReader
     except ImportError as error:
@@ -279,7 +230,7 @@ def _stream_reader(options: SourceOptions, table: Table, schema: StructType) -> 
             "install PySpark 4.2 or newer, or read the changes with table.read(since=…) "
             "(bucketlake read)",
         ) from error
-    return StreamReader(options, table, schema)
+    return StreamReader(options, schema)
 
 
 def _refuse_write(options: Mapping[str, str], feature: str, way: str) -> NoReturn:

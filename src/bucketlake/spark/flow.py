@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,15 +22,77 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
+from pyspark.sql.types import StructType
 
 from bucketlake.flow.stage import GroupName, Groups, Rows, Stage, TaskPlan
-from bucketlake.model.number_order import number_order
+from bucketlake.model.arrays import number_order
 from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.facts import facts_in_tasks, facts_of, in_tasks
-from bucketlake.spark.pieces import chunks, pack, unpack
-from bucketlake.spark.placement import values_for_tasks
+from bucketlake.spark.facts import column_facts, facts_in_tasks, in_tasks, values_for_tasks
+from bucketlake.spark.record_pieces import chunks, pack, unpack
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
-from bucketlake.spark.session_settings import PIECE_SETTINGS, changed_settings
+
+# ---- Settings of a Spark session that bucketlake changes during one step -------------------------
+
+ADAPTIVE = "spark.sql.adaptive.enabled"
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+PIECE_SETTINGS = {
+    # A task gets 32 MiB of pieces (``spark/record_pieces.py``) at once, instead of all.
+    _BATCH_ROWS: "64",
+    # With another limit Spark 4 adds up all buffers of a batch again for each row, which takes
+    # more than half of the time that rows need on their way to Python.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    # The plan sets the number of tasks, and nothing is joined: replanning after the shuffle would
+    # change nothing, and costs a job and another plan.
+    ADAPTIVE: "false",
+}
+"""For jobs that read pieces only."""
+
+_BINARY = re.compile(r"\bbinary\b(?!:)")  # The type, and no field of that name.
+_ROW_SETTINGS = {**PIECE_SETTINGS, _BATCH_ROWS: "1024"}
+
+
+def row_settings(schema: StructType) -> dict[str, str]:
+    """Return the settings for a job that reads records; binary values may be large."""
+    return PIECE_SETTINGS if _BINARY.search(schema.simpleString()) else _ROW_SETTINGS
+
+
+_lock = Lock()
+_changed: dict[tuple[int, str], tuple[int, str | None]] = {}
+"""By session and key: the number of steps that changed it, and the value before the first."""
+
+
+@contextmanager
+def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings while the body runs, and restore the earlier values afterwards.
+
+    Threads that share the session see the change. Of overlapping steps the last one to begin sets
+    the value, so results must not depend on it, and the last one to end restores it.
+    """
+    with _lock:
+        for key, value in settings.items():
+            count, before = _changed.get((id(spark), key), (0, spark.conf.get(key, None)))
+            spark.conf.set(key, value)
+            _changed[id(spark), key] = count + 1, before
+    try:
+        yield
+    finally:
+        with _lock:
+            for key in settings:
+                _restore(spark, key)
+
+
+def _restore(spark: SparkSession, key: str) -> None:
+    count, before = _changed.pop((id(spark), key))
+    if count > 1:
+        _changed[id(spark), key] = count - 1, before
+    elif before is None:
+        spark.conf.unset(key)
+    else:
+        spark.conf.set(key, before)
+
+
+# ---- The engine of Spark: the tasks of a flow are Python tasks over a DataFrame of messages ------
 
 _MESSAGES = pa.schema(
     [
@@ -117,7 +182,9 @@ class SparkFlow:
             kept = kept.persist()
             try:
                 told = kept.where("result IS NOT NULL OR report IS NOT NULL")
-                results = _results(told.select(*_TOLD.names))
+                # Only what is kept may be a join; replanning this query would cost a job.
+                with changed_settings(kept.sparkSession, {ADAPTIVE: "false"}):
+                    results = _results(told.select(*_TOLD.names))
             except BaseException:
                 kept.unpersist()
                 raise
@@ -211,7 +278,7 @@ def _results(told: DataFrame) -> list[Any]:
 def _starting(stage: Stage) -> Work:
     def work(batches: Batches) -> Iterator[Any]:
         for batch in batches:
-            for plan in facts_of(batch.column("facts")):
+            for plan in column_facts(batch.column("facts")):
                 yield from stage.run([plan], {})
 
     return work
@@ -244,7 +311,7 @@ def _running(stage: Stage) -> Work:
         held: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         plans: list[Any] = []
         for batch in batches:
-            plans += facts_of(batch.column("facts"))
+            plans += column_facts(batch.column("facts"))
             for channel, rows in _pieces_of(batch):
                 held[channel] += rows
                 del rows

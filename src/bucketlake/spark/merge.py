@@ -1,4 +1,4 @@
-"""A merge that Spark joins: the clauses as SQL, the checks as small jobs.
+"""A merge that Spark joins: the clauses as SQL, counts and looked-up keys as small jobs.
 
 The source is spooled if it may change between two evaluations. So are the rows that the merge
 writes, always: the join runs once, then the rows are checked, counted and written from the copy.
@@ -11,8 +11,8 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import reduce
-from operator import or_
+from functools import partial
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,49 +21,56 @@ from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's
 
 from bucketlake.config.paths_of_table import SPOOL_FOLDER
 from bucketlake.errors import StorageError
+from bucketlake.model.cast import cast_table, selectable
+from bucketlake.model.column_type import type_name
+from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import IS_DELETED, cast_batch
-from bucketlake.read.read_plan import ReadPlan, plan_read
-from bucketlake.read.request import PinnedRead, ReadRequest
-from bucketlake.spark.address import spark_address
+from bucketlake.read.read_plan import ReadPlan
 from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.frame_source import SparkSource
-from bucketlake.spark.parquet_files import read_parquet
+from bucketlake.spark.column_assignment import assigned_column, exactly
+from bucketlake.spark.facts import column_facts, in_tasks
+from bucketlake.spark.frame_source import SparkSource, Spool, few_rows
+from bucketlake.spark.parquet_files import read_parquet, spark_address
 from bucketlake.spark.read import has_usual_settings, read_files, refusing
 from bucketlake.spark.reports import Batches, collect_noted, noting
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
+    columns_named,
     nested_columns,
     schema_of,
     spark_from_arrow,
 )
-from bucketlake.spark.spool import Spool
 from bucketlake.storage.base import Storage
-from bucketlake.where.predicate import Predicate
-from bucketlake.write.arrow_source import ArrowSource, selectable
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.by_condition import require_types
+from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_rows import (
-    EFFECT,
+    COUNT,
     IDENTITY,
-    NULL_MARKS,
+    INSERTS,
+    UNFIT,
+    UNSURE,
     Identities,
-    MergedRows,
     MergeTarget,
-    ambiguous,
-    changes_of,
+    Tally,
+    distinct_lists,
+    identified,
+    may_repeat,
     old_name,
-    require_types,
     source_schema,
-    stored_already,
+    tell,
+    written_columns,
 )
 from bucketlake.write.merge_statement import Effect, Match
 from bucketlake.write.pack import RecordSource
+from bucketlake.write.tag import EFFECT
 
 _STORED = "_bucketlake_stored"
 _GIVEN = "_bucketlake_given"
 _CLAUSE = "_bucketlake_clause"
-_SHOWN = "_bucketlake_shown"
-_UNSURE = len(Effect)  # The number of inserted rows whose key may be stored.
+_SHOWN = pa.field("_bucketlake_shown", pa.string())
 _JOINS = {  # By whether rows of the table, and rows of the source, that match nothing are needed.
     (False, False): "inner",
     (True, False): "left",
@@ -93,9 +100,11 @@ class SparkMerge:
         self._session, self._given = session, given
         self._storage, self._root = storage, root
         self._spool = Spool(storage, root)
+        self.time_zone = session.conf.get("spark.sql.session.timeZone")
         self._frame: DataFrame | None = None
         self._records: RecordSource | None = None
         self._copy: str | None = None
+        self._has_few = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -121,43 +130,99 @@ class SparkMerge:
             with suppress(StorageError):  # A leftover copy is not part of the table.
                 self._storage.delete_folder(self._copy)
 
-    def rows(self, bound: BoundMerge, target: MergeTarget) -> MergedRows:
-        """Find the rows that the merge writes.
+    def join(self) -> Self:
+        """Return the source itself, which joins."""
+        return self
 
-        Raises
-        ------
-        InputError
-            If Spark cannot evaluate a text, two of the rows have one key, or the key of an
-            inserted row is stored.
+    def values(self, bound: BoundMerge) -> Values | None:
+        """Return the distinct values by which the table is pruned, of one job.
+
+        None if settings of the session change what a text means.
         """
-        values = self._values(bound)
-        zone = self._session.conf.get("spark.sql.session.timeZone")
-        is_usual = has_usual_settings(self._session)
-        predicate = bound.reads(values, zone) if is_usual else None
-        plan = plan_read(PinnedRead(target.snapshot), target.index, besides=predicate)
+        if not has_usual_settings(self._session):
+            return None
+        texts = bound.pruning_fields()
+        if not texts:
+            return {}
+        source = self._source().alias(bound.source_alias)
+        given = source.select([F.expr(text).alias(field) for field, text in texts.items()])
+        lists = pa.schema([f.with_type(pa.list_(f.type)) for f in arrow_from_spark(given.schema)])
+        tell_values, few = partial(distinct_lists, lists, VALUES_MAX), few_rows(given)
+        self._has_few = few is not None
+        if few is None:
+            rows = collect_noted(map_in_arrow(given, noting(tell_values), lists))
+        else:
+            (rows,) = (told.to_pylist() for told in tell_values(iter(few.to_batches())))
+        found: dict[str, Sequence[object] | None] = {}
+        for field in texts:
+            # A task with too many values says so by a list that is null.
+            is_small = all(row[field] is not None for row in rows)
+            values = {value for row in rows for value in row[field]} if is_small else ()
+            found[field] = [*values] if is_small and len(values) <= VALUES_MAX else None
+        return found  # type: ignore[return-value] # Spark's values are untyped.
+
+    def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
+        """Join the source with the stored rows of a plan, and apply the clauses."""
+        self._bound, self._target = bound, target
         with _naming_texts(bound):
-            found = _found(bound, target, self._joined(bound, plan))
+            self._both = self._joined(bound, plan)
+            found = _found(bound, target, self._both)
+            found = _deleted_once(found, target) if bound.deletes_once else found
         spool = Spool(self._storage, self._root)
         try:
-            rows = spool.stable(found)
-            keys = _identified(rows, target.identities(bound.ordering))
-            counts = self._counted(keys, bound, target, plan)
-            if counts[_UNSURE]:
-                pruning = bound.holds_new_keys(values) if is_usual else None
-                self._require_new(keys, pruning, target)
+            # The driver writes a copy of few rows; many are joined by the job that packs them.
+            rows = spool.stable(found, may_join=not self._has_few)
+            identities = target.identities(bound.ordering)
+            self._keys = _identified(rows, identities, COUNT)
         except BaseException:
             spool.drop()
             raise
-        written = [name for name in rows.columns if not name.startswith("_bucketlake_")]
-        source = SparkSource(rows.select([F.col(quoted([name])) for name in written]), spool)
-        return MergedRows(source, changes_of(counts), predicate)
+        about = partial(tell, identities, not bound.inserts_new)
+        written = columns_named(written_columns(rows.columns))
+        self._written = SparkSource(rows.select(written), spool, rows, about)
+        return self._written
+
+    def tally(self) -> Tally:
+        """Count the rows: the step that packed them has told the hashes of their keys."""
+        told = self._written.told()
+        counts = {e.value: sum(int(kinds[e.value]) for kinds, _ in told) for e in Effect}
+        unsure = any(kinds[UNSURE] for kinds, _ in told)
+        repeated = self._repeated() if may_repeat([hashes for _, hashes in told]) else None
+        return Tally(counts, repeated, unsure)
+
+    def _repeated(self) -> tuple[str, str] | None:
+        """Return key and partition path of two rows; None if keys are distinct."""
+        by_key = self._keys.groupBy("key", "path").agg(F.sum(COUNT.name).alias("rows"))
+        (most,) = collect_noted(by_key.select(F.max(F.struct("rows", "key", "path")).alias("most")))
+        found = most["most"]
+        return None if found is None or found["rows"] < 2 else (found["key"], found["path"])
+
+    def two_of(self, key: str, path: str) -> list[tuple[int, Mapping[str, object] | None]]:
+        """Return effects and rows of the source of two rows with a key, an insert first."""
+        alias = self._bound.source_alias
+        given = F.struct(*(F.col(quoted([alias, name])) for name in self.schema.names))
+        text = F.when(F.col(_GIVEN), F.to_json(given, {"ignoreNullFields": "false"}))
+        found = _found(self._bound, self._target, self._both, text.alias(_SHOWN.name))
+        rows = _identified(found, self._target.identities(), _SHOWN)
+        is_same = (F.col("key") == key) & (F.col("path") == path)
+        first = rows.where(is_same).orderBy(~F.col("effect").isin(*INSERTS)).limit(2)
+        return [(row["effect"], json.loads(row[_SHOWN.name] or "null")) for row in first.collect()]
+
+    def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
+        """Return key and partition path of an inserted row that stored rows have."""
+        stored = _identified(
+            read_files(self._session, self._root, plan), self._target.identities()
+        ).select("key", "path")
+        inserted = self._keys.where(F.col("effect").isin(*INSERTS))
+        both = inserted.join(stored, ["key", "path"], "left_semi")
+        return next(((row["key"], row["path"]) for row in both.limit(1).collect()), None)
 
     def _source(self) -> DataFrame:
         """Return the source as a DataFrame that gives the same rows at every evaluation."""
         if self._frame is None:
             given = self._given
             frame = self._copied(given) if isinstance(given, pa.Table) else given
-            frame = frame.select([F.col(quoted([name])) for name in self.schema.names])
+            frame = frame.select(columns_named(self.schema.names))
             self._frame = self._spool.stable(frame)
         return self._frame
 
@@ -174,16 +239,6 @@ class SparkMerge:
         path = f"{spark_address(self._root).rstrip('/')}/{self._copy}"
         return read_parquet(self._session, spark_from_arrow(schema), [path])
 
-    def _values(self, bound: BoundMerge) -> Values:
-        """Return the distinct values by which the table is pruned, of few jobs."""
-        found: dict[str, Sequence[object] | None] = {}
-        source = self._source().alias(bound.source_alias)
-        for field, text in bound.pruning_fields().items():
-            held = source.select(F.expr(text).alias("value")).distinct().limit(VALUES_MAX + 1)
-            values = [row[0] for row in held.collect()]
-            found[field] = values if len(values) <= VALUES_MAX else None
-        return found  # type: ignore[return-value] # Spark's values are untyped.
-
     def _joined(self, bound: BoundMerge, plan: ReadPlan) -> DataFrame:
         """Return the rows of both sides side by side, with the number of the clause of each."""
         stored = read_files(self._session, self._root, plan).withColumn(_STORED, F.lit(True))
@@ -195,55 +250,20 @@ class SparkMerge:
         chosen = both.select("*", _number_of_clause(bound).alias(_CLAUSE))
         return chosen.where(F.col(_CLAUSE).isNotNull())
 
-    def _counted(
-        self, keys: DataFrame, bound: BoundMerge, target: MergeTarget, plan: ReadPlan
-    ) -> Mapping[int, int]:
-        """Return the number of rows of each effect, and of inserted rows with an unsure key.
 
-        Raises InputError if a key is there twice.
-        """
-        kinds = {effect.value: F.col("effect") == effect.value for effect in Effect}
-        marks = [F.col(name).contains(text) for name, text in NULL_MARKS]
-        is_unsure = reduce(or_, marks) if bound.inserts_new else F.lit(True)
-        kinds[_UNSURE] = kinds[Effect.INSERT.value] & is_unsure
-        by_key = keys.groupBy("key", "path").agg(
-            F.count(F.lit(1)).alias("rows"),
-            *(F.count(F.when(test, 1)).alias(f"kind{kind}") for kind, test in kinds.items()),
-        )
-        totals = by_key.agg(
-            F.max(F.struct("rows", "key", "path")).alias("most"),
-            *(F.sum(f"kind{kind}").alias(f"kind{kind}") for kind in kinds),
-        )
-        (told,) = collect_noted(totals)
-        if told["most"] is not None and told["most"]["rows"] > 1:
-            key, path = told["most"]["key"], told["most"]["path"]
-            is_same = (F.col("key") == key) & (F.col("path") == path)
-            effects = [row["effect"] for row in keys.where(is_same).limit(2).collect()]
-            raise ambiguous(
-                target, key, path, effects, self._rows_of_key(bound, target, plan, key, path)
-            )
-        return {kind: told[f"kind{kind}"] or 0 for kind in kinds}
+def frame_of_files(session: SparkSession, files: FileSource) -> DataFrame:
+    """Return the rows of files, without meta columns of Hudi, as the source of a merge."""
+    reader, pieces = files.reading()
+    schema = source_schema(reader.schema)
 
-    def _rows_of_key(
-        self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan, key: str, path: str
-    ) -> list[Mapping[str, object]]:
-        """Return two rows of the source that change one key, for a message."""
-        given = [F.col(quoted([bound.source_alias, name])) for name in self.schema.names]
-        shown = F.to_json(F.struct(*given)).alias(_SHOWN)
-        found = _found(bound, target, self._joined(bound, plan), shown)
-        rows = _identified(found, target.identities(), _SHOWN)
-        is_same = (F.col("key") == key) & (F.col("path") == path)
-        pair = rows.where(is_same).limit(2).collect()
-        return [json.loads(row[_SHOWN]) for row in pair]
+    def read(batches: Batches) -> Batches:
+        for batch in batches:
+            for piece in column_facts(batch.column("facts")):
+                for rows in reader.read(piece):
+                    yield from cast_table(rows.select(schema.names), schema).to_batches()
 
-    def _require_new(self, keys: DataFrame, pruning: Predicate | None, target: MergeTarget) -> None:
-        pinned = PinnedRead(target.snapshot, ReadRequest(columns=target.key_columns))
-        plan = plan_read(pinned, target.index, besides=pruning)
-        stored = _identified(read_files(self._session, self._root, plan), target.identities())
-        inserted = keys.where(F.col("effect") == Effect.INSERT.value)
-        both = inserted.join(stored.select("key", "path"), ["key", "path"], "left_semi")
-        for row in both.limit(1).collect():
-            raise stored_already(target, row["key"], row["path"])
+    work = in_tasks(session, pieces, [piece.size_bytes for piece in pieces])
+    return map_in_arrow(work, noting(read), schema)
 
 
 def _number_of_clause(bound: BoundMerge) -> Column:
@@ -265,27 +285,54 @@ def _number_of_clause(bound: BoundMerge) -> Column:
 
 def _found(bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Column) -> DataFrame:
     """Return the rows that the merge writes, with hidden columns."""
+    schema, values = bound.schema, {name: list[Column]() for name in bound.schema.names}
+    unfit = []
     for clause in bound.clauses:
-        values = [_value(text).alias(name) for name, text in clause.values.items()]
-        require_types(arrow_from_spark(joined.select(values).schema), clause, target)
-    columns = [_by_clause([_value(clause.values[name]) for clause in bound.clauses]).alias(name)
-               for name in bound.schema.names if name != IS_DELETED]  # fmt: skip
+        given = joined.select([_value(text).alias(name) for name, text in clause.values.items()])
+        held = arrow_from_spark(given.schema)
+        require_types(schema, held, clause.role, target.key_columns)
+        problems = []
+        for field in schema:
+            types = held.field(field.name).type, field.type
+            value, problem = exactly(
+                assigned_column(_value(clause.values[field.name]), *types), *types
+            )
+            values[field.name].append(value)
+            if problem is not None:
+                words = F.lit(
+                    f"column {field.name}: a value does not fit {type_name(field.type)}: "
+                )
+                problems.append(F.concat(words, problem))
+        unfit.append(F.coalesce(F.lit(None).cast("string"), *problems))
+    columns = [_by_clause(values[name]).alias(name) for name in schema.names if name != IS_DELETED]
     effects = [F.lit(clause.effect.value) for clause in bound.clauses]
     flags = [_flag(clause) for clause in bound.clauses]
     old = [
         F.col(quoted([bound.alias, *field.split(".")])).alias(old_name(number))
         for number, field in enumerate(bound.ordering)
     ]
-    rows = joined.select(
+    return joined.select(
         *columns,
         _by_clause(flags).alias(IS_DELETED),
         _by_clause(effects).alias(EFFECT),
+        F.lit(1).cast("long").alias(COUNT.name),
+        _by_clause(unfit).alias(UNFIT),
         *old,
         *more,
     )
-    if bound.deletes_once:
-        return rows.dropDuplicates(list(target.key_columns))
-    return rows
+
+
+def _deleted_once(rows: DataFrame, target: MergeTarget) -> DataFrame:
+    """Return one row of each deleted key, and of inserted rows with one key one with their count.
+
+    Several matches of a deleted row are no ambiguity.
+    """
+    keys = [F.col(quoted(steps_of(path, rows.columns))) for path in target.key_columns]
+    named = [key.alias(f"key{number}") for number, key in enumerate(keys)]
+    kept = [F.first(quoted([name])).alias(name) for name in rows.columns if name != COUNT.name]
+    inserted = F.count(F.when(F.col(EFFECT) == Effect.INSERT.value, 1))
+    count = F.greatest(inserted, F.lit(1)).alias(COUNT.name)
+    return rows.groupBy(*named, F.col(EFFECT).alias("kind")).agg(*kept, count).select(rows.columns)
 
 
 def _value(text: str | None) -> Column:
@@ -297,7 +344,7 @@ def _flag(clause: BoundClause) -> Column:
     if clause.effect is Effect.DELETE:
         return F.lit(True)
     text = clause.values.get(IS_DELETED)
-    return F.lit(False) if text is None else F.expr(text)
+    return F.lit(False) if text is None else F.coalesce(F.expr(text), F.lit(False))
 
 
 def _by_clause(values: Sequence[Column]) -> Column:
@@ -308,22 +355,13 @@ def _by_clause(values: Sequence[Column]) -> Column:
     return chosen
 
 
-def _identified(rows: DataFrame, identities: Identities, *more: str) -> DataFrame:
-    """Return key, partition path and effect of rows, and more of their columns, which are texts."""
-    paths = [*identities.fields, *(path for path in (EFFECT, *more) if path in rows.columns)]
-    if identities.ordering:
-        paths += [*identities.ordering, *map(old_name, range(len(identities.ordering)))]
-    needed = rows.select(nested_columns(list(dict.fromkeys(paths)), rows.columns))
-    schema = pa.schema([*IDENTITY, *(pa.field(name, pa.string()) for name in more)])
-
-    def identify(batches: Batches) -> Batches:
-        for batch in batches:
-            given = pa.Table.from_batches([batch])
-            found = identities.identify(given)
-            columns = [*found.columns, *(given[name] for name in more)]
-            yield from pa.table(columns, schema=schema).to_batches()
-
-    return map_in_arrow(needed, noting(identify), schema)
+def _identified(rows: DataFrame, identities: Identities, *more: pa.Field) -> DataFrame:
+    """Return key, partition path and effect of rows, and more of their columns."""
+    paths = identities.needed if EFFECT in rows.columns else identities.fields
+    hidden = [name for name in (UNFIT, *(each.name for each in more)) if name in rows.columns]
+    needed = rows.select(nested_columns([*paths, *hidden], rows.columns))
+    schema = pa.schema([*IDENTITY, *more])
+    return map_in_arrow(needed, noting(partial(identified, identities, schema)), schema)
 
 
 def _naming_texts(bound: BoundMerge) -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from bucketlake.model.field_path import known_field, spelled
-from bucketlake.where.comparable import comparable_value
+from bucketlake.where.comparable import comparable_value, comparable_values
 from bucketlake.where.predicate import (
     Comparison,
     In,
@@ -23,8 +23,7 @@ from bucketlake.where.predicate import (
     Predicate,
     negate,
 )
-from bucketlake.where.sql_literal import LiteralKind, SqlLiteral, Value
-from bucketlake.where.sql_time import NotUnderstood
+from bucketlake.where.sql_literal import LiteralKind, LiteralValue, NotUnderstood, SqlLiteral
 
 _OPERATORS = {
     "EqualTo": Operator.EQUAL,
@@ -46,7 +45,7 @@ _KINDS: dict[type, LiteralKind] = {
 }
 
 
-def predicate_of(pushed: Any, schema: pa.Schema) -> Predicate | None:
+def pushed_predicate(pushed: Any, schema: pa.Schema) -> Predicate | None:
     """Return a filter of Spark as a predicate; None if it is not understood.
 
     Parameters
@@ -60,12 +59,12 @@ def predicate_of(pushed: Any, schema: pa.Schema) -> Predicate | None:
     Examples
     --------
     >>> from pyspark.sql.datasource import EqualTo, Not
-    >>> predicate_of(Not(EqualTo(("n",), 3)), pa.schema([("n", pa.int64())]))
+    >>> pushed_predicate(Not(EqualTo(("n",), 3)), pa.schema([("n", pa.int64())]))
     Comparison(column='n', operator=<Operator.NOT_EQUAL: '<>'>, value=3)
     """
     kind = type(pushed).__name__
     if kind == "Not":
-        inner = predicate_of(pushed.child, schema)
+        inner = pushed_predicate(pushed.child, schema)
         return None if inner is None else negate(inner)
     column = _column(pushed.attribute, schema)
     if column is None:
@@ -84,7 +83,7 @@ def _test(kind: str, column: str, pushed: Any, column_type: pa.DataType) -> Pred
     if kind in _OPERATORS:
         return Comparison(column, _OPERATORS[kind], _value(pushed.value, column_type))
     if kind == "In":
-        return In(column, tuple(_value(value, column_type) for value in pushed.value))
+        return In(column, tuple(_values(pushed.value, column_type)))
     if kind in _PATTERNS and not {*pushed.value} & {*"%_\\"} and pa.types.is_string(column_type):
         return Like(column, _PATTERNS[kind].format(pushed.value))
     return None
@@ -95,7 +94,15 @@ def _column(steps: Sequence[str], schema: pa.Schema) -> str | None:
     return None if any("." in step for step in steps) else spelled(schema, ".".join(steps))
 
 
-def _value(value: Any, column_type: pa.DataType) -> Value:
+def _values(values: Sequence[Any], column_type: pa.DataType) -> Sequence[LiteralValue]:
+    """Return the values of a list, of which Spark may push many of one type."""
+    types = {*map(type, values)}
+    if types in ({int}, {str}):
+        return comparable_values(_KINDS[types.pop()], values, column_type)
+    return [_value(value, column_type) for value in values]
+
+
+def _value(value: Any, column_type: pa.DataType) -> LiteralValue:
     kind = _KINDS.get(type(value))
     if isinstance(value, datetime):
         kind = LiteralKind.LOCAL_TIMESTAMP if value.tzinfo is None else LiteralKind.TIMESTAMP

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
+from operator import and_
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,17 +24,29 @@ from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import roots_of
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.spark.address import spark_address
 from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.facts import facts_of, in_tasks
-from bucketlake.spark.parquet_files import read_parquet
-from bucketlake.spark.reports import Batches, BatchFunction, noting
-from bucketlake.spark.spark_schema import spark_columns, spark_from_arrow
-from bucketlake.where.spark_settings import SPARK_SETTINGS
+from bucketlake.spark.column_assignment import assigned_column, single
+from bucketlake.spark.facts import column_facts, in_tasks
+from bucketlake.spark.parquet_files import read_parquet, spark_address
+from bucketlake.spark.record_pieces import chunks, pack
+from bucketlake.spark.reports import Batches, BatchFunction, collect_noted, noting
+from bucketlake.spark.spark_schema import (
+    arrow_from_spark,
+    columns_named,
+    schema_of,
+    spark_columns,
+    spark_from_arrow,
+)
+from bucketlake.spark.worker_python import require_pyspark
+
+if TYPE_CHECKING:
+    from bucketlake.where.predicate import Among
+    from bucketlake.write.by_condition import Assignments
 
 
-def active_session(spark: SparkSession | None) -> SparkSession:
+def given_or_active_session(spark: SparkSession | None) -> SparkSession:
     """Return the session to use; raise ConfigError if no session is active."""
+    require_pyspark()
     session = spark or running_session()
     if session is None:
         raise ConfigError("spark", None, "start a SparkSession first, or pass a SparkSession")
@@ -62,6 +79,8 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
     frame: DataFrame | None = None
     address = spark_address(root)
     for schema, files in plan.files:
+        for file in files:  # The metadata table sees no links; the storage refuses what leads out.
+            plan.reader.storage.local_path(file.path)
         paths = [f"{address.rstrip('/')}/{file.path}" for file in files]
         part = read_parquet(spark, spark_from_arrow(schema), paths)
         if schema != plan.schema:
@@ -74,6 +93,8 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
         frame = spark.createDataFrame([], spark_from_arrow(plan.schema))
     if plan.where is not None:
         frame = _filtered(frame, plan.where)
+    if plan.keys is not None:
+        frame = _with_keys(spark, frame, plan.keys)
     if plan.columns is None:
         return frame
     return frame.select(spark_columns(plan.columns, plan.schema.names))
@@ -83,6 +104,25 @@ def _filtered(frame: DataFrame, where: str) -> DataFrame:
     """Return the rows that match a condition; a Spark Connect server may check it later."""
     with refusing(f"where {where!r}", "correct the condition"):
         return frame.where(where)
+
+
+def _with_keys(spark: SparkSession, frame: DataFrame, keys: Among) -> DataFrame:
+    """Return the rows that have one of some keys, by a join with the keys on each executor."""
+    names = [f"#key{place}" for place in range(len(keys.columns))]
+    batch = keys.keys.rename_columns(names)
+    facts = in_tasks(spark, [batch], [batch.nbytes])
+    held = map_in_arrow(facts, _given_facts, batch.schema)
+    columns = spark_columns(keys.columns, frame.columns)
+    equal = [
+        column.eqNullSafe(given)
+        for column, given in zip(columns, columns_named(names), strict=True)
+    ]
+    return frame.join(F.broadcast(held), reduce(and_, equal), "left_semi")
+
+
+def _given_facts(batches: Batches) -> Batches:
+    for batch in batches:
+        yield from column_facts(batch.column("facts"))
 
 
 @contextmanager
@@ -95,19 +135,28 @@ def refusing(where: str, next_step: str) -> Iterator[None]:
         raise InputError(where, problem, next_step) from error
 
 
-def with_values(frame: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
-    """Return rows with new values of columns: SQL expressions of the old values.
+def with_values(frame: DataFrame, assignments: Assignments) -> DataFrame:
+    """Return rows with new values of columns.
 
     Raises
     ------
     InputError
-        If Spark cannot evaluate an expression.
+        If Spark cannot evaluate an expression, or the type of a value does not fit its column.
     """
-    where = f"update {', '.join(f'{name} = {text!r}' for name, text in expressions.items())}"
+    texts = assignments.texts
+    where = f"update {', '.join(f'{name} = {text!r}' for name, text in texts.items())}"
     with refusing(where, "correct the expression"):
-        changed = frame.withColumns({name: F.expr(text) for name, text in expressions.items()})
-        _ = changed.schema  # Spark Connect checks expressions only when it is asked.
-    return changed
+        values = {name: single(text) for name, text in texts.items()}
+        # Spark Connect checks expressions only when it is asked for their types.
+        given = arrow_from_spark(frame.select([v.alias(n) for n, v in values.items()]).schema)
+    held = arrow_from_spark(frame.select(columns_named(values)).schema)
+    assignments.require_types(held, given)
+    return frame.withColumns(
+        {
+            name: assigned_column(value, given.field(name).type, held.field(name).type)
+            for name, value in values.items()
+        }
+    )
 
 
 def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
@@ -116,6 +165,8 @@ def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     if plan.columns is not None:
         asked = {name.lower() for name in roots_of(plan.columns, schema.names)}
         text = (plan.where or "").lower()
+        if plan.keys is not None:
+            asked |= {name.lower() for name in roots_of(plan.keys.columns, schema.names)}
         needed = [f for f in schema if f.name.lower() in asked or f.name.lower() in text]
         schema = pa.schema(needed)
     slices = in_tasks(spark, plan.merged, [held.size_bytes for held in plan.merged])
@@ -124,7 +175,7 @@ def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
 
 def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:
     def read(batches: Batches) -> Batches:
-        slices = [held for batch in batches for held in facts_of(batch.column("facts"))]
+        slices = [held for batch in batches for held in column_facts(batch.column("facts"))]
         for held in slices:
             for chunk in reader.read(held, schema.names):
                 yield from cast_table(chunk, schema).to_batches()
@@ -140,3 +191,56 @@ def _widened(part: DataFrame, stored: pa.Schema, wanted: pa.Schema) -> DataFrame
         if field.type == pa.float32() and wanted.field(field.name).type == pa.float64()
     }
     return part.withColumns(changed) if changed else part
+
+
+# ---- The first rows of a DataFrame, in the driver: tasks send them as Arrow streams --------------
+
+_PIECES = pa.schema([pa.field("piece", pa.binary())])
+
+
+def rows_after(df: DataFrame, position: Mapping[str, int], columns: tuple[str, str]) -> DataFrame:
+    """Return the rows after a position, by the columns of the partition and the number in it."""
+    partition, number = columns_named(columns)
+    pairs = [F.lit(value) for pair in position.items() for value in pair]
+    last = F.try_element_at(F.create_map(*pairs), partition.cast("string"))
+    return df.where(F.coalesce(number.cast("long") > last.cast("long"), F.lit(True)))
+
+
+def first_rows(df: DataFrame, rows_max: int | None, each_max: int | None = None) -> pa.Table:
+    """Return up to so many rows of a DataFrame, and of each of its tasks; None for all."""
+
+    def send(batches: Batches) -> Batches:
+        for chunk in chunks(batches if each_max is None else _first_of(batches, each_max)):
+            _, pieces = pack(chunk, np.zeros(chunk.num_rows, np.int32))
+            yield pa.RecordBatch.from_arrays([pieces], schema=_PIECES)
+
+    empty = arrow_from_spark(schema_of(df)).empty_table()
+    some = df if rows_max is None else df.limit(rows_max)
+    rows = collect_noted(map_in_arrow(some, noting(send), _PIECES))
+    sent = [pa.ipc.open_stream(bytes(row.piece)).read_all() for row in rows]
+    return pa.concat_tables(sent) if sent else empty
+
+
+def _first_of(batches: Batches, rows_max: int) -> Batches:
+    for batch in batches:
+        yield batch.slice(0, rows_max)
+        rows_max -= batch.num_rows
+        if rows_max <= 0:
+            return
+
+
+# ---- Settings of a Spark session under which bucketlake understands SQL text as Spark does -------
+#
+# They stand apart from the parser, whose SQL library takes long to import.
+
+SPARK_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.parser.escapedStringLiterals": "false",
+        "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+        "spark.sql.ansi.enforceReservedKeywords": "false",
+        "spark.sql.timestampType": "TIMESTAMP_LTZ",
+        "spark.sql.legacy.typeCoercion.datetimeToString.enabled": "false",
+        "spark.sql.legacy.literal.pickMinimumPrecision": "true",
+    }
+)
+"""Settings of a Spark session, by key, that change what SQL text means: their defaults."""

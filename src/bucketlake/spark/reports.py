@@ -17,14 +17,21 @@ import re
 import secrets
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from bucketlake import errors
-from bucketlake.errors import BucketLakeError, ConfigError, NullElementWarning, StorageError
-from bucketlake.spark.job_words import described_jobs
-from bucketlake.spark.worker_python import explained
+from bucketlake.errors import (
+    BucketLakeError,
+    ConfigError,
+    NullElementWarning,
+    StorageError,
+    with_memory_told,
+)
+from bucketlake.flow.stage import work_in_words
+from bucketlake.spark.worker_python import context_of, explained
 from bucketlake.spark.workers import begin_task, end_task
 
 REPORT_FIELD = pa.field("report", pa.string())
@@ -74,9 +81,10 @@ def noting(function: BatchFunction) -> BatchFunction:
         begin_task()
         try:
             yield from function(batches)
-        except BucketLakeError as error:
-            error.add_note(note + _to_text(error))
-            raise
+        except (BucketLakeError, MemoryError) as error:
+            told = with_memory_told(error)
+            told.add_note(note + _to_text(told))
+            raise told from error.__cause__
         end_task()
 
     return run
@@ -96,17 +104,23 @@ def collect(df: DataFrame) -> list[Row]:
 
 def collect_noted(df: DataFrame) -> list[Row]:
     """Run a job of tasks that note their errors; raise these errors, return the rows."""
+    with raising_noted(df.sparkSession):
+        return df.collect()
+
+
+@contextmanager
+def raising_noted(session: SparkSession) -> Iterator[None]:
+    """Describe the jobs of a block; raise the errors that their tasks note."""
     try:
-        with described_jobs(df.sparkSession):
-            rows: list[Row] = df.collect()
+        with described_jobs(session):
+            yield
     except Exception as error:  # Spark's errors, and errors of the JVM.
         noted = _NOTED.search(str(error))
-        report = explained(error, df) if noted is None else _from_text(noted[1])
+        report = explained(error, session) if noted is None else _from_text(noted[1])
         if report is None:
             raise
         # Spark's text helps only where the workers are to be set up in another way.
         raise report from (error if isinstance(report, ConfigError) else None)
-    return rows
 
 
 def _row(report: Exception, schema: pa.Schema) -> pa.RecordBatch:
@@ -122,3 +136,31 @@ def _from_text(text: str) -> Exception:
     name, *facts = json.loads(base64.b64decode(text))
     report: Exception = getattr(errors, name)(*facts)
     return report
+
+
+# ---- Descriptions of Spark's jobs, so that its UI says which table, instant and step a job is of -
+
+_DESCRIPTION = "spark.job.description"
+
+
+@contextmanager
+def described_jobs(spark: SparkSession) -> Iterator[None]:
+    """Let the jobs of the body say what this thread is doing; a tag says it on Spark Connect."""
+    text = work_in_words()
+    context = context_of(spark)
+    if not text:
+        yield
+    elif context is None:
+        tag = text.replace(",", ";")  # A tag must have no comma.
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            spark.removeTag(tag)
+    else:
+        before = context.getLocalProperty(_DESCRIPTION)
+        context.setLocalProperty(_DESCRIPTION, text)
+        try:
+            yield
+        finally:
+            context.setLocalProperty(_DESCRIPTION, before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's user
 from bucketlake.errors import InputError
 from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
+from bucketlake.model.schema import NONE_LACKS
 
 _DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"\b(var)?char\(\d+\)")
@@ -58,7 +59,9 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
     InputError
         If a column has a type that tables cannot store, such as an interval.
     """
-    return pa.schema([_arrow_field(field, field.name) for field in schema.fields])
+    fields = [(_arrow_field(field, field.name), field.metadata) for field in schema.fields]
+    told = {key.decode(): value.decode() for key, value in NONE_LACKS.items()}
+    return pa.schema([f.with_metadata(NONE_LACKS) if held == told else f for f, held in fields])
 
 
 def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
@@ -76,7 +79,7 @@ def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
 
 def spark_from_arrow(schema: pa.Schema) -> T.StructType:
     """Return the DataFrame schema of a table's schema."""
-    return T.StructType([T.StructField(f.name, _spark_type(f.type), f.nullable) for f in schema])
+    return T.StructType([T.StructField(f.name, spark_type(f.type), f.nullable) for f in schema])
 
 
 def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
@@ -89,7 +92,13 @@ def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
     names : sequence of str
         The columns of the DataFrame.
     """
-    return [F.col(quoted(steps_of(path, names))).alias(path) for path in paths]
+    held = frozenset(names)
+    return [F.col(quoted(steps_of(path, held))).alias(path) for path in paths]
+
+
+def columns_named(names: Iterable[str]) -> list[Column]:
+    """Return whole columns by their names, which may hold dots and quotes."""
+    return [F.col(quoted([name])) for name in names]
 
 
 def nested_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
@@ -105,6 +114,7 @@ def nested_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
         The columns of the DataFrame; one of them may be a whole path.
     """
     tree: _Tree = {}
+    held = frozenset(names)
     for path in paths:
         *parents, leaf = path.split(".")
         node = tree
@@ -112,7 +122,7 @@ def nested_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
             inner = node.setdefault(step, {})
             assert isinstance(inner, dict), f"{path} is in a column that has no fields"
             node = inner
-        node[leaf] = F.col(quoted(steps_of(path, names)))
+        node[leaf] = F.col(quoted(steps_of(path, held)))
     return _built(tree)
 
 
@@ -159,21 +169,22 @@ def _arrow_type(spark_type: T.DataType, path: str) -> pa.DataType:
     return _SIMPLE[type(spark_type)]
 
 
-def _spark_type(arrow_type: pa.DataType) -> T.DataType:
+def spark_type(arrow_type: pa.DataType) -> T.DataType:
+    """Return the type in Spark of a column of a table."""
     if pa.types.is_decimal(arrow_type):
         return T.DecimalType(arrow_type.precision, arrow_type.scale)
     if pa.types.is_struct(arrow_type):
         return T.StructType(
-            [T.StructField(f.name, _spark_type(f.type), f.nullable) for f in arrow_type]
+            [T.StructField(f.name, spark_type(f.type), f.nullable) for f in arrow_type]
         )
     if pa.types.is_map(arrow_type):
         return T.MapType(
-            _spark_type(arrow_type.key_type),
-            _spark_type(arrow_type.item_type),
+            spark_type(arrow_type.key_type),
+            spark_type(arrow_type.item_type),
             arrow_type.item_field.nullable,
         )
     if pa.types.is_list(arrow_type):
-        return T.ArrayType(_spark_type(arrow_type.value_type), arrow_type.value_field.nullable)
+        return T.ArrayType(spark_type(arrow_type.value_type), arrow_type.value_field.nullable)
     if pa.types.is_timestamp(arrow_type):
         return T.TimestampType() if arrow_type.tz else T.TimestampNTZType()
     for spark_class, known in _SIMPLE.items():

@@ -11,11 +11,12 @@ after, and a stream without a start begins with the first commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,29 +29,26 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from bucketlake.errors import ConfigError, TimelineError
+from bucketlake.errors import ConfigError, InputError, TimelineError, naming_table
 from bucketlake.index.setting import TableIndex
+from bucketlake.model.arguments import path_of
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.names import did_you_mean
-from bucketlake.read.change_plan import pin_changes
+from bucketlake.model.names import did_you_mean, one_of
+from bucketlake.read.change_plan import ChangeRange, pin_changes
+from bucketlake.read.change_reader import ChangesToRead, plan_changes
+from bucketlake.read.handle import Handle
 from bucketlake.read.incremental import (
     commits_between,
     completion_times,
     timeline_at,
 )
-from bucketlake.read.read_plan import plan_read
-from bucketlake.read.request import PinnedRead, pin_read, require_begun, require_changes
+from bucketlake.read.read_plan import plan_read, returned_schema
+from bucketlake.read.request import PinnedRead, ReadRequest, pin_read, range_of, require_changes
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.spark.data_source import (
-    naming,
-    planned_changes,
-    schema_of_changes,
-    with_columns,
-)
-from bucketlake.spark.source_options import SourceOptions
-from bucketlake.spark.spark_schema import arrow_from_spark
-from bucketlake.spark.splits import Split, batches_of, splits_of, splits_of_changes
-from bucketlake.table import Table, index_of, open_for_read
+from bucketlake.spark.spark_schema import arrow_from_spark, spark_from_arrow
+from bucketlake.spark.splits import batches_of, splits_of, splits_of_changes
+from bucketlake.storage.secret_text import HIDDEN
+from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.read_time import read_time
@@ -70,8 +68,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ----------
     options : SourceOptions
         The options of the load.
-    table : Table
-        The table.
     schema : StructType
         Columns of the rows.
 
@@ -83,12 +79,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         If the table has no meta columns.
     """
 
-    def __init__(self, options: SourceOptions, table: Table, schema: StructType) -> None:
-        self._options, self._table, self._schema = options, table, schema
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
         self._request = options.stream_request()
         self._max_commits, self._max_bytes = options.max_commits, options.max_bytes
         self._last: InstantTime | None = None
-        opened, start = open_for_read(table), options.start
+        opened, start = options.table.open(), options.start
         if options.of_changes:
             start = start or "earliest"
         else:
@@ -107,13 +103,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let the query end at the newest commit of now."""
-        with naming(self._options):
-            self._last = _newest(open_for_read(self._table)) or InstantTime("")
+        with self._options.naming():
+            self._last = _newest(self._options.table.open()) or InstantTime("")
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return the offset at which the next batch ends; ``start`` if nothing has changed."""
-        with naming(self._options):
-            opened = open_for_read(self._table)
+        with self._options.naming():
+            opened = self._options.table.open()
             after = start[_COMPLETED]
             since = InstantTime(after) if after else None
             timeline = load_timeline(opened)
@@ -134,11 +130,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fitting = sum(total <= self._max_bytes for total in accumulate(sizes.values()))
             return {_COMPLETED: times[max(fitting, 1) - 1]}  # At least one commit.
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[Split]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Plan a batch."""
         if start == end:
             return []
-        with naming(self._options), _telling_how_to_begin_again(start):
+        with self._options.naming(), _telling_how_to_begin_again(start):
             if self._options.of_changes:
                 return self._changes(start[_COMPLETED], end[_COMPLETED])
             pinned, index = self._pinned(start[_COMPLETED], InstantTime(end[_COMPLETED]))
@@ -149,19 +145,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of a split."""
         return batches_of(partition)
 
-    def _changes(self, after: str, until: str) -> Sequence[Split]:
+    def _changes(self, after: str, until: str) -> Sequence[InputPartition]:
         request = replace(self._request, since=after, until=until)
-        planned = planned_changes(pin_changes(open_for_read(self._table), request), request)
+        planned = planned_changes(pin_changes(self._options.table.open(), request), request)
         return splits_of_changes(planned, schema_of_changes(planned, self._schema))
 
     def _pinned(self, after: str, until: InstantTime) -> tuple[PinnedRead, TableIndex | None]:
-        opened = open_for_read(self._table)
+        opened = self._options.table.open()
         if after:
             pinned = pin_read(opened, replace(self._request, since=after, until=until))
         else:
             snapshot = load_snapshot(opened, timeline_at(opened, until))
             pinned = PinnedRead(snapshot, self._request)
-        return pinned, index_of(self._table, pinned.snapshot)
+        return pinned, self._options.table.index_of(pinned.snapshot)
 
 
 def _start_of(start: str | None, opened: OpenTable) -> Offset:
@@ -173,9 +169,8 @@ def _start_of(start: str | None, opened: OpenTable) -> Offset:
     if start == "latest":
         return {_COMPLETED: _newest(opened) or read_time("0", "since")}
     try:
-        timezone = opened.config.timeline_timezone
-        after = read_time(start, "since", timezone)
-        require_begun(after, None, load_timeline(opened), timezone)
+        after, _ = range_of(opened, load_timeline(opened), start, None)
+        assert after is not None, start
         return {_COMPLETED: after}
     except ConfigError as error:
         allowed = f"{error.allowed}, or earliest or latest{did_you_mean(start, _WORDS)}"
@@ -193,10 +188,259 @@ def _telling_how_to_begin_again(start: Offset) -> Iterator[None]:
     try:
         yield
     except TimelineError as error:
-        gone = error.problem.partition(";")[0]
+        gone, since = error.problem.partition(";")[0], error.readable_since
         after = f"after {start[_COMPLETED]}" if start[_COMPLETED] else "with the whole table"
+        begin = "" if since is None else f" and the option start={since}, the first that is left"
         raise TimelineError(
             error.instant,
             f"{gone}; the batch of the stream {after} needs it: begin the stream again with a new "
-            "checkpoint, and let cleans keep more commits than the stream falls behind",
+            f"checkpoint{begin}, and let cleans keep more commits than the stream falls behind",
         ) from None
+
+
+# ---- What a load of the data source asks for: options, texts by name, and perhaps columns --------
+#
+# Spark turns the names into small letters. They are the arguments of ``Table.read``, those of a
+# stream, and storage options with a prefix.
+#
+# Spark 4.3 hands a Python data source the options of a table of its catalog only when the table is
+# created, so then they are stored in the schema, which Spark keeps.
+
+PREFIX = "storage."
+"""Begins the name of each storage option."""
+
+STORED = "bucketlake.options"
+"""Key of the options in the metadata of the first column, in a table of Spark's catalog."""
+
+_TIMES = ("as_of", "since", "until")
+_OF_STREAMS = ("start", "max_commits", "max_bytes")
+_FLAGS_OF_READS = ("read_optimized", "changes")
+_KNOWN = ("path", "where", "columns", *_TIMES, *_FLAGS_OF_READS, *_OF_STREAMS, f"{PREFIX}*")
+
+_OF_CATALOG = "provider"  # Spark adds it, and others, when a table of its catalog is created.
+_IN_CATALOG = "option."
+_FLAGS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of one load.
+
+    Attributes
+    ----------
+    path : str
+        Folder of the table.
+    given : mapping of str to str
+        The other options, without storage options.
+    storage_options : mapping of str to str
+        The storage options, without the prefix.
+    """
+
+    path: str
+    given: Mapping[str, str]
+    storage_options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Check the names of options.
+
+        Raises
+        ------
+        ConfigError
+            If there is no path or several, or an option is unknown.
+        """
+        if "paths" in options:
+            raise ConfigError("paths", options["paths"], "give one path: a table is one folder")
+        if not options.get("path"):
+            raise ConfigError(
+                "path",
+                options.get("path"),
+                "give the folder of the table: load(path) in Python, OPTIONS (path '...') in SQL, "
+                "where CREATE TABLE takes no columns",
+            )
+        storage = {
+            name[len(PREFIX) :]: text
+            for name, text in options.items()
+            if name.lower().startswith(PREFIX)
+        }
+        given = {n: text for n, text in options.items() if not n.lower().startswith(PREFIX)}
+        unknown = sorted(given.keys() - {*_KNOWN})
+        if unknown:  # The value may be a secret with a misspelled name.
+            raise ConfigError(unknown[0], HIDDEN, one_of(unknown[0], _KNOWN))
+        return cls(given.pop("path"), given, GivenOptions(storage))
+
+    @property
+    def table(self) -> Handle:
+        """The table that is read."""
+        return Handle(path_of(self.path), storage_options=self.storage_options)
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Give errors of the body the address of the table."""
+        return naming_table(self.table.address)
+
+    def request(self) -> ReadRequest:
+        """Return the request of a read.
+
+        Raises
+        ------
+        ConfigError
+            If an option of streams is given, or a value cannot be used.
+        """
+        self._refuse(_OF_STREAMS, "it belongs to a stream: spark.readStream")
+        if self.of_changes:
+            self._refuse(("as_of", "read_optimized"), "changes are read with since and until")
+        times: dict[str, Any] = {name: self.given.get(name) for name in _TIMES}
+        flag = self._flag("read_optimized")
+        return ReadRequest(self.given.get("where"), self.columns, **times, read_optimized=flag)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns to return; None for all."""
+        text = self.given.get("columns")
+        return None if text is None else tuple(name.strip() for name in text.split(","))
+
+    def stream_request(self) -> ReadRequest:
+        """Return the request of each batch of a stream, still without times.
+
+        Raises
+        ------
+        ConfigError
+            If an option is given that a stream does not have.
+        """
+        self._refuse(_TIMES, "a stream begins at its option start, and has no end")
+        self._refuse(("read_optimized",), "a stream would miss the rows of log files")
+        return ReadRequest(self.given.get("where"), self.columns)
+
+    @property
+    def of_changes(self) -> bool:
+        """Whether changes are read, with the rows before and after, in place of rows."""
+        return self._flag("changes")
+
+    @property
+    def is_of_stream(self) -> bool:
+        """Whether an option is given that only streams have."""
+        return not self.given.keys().isdisjoint(_OF_STREAMS)
+
+    @property
+    def start(self) -> str | None:
+        """Where a stream begins."""
+        return self.given.get("start")
+
+    @property
+    def max_commits(self) -> int | None:
+        """The most commits of a batch of a stream; None for no limit."""
+        return self._limit("max_commits")
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The most bytes that the commits of a batch of a stream wrote; None for no limit."""
+        return self._limit("max_bytes")
+
+    def _limit(self, name: str) -> int | None:
+        text = self.given.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal() and int(text)):
+            raise ConfigError(name, text, "give an integer of at least 1")
+        return int(text)
+
+    def _flag(self, name: str) -> bool:
+        text = self.given.get(name, "false")
+        if text.lower() not in _FLAGS:
+            raise ConfigError(name, text, "give true or false")
+        return _FLAGS[text.lower()]
+
+    def _refuse(self, names: Iterable[str], reason: str) -> None:
+        for name in names:
+            if name in self.given:
+                raise ConfigError(name, self.given[name], reason)
+
+
+def in_catalog(options: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options with which a table of Spark's catalog is created; None otherwise.
+
+    Raises
+    ------
+    ConfigError
+        If there is a storage option, because anyone who sees the table could read it.
+    """
+    if _OF_CATALOG not in options:
+        return None
+    given = {n[len(_IN_CATALOG) :]: t for n, t in options.items() if n.startswith(_IN_CATALOG)}
+    if "path" in options:
+        given["path"] = options["path"]
+    for name in given:
+        if name.lower().startswith(PREFIX):
+            raise ConfigError(
+                name,
+                HIDDEN,
+                "a table of Spark's catalog shows its options; set the variables of the object "
+                "store in the environment, or CREATE TEMPORARY VIEW ... USING bucketlake",
+            )
+    return given
+
+
+def stored_options(schema: Any) -> dict[str, str]:
+    """Return the options that the schema of a table of Spark's catalog has; none otherwise."""
+    texts = (field.metadata.get(STORED) for field in schema.fields)
+    found = next((text for text in texts if text is not None), None)
+    return {} if found is None else dict(json.loads(found))
+
+
+def all_options(options: Mapping[str, str], schema: Any) -> dict[str, str]:
+    """Return the options of a read: those of the load, or those of a table of Spark's catalog.
+
+    Raises
+    ------
+    ConfigError
+        If a table of the catalog is read with options of its own.
+    """
+    stored = stored_options(schema)
+    if stored and options:
+        name = next(iter(options))
+        raise ConfigError(
+            name,
+            HIDDEN,
+            "Spark mixes up the options of several reads of one table of its catalog; create a "
+            "table or a view with this option",
+        )
+    return stored or dict(options)
+
+
+def with_columns(read: PinnedRead, schema: StructType) -> PinnedRead:
+    """Return a read of the columns of a schema.
+
+    Raises
+    ------
+    InputError
+        If the table lacks a column, or has it with another type: the schema was declared, or is
+        older than the table's.
+    """
+    chosen = replace(read, request=replace(read.request, columns=tuple(schema.names)))
+    held = spark_from_arrow(returned_schema(chosen))
+    for given, found in zip(schema.fields, held.fields, strict=True):
+        declared, stored = given.dataType.simpleString(), found.dataType.simpleString()
+        if declared != stored:
+            raise InputError(
+                f"column {given.name}",
+                f"it is declared as {declared}, and the table has it as {stored}",
+                "load the table again, or create the table of Spark's catalog again",
+            )
+    return chosen
+
+
+def planned_changes(found: ChangeRange, request: ReadRequest) -> ChangesToRead:
+    """Plan a read of changes."""
+    return plan_changes(found, request.where, request.columns)
+
+
+def schema_of_changes(planned: ChangesToRead, schema: StructType) -> pa.Schema:
+    """Return names and types of changes; raise InputError if a schema was declared otherwise."""
+    held = spark_from_arrow(planned.reader.schema)
+    if schema.simpleString() != held.simpleString():
+        raise InputError(
+            "changes",
+            f"they are declared as {schema.simpleString()}, and are {held.simpleString()}",
+            "declare no schema; columns chooses the columns of the images",
+        )
+    return arrow_from_spark(schema)

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+import pyspark
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, UnsupportedFeatureError
 
 PYTHON_SETTING = "PYSPARK_PYTHON"
 """The environment variable that tells Spark which Python its workers run."""
@@ -34,15 +35,17 @@ _PROBLEMS = (
     ),
 )
 
+_PYSPARK_MIN = (3, 5)
+
 _lock = Lock()
 
 
-def explained(error: Exception, df: DataFrame) -> ConfigError | None:
-    """Return what the error of a job says about the workers' Python; None if it says nothing."""
+def explained(error: Exception, spark: SparkSession) -> ConfigError | None:
+    """Return what an error of Spark says about the workers' Python; None if it says nothing."""
     problem = _problem(str(error))
     if problem is None:
         return None
-    context = context_of(df.sparkSession)
+    context = context_of(spark)
     python = _OF_SERVER if context is None else context.pythonExec
     example = f"for example to {sys.executable}, which runs the driver"
     next_step = f"set {PYTHON_SETTING} before Spark starts, {example}; {SHIP_IT}"
@@ -61,6 +64,18 @@ def _problem(text: str) -> str | None:
             reason = next(group for group in found.groups() if group)
             return f"{problem} ({reason.rstrip('.')})"
     return None
+
+
+def require_pyspark() -> None:
+    """Raise UnsupportedFeatureError for a PySpark that lacks what bucketlake calls."""
+    held = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if held < _PYSPARK_MIN:
+        raise UnsupportedFeatureError(
+            "a session of Spark",
+            f"PySpark {pyspark.__version__}",
+            "install PySpark 3.5 or newer, or pass rows of Arrow, pandas or polars, which need no "
+            "Spark",
+        )
 
 
 @contextmanager

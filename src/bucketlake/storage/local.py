@@ -7,6 +7,9 @@ leaves half an object, and a published object stays. An empty object needs no te
 because creating a name is atomic. Such names (markers, requested instants) and deletions are not
 flushed: a journaling file system orders them with later flushes, and no commit depends on them.
 
+Many objects are published together (:meth:`LocalStorage.put_all_if_absent`): all are staged, their
+bytes are flushed at once, each gets its name, and then the folders are flushed at once.
+
 A duplicate is a second hard link to a published file. No call changes a published file: a put gives
 the name to another file. So each name keeps its bytes, whatever happens to the other name.
 
@@ -29,8 +32,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +41,16 @@ from typing import TypeAlias
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import ObjectNotFoundError, StorageError
 from bucketlake.storage import system_calls
-from bucketlake.storage.base import Buffer, Paths, StoredObject, require_same_size
-from bucketlake.storage.paths import below, check_folder, check_path, is_side_file
+from bucketlake.storage.base import (
+    Buffer,
+    Paths,
+    StoredObject,
+    below,
+    check_folder,
+    check_path,
+    is_side_file,
+    require_same_size,
+)
 
 STAGING_FOLDER = f"{EXTENSION_FOLDER}/staging"
 
@@ -148,6 +158,46 @@ class LocalStorage:
                 self._flush_folder_of(target)
             else:
                 system_calls.write_new_file(target, data, fsync=False)
+
+    def put_all_if_absent(self, objects: Sequence[tuple[str, Buffer]]) -> set[str]:
+        """Write the objects that do not exist yet; flush their bytes together, then their names."""
+        operation, existing = "put if absent", set[str]()
+        staged: dict[str, tuple[str, str]] = {}  # Path: its full path, and its staged file.
+        unflushed: dict[str, None] = {}
+        staging, at = self._full(STAGING_FOLDER), STAGING_FOLDER
+        try:
+            self._require_inside(staging, operation)
+            self._make_folder(staging)
+            for at, data in objects:
+                check_path(at, operation)
+                target = self._full(at)
+                folder = os.path.dirname(target)
+                if folder not in unflushed:
+                    self._require_inside(folder, operation)
+                    self._make_folder(folder, unflushed)
+                    unflushed[folder] = None  # Who made an existing object may have died before.
+                if _is_free(target):
+                    staged[at] = target, f"{staging}/{os.urandom(16).hex()}"
+                    system_calls.write_new_file(staged[at][1], data, fsync=False)
+                else:
+                    existing.add(at)
+            at = ""
+            self._flush([file for _, file in staged.values()])
+            for at, (target, file) in staged.items():
+                system_calls.remove_checksum(target)
+                try:
+                    system_calls.link_file(file, target)
+                except FileExistsError:
+                    existing.add(at)
+            at = ""
+            self._flush([*unflushed])
+        except OSError as error:
+            raise system_calls.storage_error(error, self._full(at), operation) from error
+        finally:
+            for _, file in staged.values():
+                with suppress(FileNotFoundError):
+                    os.unlink(file)
+        return existing
 
     def duplicate(self, source: str, target: str) -> bool:
         """Give the file of an object a second name; where the disk cannot, write a second file."""
@@ -319,13 +369,18 @@ class LocalStorage:
             )
             raise StorageError(full_path, operation, reason)
 
-    def _make_folder(self, full_path: str) -> None:
+    def _make_folder(self, full_path: str, unflushed: dict[str, None] | None = None) -> None:
+        """Make a folder and those around it; flush their names, or note where they are."""
         if os.path.isdir(full_path):
             return
-        self._make_folder(os.path.dirname(full_path))
+        parent = os.path.dirname(full_path)
+        self._make_folder(parent, unflushed)
         with suppress(FileExistsError):
             os.mkdir(full_path)
-        self._flush_folder_of(full_path)
+        if unflushed is None:
+            self._flush([parent])
+        else:
+            unflushed[parent] = None
 
     @contextmanager
     def _staged(self, data: Buffer) -> Iterator[str]:
@@ -333,7 +388,7 @@ class LocalStorage:
         staging = self._full(STAGING_FOLDER)
         self._require_inside(staging, "put")
         self._make_folder(staging)
-        staged = f"{staging}/{uuid.uuid4().hex}"  # Many processes use this folder.
+        staged = f"{staging}/{os.urandom(16).hex()}"  # Many processes use this folder.
         try:
             system_calls.write_new_file(staged, data, fsync=self.fsync)
             yield staged
@@ -342,8 +397,11 @@ class LocalStorage:
                 os.unlink(staged)
 
     def _flush_folder_of(self, full_path: str) -> None:
+        self._flush([os.path.dirname(full_path)])
+
+    def _flush(self, full_paths: Sequence[str]) -> None:
         if self.fsync:
-            system_calls.flush_folder(os.path.dirname(full_path))
+            system_calls.flush(full_paths)
 
 
 def _described(path: str, status: os.stat_result) -> StoredObject:
@@ -357,7 +415,11 @@ def _is_staging(folder: str) -> bool:
 
 def _require_free(target: str) -> None:
     """Raise FileExistsError early, so that the caller need not stage its bytes."""
+    if not _is_free(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def _is_free(target: str) -> bool:
     if system_calls.is_folder(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    return not os.path.lexists(target)

@@ -14,19 +14,22 @@ from dataclasses import replace
 
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.names import did_you_mean
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, Subfolder, check_folder
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.storage.paths import check_folder
-from bucketlake.storage.store_address import SERVICES, parse_store_url
-from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
-from bucketlake.storage.subfolder import Subfolder
+from bucketlake.storage.secret_text import HIDDEN, has_secret_parameter, shown_url
+from bucketlake.storage.store_address import STORE_SERVICES, parse_store_url
+from bucketlake.storage.store_options import StoreOptions
 
-_SCHEMES = ("file", "memory", *SERVICES)
+_SCHEMES = ("file", "memory", *STORE_SERVICES)
 _SERVED = f"use a local path or one of {', '.join(f'{scheme}:' for scheme in _SCHEMES)}"
 
-# A single letter is a drive. A file name may contain a colon without a slash.
-_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*)", re.DOTALL)
+# A single letter is a drive. A file name may contain a colon without a slash. The address of a
+# database has two schemes: jdbc:mysql://host.
+_SCHEME = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+(?::[A-Za-z][A-Za-z0-9+.:-]+(?=://))?):(?P<rest>/.*)",
+    re.DOTALL,
+)
 _FSYNC = "fsync"
 
 
@@ -75,14 +78,14 @@ wasb:, wasbs:
         _refuse_forgotten_slashes(path)
         return _open_local(_expanded(path), options)
     scheme, rest = parts["scheme"].lower(), parts["rest"]
+    if scheme in ("file", "memory") and has_secret_parameter(rest):
+        raise ConfigError("path", shown_url(path), "it must not have secrets")
     if scheme == "file":
         return _open_local(_file_path(path, rest), options)
     if scheme not in _SCHEMES:
-        # There may be a password before the host, or a signature at the end.
-        shown = StoreOptions().redact(without_user(path))
-        raise UnsupportedFeatureError(f"storage {scheme}:", shown, _SERVED)
+        raise UnsupportedFeatureError(f"storage {scheme}:", shown_url(path), _SERVED)
     if not rest.startswith("//"):
-        raise ConfigError("path", without_user(path), f"it must start with {scheme}://")
+        raise ConfigError("path", shown_url(path), f"it must start with {scheme}://")
     if scheme == "memory":
         return _open_memory(rest[2:], options)
     from bucketlake.storage.object_store import ObjectStorage  # It loads obstore.
@@ -101,8 +104,10 @@ def shown_address(path: str) -> str:
     """
     scheme, colon, _ = path.partition(":")
     parts = _SCHEME.fullmatch(path)
+    if parts is not None and has_secret_parameter(path):
+        return shown_url(path)
     try:
-        if parts is not None and scheme.lower() in SERVICES:
+        if parts is not None and scheme.lower() in STORE_SERVICES:
             return parse_store_url(scheme.lower(), parts["rest"][2:]).root
         if parts is not None and scheme.lower() == "memory":
             return f"memory://{parts['rest'].strip('/')}"
@@ -112,7 +117,7 @@ def shown_address(path: str) -> str:
             return _absolute(_expanded(path))
     except ConfigError:  # The path has no bucket, or has secrets.
         return f"{scheme}:{HIDDEN}" if colon else path
-    return StoreOptions().redact(without_user(path))
+    return shown_url(path)
 
 
 def _absolute(path: str) -> str:
@@ -124,7 +129,7 @@ def _refuse_forgotten_slashes(path: str) -> None:
     scheme, colon, _ = path.partition(":")
     if colon and scheme.lower() in _SCHEMES:
         slashes = "/" if scheme.lower() == "file" else "//"
-        raise ConfigError("path", without_user(path), f"it must start with {scheme}:{slashes}")
+        raise ConfigError("path", shown_url(path), f"it must start with {scheme}:{slashes}")
 
 
 def _expanded(path: str) -> str:
@@ -152,7 +157,7 @@ def place_of(root: str) -> str:
     parts = _SCHEME.fullmatch(root)
     if parts is None:
         return os.path.realpath(root)
-    if parts["scheme"] not in SERVICES:
+    if parts["scheme"] not in STORE_SERVICES:
         return root
     return str(replace(parse_store_url(parts["scheme"], parts["rest"][2:]), root=""))
 
@@ -163,7 +168,7 @@ def _file_path(path: str, rest: str) -> str:
         return rest
     host, slash, below_root = rest[2:].partition("/")
     if host not in ("", "localhost") or not slash:
-        raise ConfigError("path", without_user(path), "it must start with file:/ or file:///")
+        raise ConfigError("path", shown_url(path), "it must start with file:/ or file:///")
     return f"/{below_root}"
 
 

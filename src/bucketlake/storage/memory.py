@@ -22,11 +22,14 @@ from bucketlake.storage.base import (
     Buffer,
     Paths,
     StoredObject,
+    below,
+    check_folder,
+    check_path,
+    is_side_file,
     names_and_times,
     require_same_size,
     with_prefixes,
 )
-from bucketlake.storage.paths import below, check_folder, check_path, is_side_file
 
 Clock: TypeAlias = Callable[[], int]  # Milliseconds since 1970-01-01 UTC.
 

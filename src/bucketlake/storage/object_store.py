@@ -31,7 +31,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,14 +46,18 @@ from bucketlake.storage.base import (
     Buffer,
     Paths,
     StoredObject,
+    check_folder,
+    check_path,
     flat_view,
+    is_side_file,
     names_and_times,
     require_same_size,
     with_prefixes,
 )
-from bucketlake.storage.paths import check_folder, check_path, is_side_file
+from bucketlake.storage.secret_text import raise_alone
 from bucketlake.storage.store_address import CREDENTIALS, StoreAddress, open_store
 from bucketlake.storage.store_options import StoreOptions
+from bucketlake.storage.waiting import looks
 
 if TYPE_CHECKING:
     from obstore import ListResult, ObjectMeta, UpdateVersion
@@ -63,9 +66,8 @@ _Metas: TypeAlias = "list[ObjectMeta]"
 _Level: TypeAlias = "ListResult[Sequence[ObjectMeta]]"
 _Objects: TypeAlias = list[StoredObject]
 
-_ATTEMPTS = 4  # Attempts of a conditional put that S3 answers with 409 while there is no object.
-_PAUSE_S = 0.1  # Pause before the second attempt; it grows by this before each further attempt.
-_LOOKS_AT_COPY = 24  # With growing pauses, a copy on Azure has about half a minute.
+_PUT_SECONDS_MAX = 0.5  # Of a conditional put that S3 answers with 409 while there is no object.
+_COPY_SECONDS_MAX = 30.0  # Of a copy on Azure.
 _REQUESTS_AT_ONCE = 32
 _REMOVE_ROUNDS = 3  # Attempts to delete a folder while others also delete from it.
 
@@ -186,8 +188,7 @@ class ObjectStorage:
 
     def put_if_absent(self, path: str, data: Buffer) -> None:
         """Write an object if none exists."""
-        for attempt in range(_ATTEMPTS):
-            time.sleep(_PAUSE_S * attempt)
+        for _ in looks(_PUT_SECONDS_MAX):
             try:
                 with self._asking(path, "put if absent"):
                     obstore.put(self._store, path, flat_view(data), mode="create")
@@ -196,7 +197,7 @@ class ObjectStorage:
                 if self.stat(path) is not None:
                     reason = "the object exists already"
                     raise AlreadyExistsError(self._full(path), "put if absent", reason) from None
-        reason = f"the store answered 409 (conflict) {_ATTEMPTS} times, but there is no object"
+        reason = "the store answered 409 (conflict) each time, but there is no object"
         raise StorageError(self._full(path), "put if absent", f"{reason}; repeat the request")
 
     def duplicate(self, source: str, target: str) -> bool:
@@ -302,8 +303,7 @@ class ObjectStorage:
 
     def _wait_for_copy(self, source: str, target: str) -> None:
         """Wait while a copy on Azure is empty, unless its source is empty, too."""
-        for look in range(_LOOKS_AT_COPY):
-            time.sleep(_PAUSE_S * look)
+        for _ in looks(_COPY_SECONDS_MAX):
             copy = self.stat(target)
             if copy is None or copy.size_bytes:
                 return
@@ -334,15 +334,15 @@ class ObjectStorage:
             yield
         except FileNotFoundError as error:
             if operation.startswith("put"):  # The bucket does not exist.
-                raise StorageError(full_path, operation, self._reason(error)) from None
-            raise ObjectNotFoundError(full_path, operation, "there is no object") from None
+                raise_alone(StorageError(full_path, operation, self._reason(error)))
+            raise_alone(ObjectNotFoundError(full_path, operation, "there is no object"))
         except (obstore_errors.AlreadyExistsError, obstore_errors.PreconditionError) as error:
             conflict = "409 Conflict" in str(error)
             reason = "the object exists already"
             kind = _ConflictError if conflict else AlreadyExistsError
-            raise kind(full_path, operation, reason) from None
+            raise_alone(kind(full_path, operation, reason))
         except (obstore_errors.BaseError, OSError, ValueError) as error:
-            raise StorageError(full_path, operation, self._reason(error)) from None
+            raise_alone(StorageError(full_path, operation, self._reason(error)))
 
     def _reason(self, error: Exception) -> str:
         """Return the message of the store, shortened and without secrets."""

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from bucketlake.errors import ConfigError
 from bucketlake.model.names import did_you_mean
-from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
+from bucketlake.storage.secret_text import (
+    HIDDEN,
+    has_secret_parameter,
+    raise_alone,
+    shown_url,
+)
+from bucketlake.storage.store_options import StoreOptions, require_sendable_variables
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -48,7 +54,7 @@ _OF_ALL_SERVICES = (
     "virtual_hosted_style_request",
 )
 
-SERVICES = {
+STORE_SERVICES = {
     "s3": Service.S3,
     "s3a": Service.S3,
     "s3n": Service.S3,
@@ -62,8 +68,6 @@ SERVICES = {
 
 # container@account.dfs.core.windows.net, and the national clouds' suffixes.
 _AZURE_HOST = re.compile(r"(?P<container>[^@]+)@(?P<account>[^.@]+)\.(dfs|blob)\.(?P<suffix>.+)")
-# The end of a signed link to an object, which gives access to everybody who has it.
-_SIGNED = re.compile(r"(?is)\?(.*&)?(X-Amz-Signature|X-Goog-Signature|Signature|sig)=")
 
 _AZURE_PUBLIC_SUFFIX = "core.windows.net"
 
@@ -108,9 +112,10 @@ prefix='orders/p%201', account=None, endpoint=None)
         If the URL has no bucket, has ``.`` or ``..`` segments, or contains secrets.
     """
     host, _, path = rest.partition("/")
-    service = SERVICES[scheme]
-    if _SIGNED.search(rest):
-        allowed = "a signed link does not open a table; give credentials as storage_options"
+    service = STORE_SERVICES[scheme]
+    if has_secret_parameter(rest):
+        allowed = "a link with a signature or a token does not open a table; give credentials as "
+        allowed += "storage_options"
         raise ConfigError("path", HIDDEN, allowed)
     # A secret may contain slashes. Then its "@" is not in the host, but the ":" before it is.
     if ":" in host or ("@" in host and service is not Service.AZURE):
@@ -121,7 +126,7 @@ prefix='orders/p%201', account=None, endpoint=None)
     if not {".", ".."}.isdisjoint(segments):
         raise ConfigError("path", f"{scheme}://…/{prefix}", "it must not have '.' or '..' segments")
     if not host:
-        shown = without_user(f"{scheme}://{rest}")
+        shown = shown_url(f"{scheme}://{rest}")
         raise ConfigError("path", shown, "it must have a bucket after ://")
     root = f"{scheme}://{host}/{prefix}".rstrip("/")
     if service is not Service.AZURE or "@" not in host:
@@ -150,6 +155,7 @@ def open_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
     """
     from obstore import exceptions as obstore_errors  # Tables on a disk do without obstore.
 
+    require_sendable_variables()
     try:
         return _make_store(address, options)
     except obstore_errors.UnknownConfigurationKeyError as error:
@@ -157,12 +163,10 @@ def open_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
         name = found[1] if found else "storage_options"
         usual = (*CREDENTIALS[address.service], *_OF_ALL_SERVICES)
         allowed = f"no such option of {address.service.value}; see obstore's store of that name"
-        raise ConfigError(name, HIDDEN, allowed + did_you_mean(name, usual)) from None
+        raise_alone(ConfigError(name, HIDDEN, allowed + did_you_mean(name, usual)))
     except (obstore_errors.BaseError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        for text in (*options.config.values(), *options.client.values()):  # It may quote a secret.
-            reason = reason.replace(text, HIDDEN) if text else reason
-        raise ConfigError("storage_options", HIDDEN, reason) from None
+        reason = options.redact(str(error).partition("\n")[0], shows_harmless=False)
+        raise_alone(ConfigError("storage_options", HIDDEN, reason))
 
 
 def _make_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:

@@ -21,8 +21,7 @@ from typing import Self
 
 from bucketlake.errors import ConfigError
 from bucketlake.model.names import one_of
-
-HIDDEN = "(hidden)"
+from bucketlake.storage.secret_text import HIDDEN, is_secret_name, without_secrets
 
 _RETRY_KEYS = ("max_retries", "retry_timeout")
 _CLIENT_OPTIONS = frozenset(
@@ -53,24 +52,11 @@ _HARMLESS = re.compile(
     r"max_retries|virtual_hosted_style_request|skip_signature|unsigned_payload)$"
 )
 _SECRET_LENGTH_MIN = 4  # Hiding a shorter text would hide half of a message and protect nothing.
-_SECRET_VARIABLES = re.compile(r"^(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN|PASSWORD|SAS)", re.I)
-_SIGNED_PARAMETERS = re.compile(
-    r"(?i)\b(X-Amz-[A-Za-z-]*|X-Goog-[A-Za-z-]*|sig|signature|authorization)=[^&\s\"<>]*"
-)
+_VARIABLES = re.compile(r"(?i)^(AWS|AZURE|GOOGLE)_")
+_HAS_LINES = re.compile(r"(?i)certificate$|service_account_key$")  # Options of several lines.
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 _ADDRESS = re.compile(r"(?ai)https?://(\[[\da-f:.]+\]|[\w.-]+)(:(?P<port>\d{1,5}))?(/[\w.~%/-]*)?")
 _PORT_MAX = 65_535
-_USER = re.compile(r"//[^/\s]*@")  # In an endpoint or a proxy, perhaps with a password.
-
-
-def without_user(address: str) -> str:
-    """Hide the text before the last ``@`` of an address, except the scheme.
-
-    >>> without_user("https://user:pass/word@host/t")
-    'https:(hidden)@host/t'
-    """
-    scheme, colon, rest = address.partition(":")
-    _, at, host = rest.rpartition("@")
-    return f"{scheme}{colon}{HIDDEN}@{host}" if at else address
 
 
 class GivenOptions(Mapping[str, str]):
@@ -147,6 +133,8 @@ class StoreOptions:
         plain = {key: text for key, text in options.items() if _hadoop_name(key) is None}
         retry = {key: _whole_number(key, plain.pop(key)) for key in _RETRY_KEYS if key in plain}
         config = {key: _text(key, value) for key, value in plain.items()}
+        for option, value in hadoop.items():
+            _text(f"fs.s3a.{option}", value)
         for key, text in _translate_hadoop(hadoop, bucket).items():
             if config.setdefault(key, text) != text:
                 allowed = f"the option {key} has another value; keep one of them"
@@ -182,16 +170,45 @@ class StoreOptions:
                 found["allow_http"] = said["aws_allow_http"]
         return found
 
-    def redact(self, text: str) -> str:
-        """Hide possible secrets in a message of the store."""
+    def redact(self, text: str, *, shows_harmless: bool = True) -> str:
+        """Hide possible secrets in a message of the store.
+
+        Values of options such as a timeout stay, unless the options themselves were refused: a
+        secret may be under a wrong name.
+        """
         given = [*self.config.items(), *self.client.items()]
-        own = (text for key, text in given if "@" in text or not _HARMLESS.search(key.lower()))
-        foreign = (value for key, value in os.environ.items() if _SECRET_VARIABLES.match(key))
+        own = (
+            value
+            for key, value in given
+            if "@" in value or not (shows_harmless and _HARMLESS.search(key.lower()))
+        )
+        foreign = (value for key, value in _variables() if is_secret_name(key))
         for secret in sorted({*own, *foreign}, key=len, reverse=True):
             if len(secret) >= _SECRET_LENGTH_MIN:
                 text = text.replace(secret, HIDDEN)
-        text = _USER.sub(f"//{HIDDEN}@", text)
-        return _SIGNED_PARAMETERS.sub(rf"\1={HIDDEN}", text)
+        return without_secrets(text)
+
+
+def require_sendable_variables() -> None:
+    """Raise ConfigError if a variable that obstore reads has a control character.
+
+    obstore ends in a panic when it puts such a credential into the header of a request.
+    """
+    for name, text in _variables():
+        _require_sendable(name, text)
+
+
+def _variables() -> Iterator[tuple[str, str]]:
+    """Yield the variables of the environment that obstore may read."""
+    return ((name, text) for name, text in os.environ.items() if _VARIABLES.match(name))
+
+
+def _require_sendable(key: str, text: str) -> None:
+    found = _CONTROL.search(text)
+    if found is not None and not _HAS_LINES.search(key):
+        what = "a line end" if found[0] in "\r\n" else "a control character"
+        allowed = f"it has {what} at character {found.start() + 1} of {len(text)}; remove it"
+        raise ConfigError(key, HIDDEN, allowed)
 
 
 def _encoded(options: object) -> bytes:
@@ -269,6 +286,7 @@ def _text(key: str, value: object) -> str:
         return str(value).lower()
     if not isinstance(value, str):
         raise ConfigError(key, HIDDEN, f"it must be text, not {type(value).__name__}")
+    _require_sendable(key, value)
     return value
 
 

@@ -13,34 +13,29 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bucketlake.config.paths_of_table import KEPT_FOLDER_FILE
 from bucketlake.config.table_version import TimelineLayout
 from bucketlake.errors import ObjectNotFoundError, TimelineError
-from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.clustering_plan import (
     ClusteringPlan,
     decode_clustering_plan,
+    decode_compaction_plan,
     has_clustering_plan,
 )
 from bucketlake.format.commit_metadata import changes_rows, decode_commit_metadata
-from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.model.file_name import FileId, InstantTime
-from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.kept import fields_alone
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.kept import NewestValues, fields_alone
 from bucketlake.model.write_stat import CommitMetadata
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage, names_and_times
-from bucketlake.timeline.archive_reader import (
-    archived_commit,
-    commits_archived_after,
-    find_archived,
-    newest_archived,
-)
-from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms
+from bucketlake.storage.base import Storage, at_once, names_and_times
+from bucketlake.timeline.instant import UNDOING, Action, Instant, State, instant_from_ms
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.read_time import read_time
+
+if TYPE_CHECKING:
+    from bucketlake.format.archive_file import ArchivedInstant
 
 _LISTED_AT_ONCE = 200  # Local disk and object stores return this many names in one piece.
 _STORAGE_AHEAD_MS_MAX = 60_000  # How far the clock of the storage may be ahead.
@@ -88,9 +83,19 @@ class Timeline:
         """Return the completed instants of every action, in order."""
         return tuple(instant for instant in self.instants if instant.state is State.COMPLETED)
 
-    def pending(self) -> tuple[Instant, ...]:
-        """Return the requested and inflight instants of every action, in order."""
-        return tuple(instant for instant in self.instants if instant.state is not State.COMPLETED)
+    def pending(self, *actions: Action) -> tuple[Instant, ...]:
+        """Return the requested and inflight instants, of all actions or of some, in order."""
+        found = (instant for instant in self.instants if instant.state is not State.COMPLETED)
+        return tuple(instant for instant in found if not actions or instant.action in actions)
+
+    def savepoints(self) -> tuple[Instant, ...]:
+        """Return the savepoints in order, also those that are not completed."""
+        return tuple(found for found in self.instants if found.action is Action.SAVEPOINT)
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether a rollback or a restore is pending."""
+        return bool(self.pending(*UNDOING))
 
     def pending_changes(self) -> tuple[Instant, ...]:
         """Return what is pending. A savepoint does not count: it changes no file."""
@@ -114,15 +119,15 @@ class Timeline:
 
     def pending_cleans(self) -> tuple[Instant, ...]:
         """Return the cleans that are planned and not completed."""
-        return self._pending_of(Action.CLEAN)
+        return self.pending(Action.CLEAN)
 
     def pending_compactions(self) -> tuple[Instant, ...]:
         """Return the compactions and log compactions that are planned and not completed."""
-        return self._pending_of(Action.COMPACTION, Action.LOG_COMPACTION)
+        return self.pending(Action.COMPACTION, Action.LOG_COMPACTION)
 
     def pending_clusterings(self) -> tuple[Instant, ...]:
         """Return the clusterings that are planned and not completed."""
-        return self._pending_of(Action.CLUSTERING)
+        return self.pending(Action.CLUSTERING)
 
     def is_completed(self, instant: InstantTime) -> bool:
         """Return whether files with the instant's time are committed.
@@ -292,6 +297,8 @@ class Timeline:
             return self.read_commit(storage, active)
         if self.start is None:
             return None
+        from bucketlake.timeline.archive_reader import archived_commit, newest_archived
+
         found = newest_archived(storage, self.history_folder, self.until, _tells_archived_schema)
         return None if found is None else archived_commit(found)
 
@@ -305,7 +312,7 @@ class Timeline:
 
     @cached_property
     def _compactions(self) -> frozenset[InstantTime]:
-        return frozenset(found.requested_at for found in self._pending_of(Action.COMPACTION))
+        return frozenset(found.requested_at for found in self.pending(Action.COMPACTION))
 
     @cached_property
     def _read(self) -> dict[Instant, CommitMetadata]:
@@ -313,9 +320,6 @@ class Timeline:
 
     # Without cached and derived values, so that tasks only receive the instants.
     __getstate__ = fields_alone
-
-    def _pending_of(self, *actions: Action) -> tuple[Instant, ...]:
-        return tuple(instant for instant in self.pending() if instant.action in actions)
 
     def _read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
         assert instant.state is State.COMPLETED, instant
@@ -331,6 +335,8 @@ class Timeline:
 
     def _find_archived(self, storage: Storage, instant: Instant) -> CommitMetadata | None:
         """Return the metadata of a commit that was archived after the listing."""
+        from bucketlake.timeline.archive_reader import archived_commit, find_archived
+
         at, action = instant.requested_at, instant.action.value
         found = find_archived(storage, self.history_folder, at, action)
         return None if found is None else archived_commit(found)
@@ -493,6 +499,8 @@ def _tells_schema(metadata: CommitMetadata) -> bool:
 
 
 def _tells_archived_schema(entry: ArchivedInstant) -> bool:
+    from bucketlake.timeline.archive_reader import archived_commit
+
     commit = archived_commit(entry)
     return commit is not None and _tells_schema(commit)
 
@@ -508,6 +516,8 @@ def _start(table: OpenTable, instants: Sequence[Instant]) -> InstantTime | None:
     is_begun = any(write.state is State.COMPLETED for write in writes)
     if writes[0].state is State.COMPLETED or not is_begun:
         return writes[0].requested_at
+    from bucketlake.timeline.archive_reader import commits_archived_after
+
     # An archival leaves a commit before each pending write that it sees. If there is no such
     # commit, the write came too late: it has no file yet, and ``create_requested`` rejects it.
     active = {write.requested_at for write in writes}
@@ -518,3 +528,69 @@ def _start(table: OpenTable, instants: Sequence[Instant]) -> InstantTime | None:
         or commits_archived_after(table.storage, table.config.history_folder, write.requested_at)
         <= active
     )
+
+
+# ---- The data files that commits of the active timeline wrote, by their write statistics ---------
+#
+# A read or write of a table without a metadata table compares them with the files that it lists. So
+# this module reads the metadata of each commit once per process: the file of a completed instant
+# never changes, and since table version 8 its name has the completion time, which no other instant
+# has. Before that, the metadata is read again for each timeline.
+
+WrittenFiles: TypeAlias = Mapping[str, Mapping[str, DataFile]]
+"""Files by partition path and by path."""
+
+_FILES_MAX = 200_000  # About 60 MB.
+
+
+_Key: TypeAlias = tuple[str, InstantTime, InstantTime]  # Root, requested time, completion time.
+_KNOWN: NewestValues[_Key, WrittenFiles] = NewestValues(
+    _FILES_MAX, lambda files: sum(map(len, files.values()))
+)
+"""The files of the commits that this process read last."""
+
+
+def written_files(
+    storage: Storage, timeline: Timeline
+) -> Iterator[tuple[InstantTime, WrittenFiles]]:
+    """Yield the completed commits of a timeline, oldest first, with the files that they wrote.
+
+    A commit that was rolled back after the timeline was listed is left out.
+
+    Raises
+    ------
+    FormatError
+        If the metadata of a commit cannot be read.
+    """
+    root, commits = storage.root, timeline.completed_commits()
+    keys: list[_Key | None] = [
+        None if i.completed_at is None else (root, i.requested_at, i.completed_at) for i in commits
+    ]
+    found = [None if key is None else _KNOWN.get(key) for key in keys]
+
+    def read(place: int) -> None:
+        with suppress(TimelineError):
+            files = found[place] = files_of(timeline.read_commit(storage, commits[place]))
+            key = keys[place]
+            if key is not None:
+                _KNOWN.put(key, files)
+
+    at_once(storage, read, [i for i, files in enumerate(found) if files is None])
+    for commit, files in zip(commits, found, strict=True):
+        if files is not None:
+            yield commit.requested_at, files
+
+
+def files_of(commit: CommitMetadata) -> WrittenFiles:
+    """Return the base and log files that a commit wrote."""
+    return {
+        partition: held
+        for partition, stats in commit.write_stats.items()
+        if (held := _files_in(partition, [stat.path for stat in stats]))
+    }
+
+
+def _files_in(partition: str, paths: Sequence[str]) -> dict[str, DataFile]:
+    named = ((path, path.rpartition("/")[2]) for path in paths)
+    files = ((path, DataFile.of_name(partition, name, 0)) for path, name in named)
+    return {path: file for path, file in files if file is not None}

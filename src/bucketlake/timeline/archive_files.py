@@ -2,33 +2,33 @@
 
 Since table version 8 the archive is a log-structured merge tree. Manifests are numbered, and the
 newest manifest names the valid Parquet files; the name of a file contains the range of its
-instants. Before that, each archival put a log file of its own (``format/archive_log.py``), and
+instants. Before that, each archival put a log file of its own (``format/archive_file.py``), and
 every file is valid. The names show the form, and no folder has files of both.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
-from bucketlake.errors import FormatError, ObjectNotFoundError
+from bucketlake.config.entries import is_number
+from bucketlake.errors import FormatError
 from bucketlake.format.archive_file import (
     CONTENT,
     ArchivedInstant,
     ArchiveFile,
+    archive_log_number,
     decode_archive_file,
+    decode_archive_log,
     decode_manifest,
 )
-from bucketlake.format.archive_log import archive_log_number, decode_archive_log
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.model.kept import NewestValues
+from bucketlake.storage.base import Storage, StoredObject, at_once, read_if_there
 
 VERSION_FILE = "_version_"
-_MANIFEST = re.compile(r"manifest_(\d+)", re.ASCII)
+_MANIFEST = re.compile(r"manifest_(\d{1,18})", re.ASCII)
 _KNOWN_INSTANTS_MAX = 100_000  # About 30 MB.
 
 
@@ -48,24 +48,8 @@ class Manifest:
     files: tuple[ArchiveFile, ...] = ()
 
 
-class HistoryFile(Protocol):
-    """A valid file of an archive."""
-
-    @property
-    def last(self) -> str:
-        """A bound of the requested times: no instant of the file is later."""
-        ...
-
-    def may_hold(self, since: str, until: str | None) -> bool:
-        """Return whether the file may hold an instant of the range, both ends included."""
-        ...
-
-    def read(self, content: Sequence[str], action: str | None = None) -> list[ArchivedInstant]:
-        """Return the instants in order, of all actions or of one action.
-
-        ``content`` are the columns of ``CONTENT`` to read.
-        """
-        ...
+HistoryFile: TypeAlias = "_TreeFile | _LogFile"
+"""A valid file of an archive."""
 
 
 def history_files(storage: Storage, folder: str) -> list[HistoryFile]:
@@ -74,7 +58,7 @@ def history_files(storage: Storage, folder: str) -> list[HistoryFile]:
     logs: list[HistoryFile] = [
         _LogFile(storage, stored)
         for stored in listed
-        if archive_log_number(_name(stored)) is not None
+        if archive_log_number(stored.name) is not None
     ]
     if logs:
         return logs
@@ -120,8 +104,8 @@ def manifest_path(folder: str, number: int) -> str:
 
 def log_numbers(storage: Storage, folder: str) -> list[int]:
     """Return the numbers of the log files of an archive."""
-    names = map(_name, storage.list(folder, recursive=False))
-    return [number for number in map(archive_log_number, names) if number is not None]
+    numbers = (archive_log_number(o.name) for o in storage.list(folder, recursive=False))
+    return [number for number in numbers if number is not None]
 
 
 def read_archive_file(
@@ -146,12 +130,18 @@ class _TreeFile:
 
     @property
     def last(self) -> str:
+        """A bound of the requested times: no instant of the file is later."""
         return self.file.last
 
     def may_hold(self, since: str, until: str | None) -> bool:
+        """Return whether the file may hold an instant of the range, both ends included."""
         return self.file.may_hold(since, until)
 
     def read(self, content: Sequence[str], action: str | None = None) -> list[ArchivedInstant]:
+        """Return the instants in order, of all actions or of one action.
+
+        ``content`` are the columns of ``CONTENT`` to read.
+        """
         return read_archive_file(self.storage, self.folder, self.file, content, action)
 
 
@@ -199,36 +189,8 @@ class _LogFile:
 
 
 _Key = tuple[str, str, int, int]  # Root, path, size and time of change: Hudi may append to a file.
-
-
-class _Known:
-    """The instants of the log files that this process read last, without their content."""
-
-    def __init__(self, instants_max: int) -> None:
-        self._instants_max = instants_max
-        self._count = 0
-        self._held: OrderedDict[_Key, list[ArchivedInstant]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: _Key) -> list[ArchivedInstant] | None:
-        with self._lock:
-            found = self._held.get(key)
-            if found is not None:
-                self._held.move_to_end(key)
-            return found
-
-    def put(self, key: _Key, instants: list[ArchivedInstant]) -> None:
-        with self._lock:
-            if key in self._held:
-                return
-            self._held[key] = instants
-            self._count += len(instants) + 1
-            while self._count > self._instants_max:
-                _, dropped = self._held.popitem(last=False)
-                self._count -= len(dropped) + 1
-
-
-_KNOWN = _Known(_KNOWN_INSTANTS_MAX)
+_KNOWN: NewestValues[_Key, list[ArchivedInstant]] = NewestValues(_KNOWN_INSTANTS_MAX)
+"""The instants of the log files that this process read last, without their content."""
 
 
 def _newest(storage: Storage, folder: str, listed: Iterable[StoredObject]) -> Manifest:
@@ -244,16 +206,9 @@ def _newest(storage: Storage, folder: str, listed: Iterable[StoredObject]) -> Ma
 
 
 def _numbers(listed: Iterable[StoredObject]) -> list[int]:
-    return [int(match[1]) for match in map(_MANIFEST.fullmatch, map(_name, listed)) if match]
-
-
-def _name(stored: StoredObject) -> str:
-    return stored.path.rpartition("/")[2]
+    return [int(match[1]) for o in listed if (match := _MANIFEST.fullmatch(o.name))]
 
 
 def _named_version(storage: Storage, folder: str) -> int | None:
-    try:
-        text = storage.read(f"{folder}/{VERSION_FILE}").decode("latin-1").strip()
-    except ObjectNotFoundError:
-        return None
-    return int(text) if text.isascii() and text.isdecimal() else None
+    text = (read_if_there(storage, f"{folder}/{VERSION_FILE}") or b"").decode("latin-1").strip()
+    return int(text) if is_number(text) else None

@@ -2,7 +2,7 @@
 
 The archive is read for completion times, for queries that begin before the active timeline, and for
 commits that are archived while they are read. ``timeline/archive_files.py`` knows the two forms of
-archives; ``timeline/archive_writer.py`` and ``timeline/archive_log_writer.py`` write them. An
+archives; ``timeline/archive_writer.py`` and ``timeline/archive_writer.py`` write them. An
 instant may be in both timelines for a while; it is always in at least one of them.
 """
 

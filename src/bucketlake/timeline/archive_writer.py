@@ -1,15 +1,18 @@
 """Moving instants from the active timeline to the archive, in Hudi's form.
 
-In timeline layout 1 ``timeline/archive_log_writer.py`` adds a file to the archive. In layout 2 the
-writer here puts a Parquet file with the instants, then a manifest that names it, then the version
-file. Then, in both layouts, the instants are deleted from the active timeline, completed files
-last. So an instant is always in at least one timeline. If it is in both, the next archival deletes
-the active one.
+In timeline layout 1 a file with the instants is added to the archive. In layout 2 the writer puts a
+Parquet file with the instants, then a manifest that names it, then the version file. Then, in both
+layouts, the instants are deleted from the active timeline, completed files last. So an instant is
+always in at least one timeline. If it is in both, the next archival deletes the active one.
 
 Manifests are put if absent, each with the next number. If several writers change the archive at
 once, one wins, and the others read the table again. A number can also keep an instant active:
 :func:`keep_active` takes the next number, so every archival that was planned before fails. No file
 is overwritten, because another writer may be about to publish a file with the same name.
+
+Which instants are moved is handed in (:func:`move_oldest`): the data table and the metadata table
+need others. The active timeline has no gaps, because readers treat everything older than it as
+committed; so an instant that is needed stays with all later ones.
 
 Hudi's archival does not use these numbers. Only the table lock protects from it.
 """
@@ -17,42 +20,46 @@ Hudi's archival does not use these numbers. Only the table lock protects from it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final, TypeAlias
 
+from bucketlake.config.paths_of_table import ARCHIVAL_FOLDER
 from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
 from bucketlake.format.archive_file import (
     ArchivedInstant,
+    ArchivedState,
     ArchiveFile,
+    archive_log_name,
     decode_archive_file,
+    decode_archive_log,
     encode_archive_file,
+    encode_archive_log,
     encode_manifest,
 )
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage, StoredObject
-from bucketlake.timeline.active import Timeline
+from bucketlake.model.retention import ArchivalLimits
+from bucketlake.storage.base import Storage, StoredObject, numbered_objects, put_or_find
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_files import (
     VERSION_FILE,
     Manifest,
+    log_numbers,
     manifest_numbers,
     manifest_path,
     newest_manifest,
     read_archive_file,
     read_manifest,
 )
-from bucketlake.timeline.archive_log_writer import (
-    KEEPING,
-    claim_log,
-    encode_files,
-    last_log_number,
-)
 from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from bucketlake.timeline.heartbeat import delete_heartbeat
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms
+from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.outcome import old_commits
 
 MERGED_FILES = 10
 """Number of files of a layer that are merged into one file of the next layer."""
@@ -66,11 +73,15 @@ _PLANS = {
     State.INFLIGHT: _REPLACING,
 }
 
-Place = tuple[InstantTime, str]
+ArchivePlace = tuple[InstantTime, str]
 """Requested time and action of a completed instant, which identify it in both timelines."""
 
-InstantFiles = Mapping[Place, Sequence[tuple[Instant, StoredObject]]]
+InstantFiles = Mapping[ArchivePlace, Sequence[tuple[Instant, StoredObject]]]
 """The files of active instants, sorted by state."""
+
+
+Stops: TypeAlias = Iterable[tuple[InstantTime, str]]
+"""Instants that stay with all later ones, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +109,99 @@ class Appended(Enum):
     NAME_TAKEN = "name taken"  # A file with other instants has the name; archive fewer instants.
 
 
+def oldest_instants(
+    timeline: Timeline,
+    limits: ArchivalLimits,
+    most: int | None,
+    stops: Callable[[Sequence[Instant]], Stops],
+    goes_along: Callable[[Instant], bool],
+) -> tuple[tuple[Instant, ...], str | None]:
+    """Return the instants to move, and why further ones stay although there are too many.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    limits : ArchivalLimits
+        How many commits stay.
+    most : int or None
+        Greatest number of commits to move.
+    stops : callable
+        Returns the stops among some commits, the oldest ones.
+    goes_along : callable
+        Whether an instant that is no commit is moved with the commits around it, as in Hudi.
+    """
+    commits = timeline.completed_commits()
+    over = len(commits) > limits.keep_max
+    wanted = len(commits) - limits.keep_min if over else 0
+    if most is not None:
+        wanted = min(wanted, most)
+    if wanted <= 0:
+        return (), None
+    count = wanted
+    reason: str | None = None
+    for stop, why in stops(commits[:wanted]):
+        before = sum(commit.requested_at < stop for commit in commits[:count])
+        if before < count:
+            count, reason = before, why
+    moved = commits[: without_overlap(timeline, commits, count)]
+    if len(moved) < count:
+        reason = f"instant {commits[len(moved)].requested_at} overlaps with an instant that stays"
+    if not moved:
+        return (), reason
+    along = [
+        instant
+        for instant in timeline.completed()
+        if goes_along(instant) and instant.requested_at < moved[-1].requested_at
+    ]
+    return tuple(sorted([*moved, *along], key=lambda instant: instant.order)), reason
+
+
+def move_oldest(
+    table: OpenTable,
+    choose: Callable[[int | None], tuple[Timeline, Sequence[Instant]]],
+    require_held: LockCheck,
+) -> None:
+    """Move instants to the archive, and drop what only they needed; the caller holds the lock.
+
+    Parameters
+    ----------
+    table : OpenTable
+    choose : callable
+        Loads the timeline, and returns it with the instants to move; gets the greatest number of
+        commits to move, if there is one. It is called again if another archival was faster.
+    require_held : callable
+        Raises if the lock of the table is lost.
+    """
+    most: int | None = None
+    appended: Appended | None = None
+    while appended is not Appended.DONE:
+        manifest = newest_state(table)
+        remove_archived(table)  # Finishes an archival that died or was faster.
+        # Loaded after the manifest: a change that affects the choice also changes the manifest.
+        timeline, instants = choose(most)
+        if not instants:
+            break
+        with suppress(ObjectNotFoundError):  # Another archival was faster.
+            files = instant_files(table)
+            encoded = encode_instants(table, files, instants, timeline.legacy_completions)
+            require_held()
+            appended = append(table, manifest, encoded)
+            if appended is Appended.NAME_TAKEN:
+                most = sum(instant.action.writes_data for instant in instants) - 1
+    else:
+        remove_archived(table)
+    start = load_timeline(table).start
+    if start is not None:
+        for path in [*old_commits(table.storage, start)]:
+            table.storage.delete(path)
+    merge_files(table)
+
+
 def instant_files(table: OpenTable) -> InstantFiles:
     """Return the files of the active timeline, grouped by instant."""
-    found: dict[Place, list[tuple[Instant, StoredObject]]] = defaultdict(list)
+    found: dict[ArchivePlace, list[tuple[Instant, StoredObject]]] = defaultdict(list)
     for stored in table.storage.list(table.config.timeline_folder, recursive=False):
-        name = stored.path.rpartition("/")[2]
-        instant = Instant.from_file_name(name, table.config.layout)
+        instant = Instant.from_file_name(stored.name, table.config.layout)
         if instant is not None:
             place = instant.requested_at, instant.action.completes_as.value
             found[place].append((instant, stored))
@@ -344,17 +442,8 @@ def _publish_manifest(storage: Storage, folder: str, manifest: Manifest) -> bool
     A writer that slept may find its number free again; a newer manifest then exists.
     """
     path, content = manifest_path(folder, manifest.number), encode_manifest(manifest.files)
-    try:
-        storage.put_if_absent(path, content)
-    except AlreadyExistsError:
-        try:
-            is_same = (
-                storage.read(path) == content
-            )  # Our own put without response, or an equal one.
-        except ObjectNotFoundError:
-            is_same = False
-        if not is_same:
-            return False
+    if not put_or_find(storage, path, content):
+        return False
     return _write_version(storage, folder) == manifest.number
 
 
@@ -438,3 +527,114 @@ def _names(storage: Storage, folder: str, number: int) -> set[str]:
         return {file.name for file in read_manifest(storage, folder, number)}
     except FormatError:  # An incomplete manifest of a dead writer.
         return set()
+
+
+# ---- Adding log files to an archive of timeline layout 1, also if several processes do it at once
+#
+# An archival first claims the next number: it puts an object with the content of the log file, if
+# absent, into bucketlake's own folder. The claim decides that the instants are archived. Then the
+# log file of that number is put, by the archival, or if it died, by whoever wants the next number.
+# So an archive has no file that was not claimed, and no instant twice. A claim without content
+# keeps instants active: every archival that was planned before finds its number taken.
+#
+# Why claims: a log file counts as soon as it exists. Hudi stops reading an archive at a file that
+# has nothing new, so neither an empty file nor one that repeats instants could take a number.
+#
+# Hudi's archival takes the number after the greatest log file, without a claim. Only the table lock
+# protects from it. If it took a claimed number, the claim is void and its instants stay active.
+
+KEEPING: Final = b""
+"""Content of a claim that archives nothing."""
+
+_CLAIMS_KEPT = 3  # The newest one is needed; a slow archival may look for its own.
+
+
+def last_log_number(table: OpenTable) -> int:
+    """Return the last number of a log file or claim, after the log file of the last claim is put.
+
+    A caller that plans an archival loads the timeline afterwards.
+    """
+    claims = _claims(table.storage)
+    number = max(claims, default=0)
+    if claims:
+        _carry_out(table, number)
+    return max(number, _last_log(table))
+
+
+def claim_log(table: OpenTable, number: int, content: bytes) -> bool:
+    """Claim a number, and put its log file unless the content is ``KEEPING``.
+
+    Returns
+    -------
+    bool
+        False if another writer changed the archive since :func:`last_log_number`.
+    """
+    storage, path = table.storage, _claim_path(number)
+    if not put_or_find(storage, path, content):
+        return False
+    # A writer that slept may find its number free again; there is a greater number then.
+    if max(*_claims(storage), _last_log(table), number) > number:
+        return False
+    is_put = _carry_out(table, number)
+    for old in sorted(_claims(storage))[:-_CLAIMS_KEPT]:
+        storage.delete(_claim_path(old))
+    return is_put
+
+
+def encode_files(
+    table: OpenTable, instants: Sequence[Sequence[tuple[Instant, StoredObject]]]
+) -> bytes:
+    """Return a log file with the files of instants, each sorted by state.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        If an instant left the active timeline meanwhile.
+    """
+    zone = table.config.timeline_timezone
+    return encode_archive_log(
+        [
+            ArchivedState(
+                instant.requested_at,
+                instant.action.value,
+                instant.state.name,
+                instant_from_ms(stored.modified_at_ms, zone),
+                table.storage.read(stored.path),
+            )
+            for files in instants
+            for instant, stored in files
+        ]
+    )
+
+
+def _carry_out(table: OpenTable, number: int) -> bool:
+    """Put the log file of the last claim; return False if a file of Hudi has its number.
+
+    Raises
+    ------
+    FormatError
+        If the claim is damaged.
+    """
+    storage = table.storage
+    with suppress(ObjectNotFoundError):
+        content = storage.read(_claim_path(number))
+        decode_archive_log(content, _claim_path(number), ())  # Raises an error if it is damaged.
+        path = f"{table.config.history_folder}/{archive_log_name(number)}"
+        if content == KEEPING:
+            return True
+        if _last_log(table) < number:
+            return put_or_find(storage, path, content)
+        return storage.read(path) == content
+    return False
+
+
+def _claims(storage: Storage) -> list[int]:
+    return numbered_objects(storage, ARCHIVAL_FOLDER)
+
+
+def _claim_path(number: int) -> str:
+    return f"{ARCHIVAL_FOLDER}/{number}"
+
+
+def _last_log(table: OpenTable) -> int:
+    return max(log_numbers(table.storage, table.config.history_folder), default=0)

@@ -28,12 +28,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bucketlake.config.inner_path import require_instant
-from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER
-from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER, require_instant
+from bucketlake.errors import FormatError, ObjectNotFoundError
 from bucketlake.format.checksum import BLANK, DIGITS, is_sealed, seal
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, numbered_objects, put_or_find
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.open_table import OpenTable
 
@@ -108,23 +107,6 @@ class Head:
         floor = self.turn.floor if self.turn else InstantTime("")
         return self.table.clock.next_instant(self.timeline, after=max(floor, after or floor))
 
-    def take(
-        self, instant: InstantTime, *, changes_metadata: bool = False, layout: int | None = None
-    ) -> bool:
-        """Take the turn after this one for an instant; return False if another writer has it.
-
-        ``layout`` is the number of the layout into which the turn moves the timeline.
-        """
-        if layout is None and self.turn is not None and self.turn.layout is not None:
-            layout = self.table.config.layout.number
-        return take_turn(
-            self.table.storage,
-            instant,
-            self.turn,
-            changes_metadata=changes_metadata,
-            layout=layout,
-        )
-
 
 def last_turn(storage: Storage) -> Turn | None:
     """Return the newest turn; None if there is none yet."""
@@ -167,12 +149,8 @@ def take_turn(
     words.append(_CHECKSUM + BLANK.decode())  # The last word.
     path, text = _path(number), " ".join(words).encode()
     content = seal(text, len(text) - DIGITS)
-    try:
-        storage.put_if_absent(path, content)
-    except AlreadyExistsError:
-        # A client repeats a put after a lost response, and may then find its own object.
-        if _content(storage, path) != content:
-            return False
+    if not put_or_find(storage, path, content):
+        return False
     if _numbers(storage)[-1] >= number + _KEPT:
         storage.delete(path)  # This writer's object, or by now an old turn.
         return False
@@ -197,7 +175,7 @@ def _parsed(path: str, number: int, content: bytes) -> Turn:
         _METADATA_CHANGED in words,
         metadata,
         floor,
-        None if layout is None else int(layout),
+        None if layout is None else int(layout[:_DIGITS]),
     )
 
 
@@ -215,17 +193,9 @@ def stray_turns(storage: Storage) -> list[str]:
     return [_path(number) for number in _numbers(storage)[:-_KEPT]]
 
 
-def _content(storage: Storage, path: str) -> bytes | None:
-    try:
-        return storage.read(path)
-    except ObjectNotFoundError:  # Deleted meanwhile as an old turn.
-        return None
-
-
 def _path(number: int) -> str:
     return f"{COMMIT_ORDER_FOLDER}/{number:0{_DIGITS}d}"
 
 
 def _numbers(storage: Storage) -> list[int]:
-    names = (o.path.rpartition("/")[2] for o in storage.list(COMMIT_ORDER_FOLDER, recursive=False))
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    return numbered_objects(storage, COMMIT_ORDER_FOLDER)

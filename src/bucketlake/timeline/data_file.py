@@ -1,30 +1,81 @@
-"""Writing a data file from a task, which may run twice, late, or after a rollback."""
+"""Writing data files from a task, which may run twice, late, or after a rollback."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from bucketlake.errors import AlreadyExistsError, CommitConflictError
+from bucketlake.errors import CommitConflictError
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Buffer, Storage
-from bucketlake.timeline.markers import Marker, write_marker
+from bucketlake.storage.base import Buffer, Storage, put_all_if_absent
+from bucketlake.timeline.markers import Marker, write_markers
 from bucketlake.timeline.outcome import is_decided_commit, is_rolled_back
 from bucketlake.timeline.transitions import require_pending
 
+_FILES_MAX = 256
+_BYTES_MAX = 16 << 20
 
-def put_data_file(
+
+class DataFiles:
+    """Collects the data files of a task, and publishes many at once.
+
+    The storage flushes them together, and their markers are one list. The caller publishes the last
+    ones before the task ends. Its parameters are those of :func:`put_data_files`, and ``written``:
+    it gets the facts of the files that were written, unless they were there before.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        instant: InstantTime,
+        inflight: str,
+        *,
+        place: Storage | None = None,
+        written: Callable[[list[Any]], None] | None = None,
+    ) -> None:
+        self._write = storage, instant, inflight
+        self._place, self._written = place, written
+        self._before: list[tuple[Marker, Buffer]] = []
+        self._waiting: list[tuple[Marker, Buffer]] = []
+        self._facts: dict[str, Any] = {}
+        self._bytes = 0
+
+    def add(self, marker: Marker, data: Buffer, fact: object = None) -> None:
+        """Add a file, and a fact of it for ``written``."""
+        self._waiting.append((marker, data))
+        self._bytes += len(data)
+        if fact is not None:
+            self._facts[marker.data_path] = fact
+        if len(self._waiting) >= _FILES_MAX or self._bytes >= _BYTES_MAX:
+            self.publish()
+
+    def add_before(self, marker: Marker, data: Buffer) -> None:
+        """Add a file that must be there when the file is that is added next."""
+        self._before.append((marker, data))
+        self._bytes += len(data)
+
+    def publish(self) -> None:
+        """Publish the files that wait."""
+        facts, parts = self._facts, (self._before, self._waiting)
+        self._before, self._waiting, self._facts, self._bytes = [], [], {}, 0
+        for files in filter(None, parts):
+            paths = put_data_files(*self._write, files, place=self._place)
+            if self._written is not None:
+                self._written([facts[path] for path in paths if path in facts])
+
+
+def put_data_files(
     storage: Storage,
     instant: InstantTime,
     inflight: str,
-    marker: Marker,
-    data: Buffer,
+    files: Sequence[tuple[Marker, Buffer]],
     *,
     place: Storage | None = None,
-) -> bool:
-    """Write a data file that does not exist yet; write its marker before.
+) -> list[str]:
+    """Write data files that do not exist yet; write their markers before.
 
     A rollback first forbids the commit and then reads the markers. So either the rollback finds the
-    file, or this function finds that the commit is forbidden and deletes the file.
+    files, or this function finds that the commit is forbidden and deletes the files.
 
     Parameters
     ----------
@@ -32,38 +83,35 @@ def put_data_file(
         The table, and the instant of the write.
     inflight : str
         Path of the write's inflight file.
-    marker : Marker
-        Marker that names the file.
-    data : bytes-like
-        Content of the file.
+    files : sequence of (Marker, bytes-like)
+        The markers that name the files, and their content.
     place : Storage, optional
-        Storage of the file and its marker, if it is not the table's: the metadata table. Then a
+        Storage of the files and their markers, if it is not the table's: the metadata table. Then a
         late attempt does not write a file that is gone after the commit: the partition was deleted,
         perhaps built again, and readers would count the file.
 
     Returns
     -------
-    bool
-        Whether this call wrote the file; False if another attempt was faster, with the same rows,
-        or the write was committed before with this file.
+    list of str
+        The files that this call wrote. Another attempt was faster with the others, with the same
+        rows, or the write was committed before with these files.
 
     Raises
     ------
     CommitConflictError
         If the write was rolled back meanwhile.
     """
-    files = storage if place is None else place
+    held = storage if place is None else place
     require_pending(storage, inflight, instant)
     if place is not None and is_decided_commit(storage, instant):
-        return False
-    write_marker(files, instant, marker)
-    is_written = False
-    with suppress(AlreadyExistsError):
-        files.put_if_absent(marker.data_path, data)
-        is_written = True
+        return []
+    write_markers(held, instant, (marker for marker, _ in files))
+    objects = [(marker.data_path, data) for marker, data in files]
+    existing = put_all_if_absent(held, objects)
     if is_rolled_back(storage, instant):
-        files.delete(marker.data_path)
+        for path, _ in objects:
+            held.delete(path)
         raise CommitConflictError(
             instant, "was rolled back while a task was still writing; none of its files are kept"
         )
-    return is_written
+    return [path for path, _ in objects if path not in existing]

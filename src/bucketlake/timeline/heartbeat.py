@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER
-from bucketlake.errors import ObjectNotFoundError, StorageError
+from bucketlake.errors import StorageError
+from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, read_if_there
 
 INTERVAL_SECONDS = 15.0
 EXPIRES_AFTER_MS = 60_000
@@ -83,10 +84,10 @@ def delete_heartbeat(storage: Storage, instant: InstantTime) -> None:
 
 def is_alive(storage: Storage, instant: InstantTime, now_ms: Callable[[], int]) -> bool:
     """Return whether the writer of a pending instant seems to be running."""
-    try:
-        process = _parsed(storage.read(_path(instant)))
-    except ObjectNotFoundError:
+    content = read_if_there(storage, _path(instant))
+    if content is None:
         return False
+    process = _parsed(content)
     this = _this_process()
     if (process.get("process"), process.get("pid")) == (this["process"], this["pid"]):
         return process.get("write") in _beating
@@ -127,8 +128,8 @@ def _this_process() -> dict[str, Any]:
 def _parsed(content: bytes) -> dict[str, Any]:
     """Return what a heartbeat says about its process; empty for a heartbeat of Hudi."""
     try:
-        process = json.loads(content)
-    except (ValueError, RecursionError):
+        process = parse_json(content)
+    except ValueError:
         return {}
     return process if isinstance(process, dict) else {}
 

@@ -2,22 +2,26 @@
 
 Names are parsed and printed for both timeline layouts. In layout 2 (since table version 8) the name
 of a completed file contains the completion time, in layout 1 it does not. ``timeline/active.py``
-lists the files; ``timeline/clock.py`` issues new times.
+lists the files. A clock issues new times.
 """
 
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from functools import cached_property
-from typing import Self
+from typing import Protocol, Self
 
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.location import place_of
 
 
 class Action(Enum):
@@ -54,6 +58,9 @@ _COMPLETES_AS = {
 }
 WRITES = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
 """Actions as which writes and table services of data complete; pending ones are writes."""
+
+IN_TURN = WRITES | {Action.CLUSTERING}
+"""Pending actions that are decided only after a turn in the order of commits."""
 
 UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 """Actions after which an old version of a file group is the newest again."""
@@ -210,3 +217,177 @@ def shift_instant(instant: str, by: timedelta) -> InstantTime:
     """Return a time before or after an instant, computed from its digits without a time zone."""
     at = instant_to_datetime(instant) + by
     return InstantTime(f"{at:%Y%m%d%H%M%S}{at.microsecond // 1000:03d}")
+
+
+# ---- The clock for instants: each new time is greater than all times seen before -----------------
+#
+# Times are digits in the time zone of the timeline and are compared as text. A new time is greater
+# than every time on the timeline and every time that this process has issued. The clock may stand
+# still or go back: two instants within a millisecond, an earlier writer with a fast clock, or the
+# repeated hour at the end of summer time on a ``LOCAL`` timeline. Then the next time is the
+# greatest time seen plus a millisecond. The writer itself handles locks and clocks of other hosts.
+#
+# The zone of a ``LOCAL`` timeline is the zone of its writers, and this process may be in another
+# zone. Hudi issues times without reading the timeline. If we wrote an instant in a zone ahead of
+# Hudi's, then for hours Hudi's commits would be older than ours, and no reader would see them. So a
+# new time is never ahead of the zone in which the newest instant was written.
+
+AHEAD_MS_MAX = 60_000
+"""How far instants may be ahead of a clock: the clocks of hosts differ by seconds."""
+
+_ZONE_STEP_MS = 15 * 60_000  # Zones differ from UTC by whole quarters of an hour.
+_STORAGE_BEHIND_MS_MAX = 60_000  # How far storage's clock may be behind; it may keep only seconds.
+
+
+def system_now_ms() -> int:
+    """Return milliseconds since 1970 UTC from the clock of this host."""
+    return time.time_ns() // 1_000_000
+
+
+class SeenTimes(Protocol):
+    """What a clock asks of a timeline; see :class:`~bucketlake.timeline.active.Timeline`."""
+
+    @property
+    def instants(self) -> Sequence[Instant]:
+        """The instants, each in its latest state."""
+
+    @property
+    def newest_written_ms(self) -> int | None:
+        """When storage wrote the instant that completed last."""
+
+    def newest_time(self) -> InstantTime | None:
+        """Return the greatest requested or completion time."""
+
+
+class IssuedTimes:
+    """The newest time that was issued; clocks stay ahead of it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._newest = InstantTime("")
+
+    def issue(self, wanted: InstantTime, seen: InstantTime) -> InstantTime:
+        """Issue the wanted time, or the first time after all seen and issued times."""
+        with self._lock:
+            newest = max(seen, self._newest)
+            self._newest = wanted if wanted > newest else _following(newest)
+            return self._newest
+
+
+_BY_TABLE: dict[tuple[str, TimelineTimezone], IssuedTimes] = {}
+
+
+def issued_times(table_root: str, timezone: TimelineTimezone) -> IssuedTimes:
+    """Return the times that this process issued for a table; all clocks of the table share them.
+
+    Each table has its own, so that a timeline that is ahead of the clock affects no other table.
+    """
+    return _BY_TABLE.setdefault((place_of(table_root), timezone), IssuedTimes())
+
+
+class InstantClock:
+    """Issues the times of new instants and of completions.
+
+    Parameters
+    ----------
+    timezone : {"UTC", "LOCAL"}
+        Zone of the table's timeline.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+    issued : IssuedTimes, optional
+        Times that new times must exceed, besides the timeline: :func:`issued_times` for all times
+        that this process issued for the table. None: only the times of this clock.
+    """
+
+    def __init__(
+        self,
+        timezone: TimelineTimezone,
+        now_ms: Callable[[], int] = system_now_ms,
+        issued: IssuedTimes | None = None,
+    ) -> None:
+        self._timezone = timezone
+        self.now_ms = now_ms
+        self._issued = issued or IssuedTimes()
+
+    def next_instant(self, timeline: SeenTimes, after: InstantTime | None = None) -> InstantTime:
+        """Return a time greater than every requested and completion time on the timeline.
+
+        If ``after`` is given, the time is also greater than that instant, which may not be on the
+        timeline yet. Two calls never return the same time, even in different threads; a later call
+        returns a greater time.
+        """
+        seen = max(timeline.newest_time() or InstantTime(""), after or InstantTime(""))
+        return self._issued.issue(self.now(timeline), seen)
+
+    def now(self, timeline: SeenTimes) -> InstantTime:
+        """Return the time of this clock, in the zone of the timeline's writers if that is behind.
+
+        The timeline may hold greater times; see :meth:`future_of`.
+        """
+        now_ms = self.now_ms()
+        local = instant_from_ms(now_ms, self._timezone)
+        if self._timezone == "UTC":
+            return local
+        return min(local, _in_zone_of_writers(now_ms, timeline, local))
+
+    def future_of(self, timeline: SeenTimes) -> list[InstantTime]:
+        """Return the instants with a time that is more than a minute ahead of this clock.
+
+        The clock of a writer was ahead or still is, or on a ``LOCAL`` timeline its zone is ahead of
+        this process's. Later instants follow the greatest time, so they are in the future, too,
+        until this clock passes it.
+        """
+        limit = instant_from_ms(self.now_ms() + AHEAD_MS_MAX, self._timezone)
+        return [
+            found.requested_at
+            for found in timeline.instants
+            if max(found.requested_at, found.completed_at or "") > limit
+        ]
+
+
+def told_future(instants: Sequence[InstantTime]) -> str:
+    """Return a sentence that names instants in the future; there is at least one.
+
+    Examples
+    --------
+    >>> told_future([InstantTime("20990102030405678")])
+    'instant 20990102030405678 is in the future: the clock or zone of a writer is or was ahead'
+    """
+    many = len(instants) > 1
+    named = f"{len(instants)} instants, from {instants[0]} to {instants[-1]}, are"
+    return (
+        f"{named if many else f'instant {instants[0]} is'} in the future: the clock or zone of a "
+        "writer is or was ahead"
+    )
+
+
+def _in_zone_of_writers(now_ms: int, timeline: SeenTimes, local: InstantTime) -> InstantTime:
+    """Return the time in the zone of the newest instant's writer; local if both zones agree."""
+    newest = max(
+        (instant.completed_at for instant in timeline.instants if instant.completed_at),
+        default=None,
+    )
+    written_ms = timeline.newest_written_ms
+    if newest is None or written_ms is None:
+        return local
+    offset_ms = _offset_ms(newest, written_ms)
+    if offset_ms == _offset_ms(instant_from_ms(written_ms, "LOCAL"), written_ms):
+        return local  # The local zone also follows a change to summer time since then.
+    return instant_from_ms(now_ms + offset_ms, "UTC")
+
+
+def _offset_ms(instant: InstantTime, written_ms: int) -> int:
+    """Return how far the zone of an instant is ahead of UTC, from the time of its file."""
+    behind_ms = written_ms + _STORAGE_BEHIND_MS_MAX - instant_to_ms(instant, "UTC")
+    return -(behind_ms // _ZONE_STEP_MS) * _ZONE_STEP_MS
+
+
+def _following(instant: InstantTime) -> InstantTime:
+    return shift_instant(instant, timedelta(milliseconds=1))
+
+
+def table_clock(
+    table_root: str, timezone: TimelineTimezone, now_ms: Callable[[], int] = system_now_ms
+) -> InstantClock:
+    """Return a clock for a table; it stays ahead of all times that this process issued for it."""
+    return InstantClock(timezone, now_ms, issued_times(table_root, timezone))

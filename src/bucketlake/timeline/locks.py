@@ -11,27 +11,29 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from bucketlake.config.entries import ConfigEntries
 from bucketlake.config.paths_of_table import HOODIE_FOLDER
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
     FormatError,
     LockError,
-    ObjectNotFoundError,
     StorageError,
     UnsupportedFeatureError,
 )
 from bucketlake.model.arguments import check_integers, check_seconds
-from bucketlake.storage.base import Storage, VersionedStorage
+from bucketlake.model.bounded_json import parse_json
+from bucketlake.model.names import one_of
+from bucketlake.storage.base import Storage, VersionedStorage, put_or_find, read_if_there
 from bucketlake.storage.location import place_of
-from bucketlake.timeline.clock import system_now_ms
+from bucketlake.storage.waiting import until
+from bucketlake.timeline.instant import system_now_ms
 
 FILE_LOCK = f"{HOODIE_FOLDER}/lock"
 STORAGE_LOCK = f"{HOODIE_FOLDER}/.locks/table_lock.json"
@@ -39,26 +41,24 @@ STORAGE_LOCK = f"{HOODIE_FOLDER}/.locks/table_lock.json"
 _TIMEOUT_MAX = threading.TIMEOUT_MAX  # Python waits no longer.
 _SKEW_MS = 500  # Allowed difference between the clocks of two hosts, as in Hudi.
 RENEWALS_LEAST = 10  # Renewals during the lease; Hudi demands as many.
-_PAUSE_SECONDS = 0.25
 _ATTEMPTS = 3
 
-Check = Callable[[], None]
+LockCheck = Callable[[], None]
 """Raises LockError if a lock is no longer held."""
 
 
 class TableLock(Protocol):
     """A lock that keeps other writers out."""
 
-    def held(self, storage: Storage) -> AbstractContextManager[Check]:
+    def held(self, storage: Storage) -> AbstractContextManager[LockCheck]:
         """Hold the lock of a table while the body runs; raise LockError if it is not free."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoLock:
     """No lock: for bucketlake writers only, or if a Hudi writer never runs at the same time."""
 
-    def held(self, storage: Storage) -> AbstractContextManager[Check]:  # noqa: ARG002
+    def held(self, storage: Storage) -> AbstractContextManager[LockCheck]:  # noqa: ARG002
         """Hold nothing."""
         return nullcontext(_nothing)
 
@@ -82,7 +82,7 @@ class InProcessLock:
         check_seconds(_TIMEOUT_MAX, timeout_seconds=self.timeout_seconds)
 
     @contextmanager
-    def held(self, storage: Storage) -> Iterator[Check]:
+    def held(self, storage: Storage) -> Iterator[LockCheck]:
         """Hold the lock of a table."""
         lock = _IN_PROCESS.setdefault(place_of(storage.root), threading.Lock())
         if not lock.acquire(timeout=self.timeout_seconds):
@@ -121,12 +121,12 @@ class FileSystemLock:
         check_seconds(_TIMEOUT_MAX, timeout_seconds=self.timeout_seconds)
 
     @contextmanager
-    def held(self, storage: Storage) -> Iterator[Check]:
+    def held(self, storage: Storage) -> Iterator[LockCheck]:
         """Hold the lock of a table."""
         own = uuid.uuid4().hex.encode()
 
         def check() -> None:
-            if _read(storage, FILE_LOCK) != own:
+            if read_if_there(storage, FILE_LOCK) != own:
                 raise LockError(f"{storage.root}/{FILE_LOCK}", "a writer that took it over", None)
 
         try:
@@ -136,12 +136,7 @@ class FileSystemLock:
             _give_up(storage, own)
 
     def _taken(self, storage: Storage, own: bytes) -> bool:
-        try:
-            storage.put_if_absent(FILE_LOCK, own)
-        except AlreadyExistsError:
-            if _read(storage, FILE_LOCK) == own:  # Our own put, whose response was lost.
-                return True
-        else:
+        if put_or_find(storage, FILE_LOCK, own):
             return True
         stored = storage.stat(FILE_LOCK)
         age_ms = 0 if stored is None else system_now_ms() - stored.modified_at_ms
@@ -154,7 +149,7 @@ def _give_up(storage: Storage, own: bytes) -> None:
     """Delete a file lock if this writer owns it; give up after several storage errors."""
     for _ in range(_ATTEMPTS):
         with suppress(StorageError):
-            if _read(storage, FILE_LOCK) == own:
+            if read_if_there(storage, FILE_LOCK) == own:
                 storage.delete(FILE_LOCK)
             return
 
@@ -190,7 +185,7 @@ class StorageLock:
             )
 
     @contextmanager
-    def held(self, storage: Storage) -> Iterator[Check]:
+    def held(self, storage: Storage) -> Iterator[LockCheck]:
         """Hold the lock of a table."""
         if not isinstance(storage, VersionedStorage):
             raise UnsupportedFeatureError(
@@ -304,7 +299,7 @@ def lock_left_behind(storage: Storage, now_ms: int, min_age_ms: int) -> str | No
 
     A storage-based lock expires; this function raises FormatError if the lock is not readable.
     """
-    content = _read(storage, STORAGE_LOCK)
+    content = read_if_there(storage, STORAGE_LOCK)
     if content is not None:
         _parsed(content, STORAGE_LOCK)
     stored = storage.stat(FILE_LOCK)
@@ -313,18 +308,8 @@ def lock_left_behind(storage: Storage, now_ms: int, min_age_ms: int) -> str | No
 
 
 def _until(taken: Callable[[], bool], storage: Storage, path: str, timeout_seconds: float) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not taken():
-        if time.monotonic() >= deadline:
-            raise LockError(f"{storage.root}/{path}", "another writer", timeout_seconds)
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _read(storage: Storage, path: str) -> bytes | None:
-    try:
-        return storage.read(path)
-    except ObjectNotFoundError:
-        return None
+    if not until(taken, timeout_seconds):
+        raise LockError(f"{storage.root}/{path}", "another writer", timeout_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,11 +323,68 @@ class _Held:
 
 def _parsed(content: bytes, path: str) -> _Held:
     try:
-        fields = json.loads(content)
+        fields = parse_json(content)
         return _Held(str(fields["owner"]), int(fields["validUntil"]), bool(fields["expired"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise FormatError(path, "a lock's owner and expiry as JSON", repr(content[:64])) from error
 
 
 def _nothing() -> None:
     """Check nothing."""
+
+
+# ---- The ``hoodie.write.lock.*`` options of a Hudi job -------------------------------------------
+
+CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
+PROVIDER = "hoodie.write.lock.provider"
+WAIT_MS = "hoodie.write.lock.wait_time_ms"
+EXPIRE_MINUTES = "hoodie.write.lock.filesystem.expire"
+LOCK_FOLDER = "hoodie.write.lock.filesystem.path"
+VALIDITY_SECONDS = "hoodie.write.lock.storage.validity.timeout.secs"
+RENEW_SECONDS = "hoodie.write.lock.storage.renew.interval.secs"
+
+_DEFAULT = StorageLock()
+
+_SINGLE_WRITER, _OPTIMISTIC = _MODES = ("SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL")
+
+
+def lock_from_options(options: Mapping[str, str]) -> TableLock:
+    """Return the lock that the options of a job ask for.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        The options of the job. As in Hudi, a job with a single writer takes no lock.
+
+    Raises
+    ------
+    ConfigError
+        If bucketlake does not support the lock provider or the concurrency mode.
+    """
+    mode = options.get(CONCURRENCY_MODE, _SINGLE_WRITER).strip().upper()
+    if mode not in _MODES:
+        raise ConfigError(CONCURRENCY_MODE, mode, one_of(mode, _MODES))
+    entries = ConfigEntries(options)
+    wait_seconds = entries.option(WAIT_MS, 60_000) / 1000
+    expire_minutes = entries.option(EXPIRE_MINUTES, 0)
+    renew = entries.option(RENEW_SECONDS, _DEFAULT.renew_seconds, least=1)
+    validity = entries.option(VALIDITY_SECONDS, _DEFAULT.validity_seconds, least=1)
+    if mode == _SINGLE_WRITER:
+        return NO_LOCK
+    match options.get(PROVIDER, "").strip().rpartition(".")[2]:
+        case "FileSystemBasedLockProvider":
+            if options.get(LOCK_FOLDER):
+                raise ConfigError(LOCK_FOLDER, options[LOCK_FOLDER], "the table's own, its default")
+            return FileSystemLock(expire_minutes, wait_seconds)
+        case "StorageBasedLockProvider":
+            entries.option(VALIDITY_SECONDS, validity, least=RENEWALS_LEAST * renew)
+            return StorageLock(validity, renew, wait_seconds)
+        case "InProcessLockProvider":
+            return InProcessLock(wait_seconds)
+        case _:
+            raise ConfigError(
+                PROVIDER,
+                options.get(PROVIDER),
+                "a job with several writers needs one of FileSystemBasedLockProvider, "
+                "StorageBasedLockProvider, InProcessLockProvider",
+            )

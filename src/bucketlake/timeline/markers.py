@@ -1,31 +1,34 @@
-"""Markers: an empty file for each data file of a pending write, written before the data file.
+"""Markers: a line for each data file of a pending write, written before the data file.
 
 A rollback deletes the files that the markers name. It cannot find other files: a data file without
-a marker would later become visible as committed data. bucketlake writes one file per marker (Hudi's
-``DIRECT`` form). It also reads the form of Hudi's timeline server, which collects markers in a few
-lists.
+a marker would later become visible as committed data. bucketlake writes a list of markers for files
+that are published together, in the form of Hudi's timeline server. It also reads Hudi's ``DIRECT``
+form, an empty file for each marker.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Self
+from zlib import crc32
 
-from bucketlake.config.inner_path import require_data_place
-from bucketlake.config.paths_of_table import MARKER_FOLDER
+from bucketlake.config.paths_of_table import MARKER_FOLDER, require_data_place
 from bucketlake.config.table_version import TimelineLayout
+from bucketlake.errors import AlreadyExistsError
 from bucketlake.format.properties import LINE_END
 from bucketlake.model.file_name import InstantTime, file_path
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, put_or_find
 
 _MARKER = re.compile(  # A partition's name may hold a line break.
     r"(?:(?P<partition>.*)/)?(?P<file>[^/]+)\.marker\.(?P<type>[A-Z]+)", re.DOTALL
 )
 _FORM = "MARKERS.type"
-_LIST = re.compile(r"MARKERS\d+", re.ASCII)
+_LIST_NAME = "MARKERS"
+_LIST = re.compile(rf"{_LIST_NAME}\d+", re.ASCII)
 
 
 class MarkerType(Enum):
@@ -78,9 +81,23 @@ def marker_folder(instant: InstantTime) -> str:
     return f"{MARKER_FOLDER}/{instant}"
 
 
-def write_marker(storage: Storage, instant: InstantTime, marker: Marker) -> None:
-    """Write the marker of a data file before the data file; repeating it does no harm."""
-    storage.put(f"{marker_folder(instant)}/{marker.to_text()}", b"")
+def write_markers(storage: Storage, instant: InstantTime, markers: Iterable[Marker]) -> None:
+    """Write the markers of data files before the data files; repeating it does no harm.
+
+    The number of a list follows from its content, so attempts of a task write one list, or two if
+    the second has found files of the first. A list is never replaced.
+    """
+    texts = sorted({marker.to_text() for marker in markers})
+    if texts:
+        mark_instant(storage, instant)
+    for text in texts:
+        if LINE_END.search(text):  # No list can hold it. Only this reader finds it beside lists.
+            storage.put(f"{marker_folder(instant)}/{text}", b"")
+    listed = "".join(f"{text}\n" for text in texts if not LINE_END.search(text)).encode()
+    number = crc32(listed) >> 1  # Hudi parses an int of 32 bits.
+    list_path = f"{marker_folder(instant)}/{_LIST_NAME}"
+    while listed and not put_or_find(storage, f"{list_path}{number}", listed):
+        number += 1
 
 
 def mark_instant(storage: Storage, instant: InstantTime) -> None:
@@ -89,7 +106,8 @@ def mark_instant(storage: Storage, instant: InstantTime) -> None:
     The folder also leads a later sweep to files of a writer that slept, was rolled back, woke up
     and died.
     """
-    storage.put(f"{marker_folder(instant)}/{_FORM}", b"DIRECT")
+    with suppress(AlreadyExistsError):
+        storage.put_if_absent(f"{marker_folder(instant)}/{_FORM}", b"TIMELINE_SERVER_BASED")
 
 
 def read_markers(storage: Storage, instant: InstantTime) -> list[Marker]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.instant import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 
 
@@ -15,7 +15,7 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 class OpenTable:
     """What every action needs of a table; nothing in it changes while a call runs.
 
-    The metadata table inside a table is one, too (``metadata/inner_table.py``).
+    The metadata table inside a table is one, too (``metadata/metadata_table.py``).
 
     Attributes
     ----------

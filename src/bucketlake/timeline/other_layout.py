@@ -2,7 +2,7 @@
 
 The two layouts have different folders, and the properties of a table say which one counts. So a
 change of version writes the whole timeline and archive in the other layout beside the old ones,
-then changes the properties, and then deletes the old ones (``services/layout_change.py``). A mark
+then changes the properties, and then deletes the old ones (``services/version_change.py``). A mark
 in the extension folder names both places until that is done. Without the mark, instants in the
 folder of the other layout were left by another program that died.
 
@@ -17,32 +17,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from bucketlake.config.inner_path import require_inner_path
-from bucketlake.config.paths_of_table import ARCHIVAL_FOLDER, HOODIE_FOLDER, VERSION_CHANGE_FILE
+from bucketlake.config.paths_of_table import (
+    ARCHIVAL_FOLDER,
+    HOODIE_FOLDER,
+    VERSION_CHANGE_FILE,
+    require_inner_path,
+)
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import LAYOUTS, TimelineLayout, version_of_other_layout
-from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
-from bucketlake.format.archive_file import (
-    CONTENT,
-    ArchivedInstant,
-    ArchiveFile,
-    encode_archive_file,
-    encode_manifest,
-)
-from bucketlake.format.archive_log import archive_log_name, encode_archive_log, states_of
-from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.clustering_plan import has_clustering_plan
 from bucketlake.format.commit_metadata import recode_commit
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.format.json_fields import parse_checked, render_checked
+from bucketlake.storage.base import Storage, StoredObject, at_once, read_if_there
 from bucketlake.timeline.active import Timeline, create_timeline
-from bucketlake.timeline.archive_files import VERSION_FILE, history_files, manifest_path
-from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
-from bucketlake.timeline.archive_writer import instant_files, merge_files, newest_state
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
+
+if TYPE_CHECKING:
+    from bucketlake.format.archive_file import ArchivedInstant, ArchiveFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +66,7 @@ class TimelinePlace:
     def instants(self, storage: Storage) -> list[tuple[Instant, StoredObject]]:
         """Return the files of the active timeline, in order."""
         listed = storage.list(self.folder, recursive=False)
-        parsed = [
-            (Instant.from_file_name(stored.path.rpartition("/")[2], self.layout), stored)
-            for stored in listed
-        ]
+        parsed = [(Instant.from_file_name(stored.name, self.layout), stored) for stored in listed]
         found = [(instant, stored) for instant, stored in parsed if instant is not None]
         return sorted(found, key=lambda pair: pair[0].order)
 
@@ -110,14 +102,13 @@ def read_move(storage: Storage) -> Move | None:
     FormatError
         If the mark is damaged.
     """
-    try:
-        data = storage.read(VERSION_CHANGE_FILE)
-    except ObjectNotFoundError:
+    data = read_if_there(storage, VERSION_CHANGE_FILE)
+    if data is None:
         return None
     try:
         entries = parse_checked(data, VERSION_CHANGE_FILE)
         return Move(_parsed(entries["from"]), _parsed(entries["to"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"{data[:80]!r} ({error!r})"
         raise FormatError(VERSION_CHANGE_FILE, "two timelines as JSON", found) from error
 
@@ -133,6 +124,8 @@ def require_one_timeline(table: OpenTable, timeline: Timeline) -> None:
     UnsupportedFeatureError
         If an instant is completed there, and not in the timeline of the table.
     """
+    from bucketlake.timeline.archive_reader import archived_completion_times
+
     place = other_place(table.config)
     known = {
         (found.requested_at, found.action.completes_as)
@@ -160,6 +153,9 @@ def require_one_archive(table: OpenTable) -> None:
     UnsupportedFeatureError
         If an instant is only there.
     """
+    from bucketlake.timeline.archive_files import history_files
+    from bucketlake.timeline.archive_reader import read_archive
+
     if read_move(table.storage) is not None:
         return
     files = history_files(table.storage, other_place(table.config).archive)
@@ -188,6 +184,8 @@ def copy_timeline(table: OpenTable, target: OpenTable) -> None:
     target : OpenTable
         The table with its future properties; there is nothing in the folders of its timeline.
     """
+    from bucketlake.timeline.archive_writer import instant_files, newest_state
+
     create_timeline(target)
     completed = [
         files for files in instant_files(table).values() if files[-1][0].state is State.COMPLETED
@@ -237,6 +235,10 @@ def _copy_instant(
 
 def _copy_archive(table: OpenTable, target: OpenTable) -> None:
     """Write a file for each file of the archive; no file repeats an instant."""
+    from bucketlake.format.archive_file import CONTENT, ArchiveFile, encode_manifest
+    from bucketlake.timeline.archive_files import VERSION_FILE, history_files, manifest_path
+    from bucketlake.timeline.archive_writer import merge_files
+
     storage, folder = table.storage, target.config.history_folder
     written: list[ArchiveFile] = []
     known: set[tuple[str, str]] = set()
@@ -258,6 +260,14 @@ def _archived(
     layout: TimelineLayout, entries: Sequence[ArchivedInstant], number: int
 ) -> tuple[str, bytes]:
     """Return name and content of a file of an archive."""
+    from bucketlake.format.archive_file import (
+        ArchiveFile,
+        archive_log_name,
+        encode_archive_file,
+        encode_archive_log,
+        states_of,
+    )
+
     if layout.has_tree_archive:
         name = ArchiveFile.name_of(entries[0].requested_at, entries[-1].requested_at, 0)
         return name, encode_archive_file(entries)

@@ -25,18 +25,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Self
 
-from bucketlake.config.inner_path import require_instant
-from bucketlake.config.paths_of_table import OUTCOME_FOLDER
+from bucketlake.config.paths_of_table import OUTCOME_FOLDER, require_instant
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,
     FormatError,
-    ObjectNotFoundError,
     StorageError,
 )
-from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.format.json_fields import parse_checked, render_checked
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, read_if_there
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
 
@@ -111,7 +109,7 @@ class Outcome:
             return cls(
                 str(fields["claim"]), _parse_publication(fields, path) if committed else None
             )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             found = f"{type(error).__name__} ({error}) in bytes {data[:32]!r}"
             raise FormatError(path, "the outcome of an instant as JSON", found) from error
 
@@ -232,7 +230,7 @@ def old_commits(storage: Storage, before: InstantTime) -> Iterator[str]:
         The first instant of the active timeline: all older commits are published and archived.
     """
     for stored in storage.list(OUTCOME_FOLDER, recursive=False):
-        if stored.path.rpartition("/")[2].partition(".")[0] < before:
+        if stored.name.partition(".")[0] < before:
             outcome = _read(storage, stored.path)
             if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
                 yield stored.path
@@ -249,10 +247,8 @@ def outcome_path(instant: InstantTime, action: Action = Action.COMMIT) -> str:
 
 
 def _read(storage: Storage, path: str) -> Outcome | None:
-    try:
-        return Outcome.from_json(storage.read(path), path)
-    except ObjectNotFoundError:
-        return None
+    data = read_if_there(storage, path)
+    return None if data is None else Outcome.from_json(data, path)
 
 
 def _new_claim_id() -> str:

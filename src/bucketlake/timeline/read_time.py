@@ -14,14 +14,19 @@ from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import ConfigError, TimelineError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.result import WriteResult
-from bucketlake.timeline.instant import instant_to_datetime, is_initial
+from bucketlake.timeline.instant import Instant, State, instant_to_datetime, is_initial
 
-ReadTime: TypeAlias = str | date | WriteResult
+ReadTime: TypeAlias = str | date | WriteResult | Instant
 """A time as callers give it; a ``datetime`` is a ``date``, too."""
 
 _FORMS = (
     "give a time as yyyyMMddHHmmss[SSS], yyyy-MM-dd or yyyy-MM-dd HH:mm:ss[.SSS], also with T and "
-    "a zone, a datetime or a date, or the result of a write"
+    "a zone, a datetime or a date, the result of a write, or an entry of table.timeline() "
+    "(bucketlake timeline)"
+)
+_PENDING = (
+    "this instant is not completed; give an entry of table.timeline() (bucketlake timeline) that "
+    "is, or a time"
 )
 _NOTHING = "this write committed nothing; give the result of an earlier write, or a time"
 _FROM_THE_START = re.compile("0+", re.ASCII)  # As jobs of Hudi begin an incremental query.
@@ -37,9 +42,10 @@ def read_time(
 
     Parameters
     ----------
-    given : str, datetime, date or WriteResult
-        The time; a date is its first moment. A write means its commit: the requested time for
-        ``as_of``, which counts by it, else the completion time.
+    given : str, datetime, date, WriteResult or Instant
+        The time; a date is its first moment. A write or an instant means its commit: the requested
+        time for ``as_of``, which counts by it, else the completion time. An instant of before an
+        upgrade has only its requested time.
     argument : str
         Name of the caller's parameter, for the error.
     timezone : str
@@ -62,6 +68,11 @@ def read_time(
         if of_commit is None:
             raise ConfigError(argument, given, _NOTHING)
         return of_commit
+    if isinstance(given, Instant):
+        if given.state is not State.COMPLETED:
+            raise ConfigError(argument, given.requested_at, _PENDING)
+        ends_at = None if argument == "as_of" else given.completed_at
+        return ends_at or given.requested_at
     try:
         if isinstance(given, datetime):
             return _digits(given, timezone)

@@ -12,8 +12,9 @@ checked. Neither is a file that somebody edited: a file is damaged if exactly on
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig, is_whole, table_checksum
@@ -28,36 +29,28 @@ from bucketlake.errors import (
 )
 from bucketlake.format.checksum import BLANK, is_sealed, seal, with_one_byte_restored
 from bucketlake.format.properties import java_date, parse_properties, render_properties
-from bucketlake.storage.base import Storage
-from bucketlake.timeline.clock import system_now_ms
-from bucketlake.timeline.instant import instant_from_ms
+from bucketlake.model.names import closest_name
+from bucketlake.storage.base import PlacedStorage, Storage, StoredObject, read_if_there
+from bucketlake.storage.waiting import looks, until
+from bucketlake.timeline.instant import instant_from_ms, system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable, opened_table
-from bucketlake.timeline.surroundings import similar_folder, surroundings
 
-_READ_ATTEMPTS = 5
-_READ_PAUSE_S = 1.0
+_READ_SECONDS_MAX = 4.0
 _UPDATE_ATTEMPTS = 20
-_UPDATE_PAUSE_S = 0.2
-_DEAD_AFTER_S = 2.0
+_DEAD_AFTER_SECONDS = 2.0
 _NAMES_SHOWN = 3
 _NOTHING = "there is nothing"
 _SEAL = b"#bucketlake.checksum="
 
 
-def _pause(seconds: float) -> None:
-    time.sleep(seconds)  # Looked up at each call, so that a simulation can replace the clock.
-
-
-def read_table_config(storage: Storage, *, sleep: Callable[[float], None] = _pause) -> TableConfig:
+def read_table_config(storage: Storage) -> TableConfig:
     """Read the properties of a table, also while they are being updated.
 
     Parameters
     ----------
     storage : Storage
         Storage of the table.
-    sleep : callable
-        Waits a number of seconds between attempts; only called after invalid content.
 
     Raises
     ------
@@ -67,18 +60,16 @@ def read_table_config(storage: Storage, *, sleep: Callable[[float], None] = _pau
         If the properties are damaged, or do not describe a table that bucketlake understands.
     """
     try:
-        return TableConfig.from_properties(read_properties(storage, sleep=sleep))
+        return TableConfig.from_properties(read_properties(storage))
     except ConfigError as error:
         found = "no such entry" if error.value is None else repr(error.value)
         expected = f"{error.key}: {error.allowed}"
         raise FormatError(f"{storage.root}/{PROPERTIES_FILE}", expected, found) from error
 
 
-def read_properties(storage: Storage, *, sleep: Callable[[float], None] = _pause) -> dict[str, str]:
+def read_properties(storage: Storage) -> dict[str, str]:
     """Read the entries of ``hoodie.properties``; same errors as :func:`read_table_config`."""
-    for attempt in range(_READ_ATTEMPTS):
-        if attempt:
-            sleep(_READ_PAUSE_S)
+    for _ in looks(_READ_SECONDS_MAX):
         found = _read_valid(storage)
         if found is not None:
             return found[1]
@@ -100,8 +91,8 @@ def table_at(
     return opened_table(storage, read_table_config(storage), lock, now_ms)
 
 
-def create_table_properties(
-    storage: Storage, config: TableConfig, *, now_ms: Callable[[], int] = system_now_ms
+def create_properties(
+    storage: Storage, entries: Mapping[str, str], *, now_ms: Callable[[], int] = system_now_ms
 ) -> None:
     """Create ``hoodie.properties``; with this file the table exists.
 
@@ -110,13 +101,6 @@ def create_table_properties(
     AlreadyExistsError
         If the table already exists.
     """
-    create_properties(storage, config.to_properties(), now_ms=now_ms)
-
-
-def create_properties(
-    storage: Storage, entries: Mapping[str, str], *, now_ms: Callable[[], int] = system_now_ms
-) -> None:
-    """Create ``hoodie.properties`` with given entries; see :func:`create_table_properties`."""
     storage.put_if_absent(PROPERTIES_FILE, _render(entries, "Properties saved on", now_ms()))
 
 
@@ -125,7 +109,6 @@ def update_table_properties(
     change: Callable[[dict[str, str]], Mapping[str, str]],
     *,
     now_ms: Callable[[], int] = system_now_ms,
-    sleep: Callable[[float], None] = _pause,
 ) -> dict[str, str]:
     """Change entries of the table's properties.
 
@@ -140,8 +123,6 @@ def update_table_properties(
         Returns all entries after the update, given those before; it may be called several times.
     now_ms : callable
         Milliseconds since 1970 UTC, for the comment at the top.
-    sleep : callable
-        Waits a number of seconds for another process; only called if one is at work, or died.
 
     Returns
     -------
@@ -157,8 +138,8 @@ def update_table_properties(
         content is valid.
     """
     for _ in range(_UPDATE_ATTEMPTS):
-        _recover_when_alone(storage, sleep)
-        current = read_properties(storage, sleep=lambda _: None)
+        _recover_when_alone(storage)
+        current = read_properties(storage)
         merged = dict(change(dict(current)))
         merged[CHECKSUM] = table_checksum(merged)
         if merged == current:
@@ -174,10 +155,7 @@ def restore_properties(storage: Storage) -> bool:
 
     The caller knows that no update is running.
     """
-    try:
-        content = undamaged_properties(storage.read(PROPERTIES_FILE))
-    except ObjectNotFoundError:
-        return False
+    content = undamaged_properties(read_if_there(storage, PROPERTIES_FILE) or b"")
     if content is not None:
         storage.put(PROPERTIES_FILE, content)
     return content is not None
@@ -221,17 +199,17 @@ def _replace(
     return True
 
 
-def _recover_when_alone(storage: Storage, sleep: Callable[[float], None]) -> None:
+def _recover_when_alone(storage: Storage) -> None:
     """Wait for the end of an update by another process; end it if the process is dead."""
-    seen, waited = storage.stat(PROPERTIES_BACKUP_FILE), 0.0
-    while seen is not None and waited < _DEAD_AFTER_S:
-        sleep(_UPDATE_PAUSE_S)
-        waited += _UPDATE_PAUSE_S
-        found = storage.stat(PROPERTIES_BACKUP_FILE)
-        if found != seen:
-            seen, waited = found, 0.0
-    if seen is not None:
-        recover_table_properties(storage)
+    while (seen := storage.stat(PROPERTIES_BACKUP_FILE)) is not None:
+        changed = partial(_is_another, storage, seen)
+        if not until(changed, _DEAD_AFTER_SECONDS):
+            recover_table_properties(storage)
+            return
+
+
+def _is_another(storage: Storage, seen: StoredObject) -> bool:
+    return storage.stat(PROPERTIES_BACKUP_FILE) != seen
 
 
 def recover_table_properties(storage: Storage) -> None:
@@ -259,9 +237,8 @@ def _read_valid(storage: Storage) -> tuple[str, dict[str, str]] | None:
 
 
 def _read_if_valid(storage: Storage, path: str) -> dict[str, str] | None:
-    try:
-        data = storage.read(path)
-    except ObjectNotFoundError:
+    data = read_if_there(storage, path)
+    if data is None:
         return None
     if undamaged_properties(data) is not None:
         raise FormatError(
@@ -284,10 +261,10 @@ def undamaged_properties(data: bytes) -> bytes | None:
 
 
 def _what_is_wrong(storage: Storage) -> str:
-    try:
-        properties = parse_properties(storage.read(PROPERTIES_FILE))
-    except ObjectNotFoundError:
+    data = read_if_there(storage, PROPERTIES_FILE)
+    if data is None:
         return "no file"
+    properties = parse_properties(data)
     if NAME not in properties:
         return "no name of a table: the file is truncated or foreign"
     if CHECKSUM not in properties:
@@ -351,3 +328,66 @@ def _what_is_there(storage: Storage) -> str:
 def _has_iceberg_metadata(storage: Storage) -> bool:
     listed = storage.list("metadata", recursive=False)
     return any(stored.path.endswith(".metadata.json") for stored in listed)
+
+
+# ---- Where a path lies: at a file, or inside of a table. No table can be there -------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is at a path, or around it.
+
+    Attributes
+    ----------
+    file : str or None
+        Address of a file that is the path, or a part of it.
+    table : str or None
+        Address of the table in whose folder the path lies.
+    """
+
+    file: str | None = None
+    table: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why no table can be at the path, in words; None if one can."""
+        if self.file is not None:
+            return f"{self.file} is a file, and a table is a folder"
+        return None if self.table is None else f"the path lies inside the table {self.table}"
+
+
+def surroundings(storage: Storage) -> Surroundings:
+    """Look at the folders around the root of a storage.
+
+    A folder that the caller may not look at ends the search: a permission may hold for the table's
+    folder alone.
+    """
+    inner = storage
+    while isinstance(inner, PlacedStorage) and (outer := inner.parent()) is not None:
+        try:
+            if _is_file(outer, inner.root.rpartition("/")[2]):
+                return Surroundings(file=inner.root)
+            if outer.stat(PROPERTIES_FILE) is not None:
+                return Surroundings(table=outer.root)
+        except StorageError:
+            break
+        inner = outer
+    return Surroundings()
+
+
+def _is_file(outer: Storage, name: str) -> bool:
+    """Return whether a name is a file; on object stores an empty object may mark a folder."""
+    stored = outer.stat(name)
+    return stored is not None and (stored.size_bytes > 0 or outer.local_path(name) is not None)
+
+
+def similar_folder(storage: Storage) -> str | None:
+    """Return the folder beside a missing one whose name is nearly the same."""
+    outer = storage.parent() if isinstance(storage, PlacedStorage) else None
+    if outer is None:
+        return None
+    try:
+        found = closest_name(storage.root.rpartition("/")[2], outer.list_folders(""))
+    except StorageError:
+        return None
+    return None if found is None else f"{outer.root.rstrip('/')}/{found}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
@@ -23,8 +24,6 @@ from bucketlake.timeline.archive_reader import commits_archived_after, find_arch
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, is_rolled_back, read_outcome
-
-_PUBLISH_ATTEMPTS = 2
 
 
 def create_requested(
@@ -133,15 +132,12 @@ def publish_completed(
     at = pending.requested_at
     completed = Instant(at, publication.action, State.COMPLETED, publication.completed_at)
     inflight = Instant(at, pending.action, State.INFLIGHT)
-    for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
-        try:
-            _put_completed(
-                table, inflight, completed, publication.metadata, outcomes or table.storage
-            )
-            break
-        except StorageError:
-            if attempt == _PUBLISH_ATTEMPTS:
-                raise
+    storage, metadata = outcomes or table.storage, publication.metadata
+    put = partial(_put_completed, table, inflight, completed, metadata, storage)
+    try:
+        put()
+    except StorageError:
+        put()  # Once more; the first error is the context of the second.
     return completed
 
 

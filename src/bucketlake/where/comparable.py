@@ -10,24 +10,26 @@ for pruning or filtering.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
+from bucketlake.where.predicate import And, Comparison, Operator, Predicate
 from bucketlake.where.sql_literal import (
     DECIMAL_DIGITS_MAX,
     DOUBLE_TEXT,
     INTEGER_TEXT,
     LiteralKind,
+    LiteralValue,
+    NotUnderstood,
     SqlLiteral,
-    Value,
     count_digits,
     fits_bits,
     is_float32,
-)
-from bucketlake.where.sql_time import (
-    NotUnderstood,
     parse_date,
     parse_local_timestamp,
     parse_timestamp,
@@ -43,7 +45,7 @@ def comparable_value(
     *,
     time_zone: str | None = None,
     in_list: bool = False,
-) -> Value:
+) -> LiteralValue:
     """Return a value that compares with the column exactly as the literal does in Spark.
 
     Parameters
@@ -71,7 +73,7 @@ def comparable_value(
     """
     if literal.kind is LiteralKind.NULL:
         return None
-    value: Value = None
+    value: LiteralValue = None
     if pa.types.is_boolean(column_type):
         value = _for_boolean(literal)
     elif pa.types.is_signed_integer(column_type):
@@ -89,6 +91,26 @@ def comparable_value(
     if value is None:
         raise NotUnderstood(f"{literal.kind.value} compared with a column of type {column_type}")
     return value
+
+
+def comparable_values(
+    kind: LiteralKind,
+    values: Sequence[Any],
+    column_type: pa.DataType,
+    *,
+    time_zone: str | None = None,
+) -> Sequence[LiteralValue]:
+    """Return what :func:`comparable_value` returns for each literal of an ``IN`` list of one kind.
+
+    Integers have 64 bits.
+    """
+    is_integer = kind is LiteralKind.INTEGER and pa.types.is_signed_integer(column_type)
+    if is_integer or (kind is LiteralKind.STRING and pa.types.is_string(column_type)):
+        return values
+    return [
+        comparable_value(SqlLiteral(kind, value), column_type, time_zone=time_zone, in_list=True)
+        for value in values
+    ]
 
 
 def _for_boolean(literal: SqlLiteral) -> bool | None:
@@ -180,3 +202,46 @@ def _for_timestamp(
 
 def _is_text(literal: SqlLiteral) -> bool:
     return literal.kind is LiteralKind.STRING
+
+
+# ---- Plain conditions, such as those of point reads, without the SQL parser, slow to import ------
+
+_TEST = re.compile(
+    r"[ \n]*([a-z_]\w*)[ \n]*(=|<>|<=?|>=?)[ \n]*(?:'([^'\\\ud800-\udfff]*)'|(0|[1-9]\d{0,17}))"
+    r"(?:[ \n]+(AND)\b|[ \n]*\Z)",
+    re.ASCII | re.IGNORECASE,
+)
+_LITERAL_WORDS = frozenset({"null", "true", "false"})
+
+
+def plain_condition(text: str, schema: pa.Schema, time_zone: str | None) -> Predicate | None:
+    """Return what ``parse_where`` returns if a text only compares columns with plain literals.
+
+    Returns None for any other text, also one with an unknown column.
+
+    Examples
+    --------
+    >>> plain_condition("ID = 'a'", pa.schema({"id": pa.string()}), None)
+    Comparison(column='id', operator=<Operator.EQUAL: '='>, value='a')
+    >>> plain_condition("lower(id) = 'a'", pa.schema({"id": pa.string()}), None) is None
+    True
+    """
+    tests: list[Predicate] = []
+    found, following = _TEST.match(text), "AND"
+    while following:
+        if found is None or found[1].lower() in _LITERAL_WORDS:
+            return None
+        name, operator, string, number, following = found.groups()
+        alike = [held for held in schema.names if held.lower() == name.lower()]
+        column = name if name in alike else alike[0] if len(alike) == 1 else None
+        if column is None:
+            return None
+        kind = LiteralKind.STRING if number is None else LiteralKind.INTEGER
+        literal = SqlLiteral(kind, string if number is None else int(number))
+        try:
+            value = comparable_value(literal, schema.field(column).type, time_zone=time_zone)
+        except NotUnderstood:
+            return None
+        tests.append(Comparison(column, Operator(operator), value))
+        found = _TEST.match(text, found.end())
+    return tests[0] if len(tests) == 1 else And(tuple(tests))

@@ -8,40 +8,40 @@ The rest becomes :class:`~.predicate.Opaque`. The meaning is that of Spark with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
 from sqlglot import exp
 
+from bucketlake.errors import InputError
 from bucketlake.model.field_path import known_field
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import META_NAMES
-from bucketlake.where.comparable import comparable_value
-from bucketlake.where.predicate import (
-    And,
-    Comparison,
-    Constant,
-    In,
-    IsNull,
-    Like,
-    Not,
-    Opaque,
-    Operator,
-    Or,
-    Predicate,
-)
+from bucketlake.where import predicate as nodes
+from bucketlake.where.comparable import comparable_value, comparable_values
+from bucketlake.where.predicate import Operator, Predicate, leaves
 from bucketlake.where.sql_literal import (
     LiteralKind,
+    LiteralValue,
+    NotUnderstood,
     SqlLiteral,
-    Value,
     cast_literal,
     number_literal,
 )
-from bucketlake.where.sql_time import NotUnderstood
-from bucketlake.where.syntax import find_doubt, parse_tokens, refused, tokenize
+from bucketlake.where.syntax import (
+    LongList,
+    find_doubt,
+    find_regrouping,
+    parse_tokens,
+    refused,
+    tokenize,
+    without_long_lists,
+)
+from bucketlake.where.words import FUNCTIONS
 
-_OPERATORS: dict[type[exp.Expr], Operator] = {
+OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: Operator.EQUAL,
     exp.NEQ: Operator.NOT_EQUAL,
     exp.LT: Operator.LESS,
@@ -51,7 +51,7 @@ _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.NullSafeEQ: Operator.NULL_SAFE_EQUAL,
 }
 # Names that Spark resolves without a column: functions called without parentheses, file metadata.
-_NOT_COLUMNS = frozenset({"user", "session_user", "current_time", "grouping__id", "_metadata"})
+_NOT_COLUMNS = FUNCTIONS | {"grouping__id", "_metadata"}
 _NUMBERS = frozenset({LiteralKind.INTEGER, LiteralKind.DECIMAL})
 
 
@@ -85,12 +85,27 @@ def parse_where(text: str, schema: pa.Schema, *, time_zone: str | None = None) -
     And(operands=(Comparison(column='id', operator=<Operator.EQUAL: '='>, value='a'), \
 Comparison(column='n', operator=<Operator.GREATER: '>'>, value=2)))
     """
+    short, lists = without_long_lists(text)
+    if lists:
+        # For errors and for Spark, only the whole text will do; and no list may be left over.
+        with suppress(InputError):
+            reader = _Reader(short, schema, time_zone, lists)
+            found = _parsed(short, reader)
+            if not (reader.lists or any(isinstance(leaf, nodes.Opaque) for leaf in leaves(found))):
+                return found
+    return _parsed(text, _Reader(text, schema, time_zone))
+
+
+def _parsed(text: str, reader: _Reader) -> Predicate:
     tokens = tokenize(text)
     if (reason := find_doubt(text, tokens)) is not None:
         parse_tokens(text, tokens)
-        return Opaque(text, reason)
+        return nodes.Opaque(text, reason)
+    tree = parse_tokens(text, tokens)
+    if (reason := find_regrouping(tree, tokens)) is not None:
+        return nodes.Opaque(text, reason)
     try:
-        return _Reader(text, schema, time_zone).read(parse_tokens(text, tokens))
+        return reader.read(tree)
     except RecursionError:
         raise refused(text, "it is nested too deeply", "use IN for long lists") from None
 
@@ -103,33 +118,37 @@ def predicate_of(node: exp.Expr, text: str, schema: pa.Schema) -> Predicate:
     return _Reader(text, schema, None).read(node)
 
 
-_LISTED_MIN = 8  # Fewer equal signs stay as they are.
-
-
 class _Reader:
     """Converts the parser's tree, for a schema."""
 
-    def __init__(self, text: str, schema: pa.Schema, time_zone: str | None) -> None:
+    def __init__(
+        self,
+        text: str,
+        schema: pa.Schema,
+        time_zone: str | None,
+        lists: Mapping[str, LongList] | None = None,
+    ) -> None:
         self._text = text
+        self.lists = dict(lists or {})  # Those that were not read yet, by their stand-in.
         self._schema = schema
         self._time_zone = time_zone
         self._forms: dict[type[exp.Expr], Callable[[exp.Expr], Predicate]] = {
             exp.Paren: lambda node: self.read(node.this),
-            exp.And: lambda node: And(self._operands(node)),
-            exp.Or: lambda node: self._or(self._operands(node)),
-            exp.Not: lambda node: Not(self.read(node.this)),
-            exp.NullSafeNEQ: lambda node: Not(self._compare(node, Operator.NULL_SAFE_EQUAL)),
+            exp.And: lambda node: nodes.And(self._operands(node)),
+            exp.Or: lambda node: nodes.Or(self._operands(node)),
+            exp.Not: lambda node: nodes.Not(self.read(node.this)),
+            exp.NullSafeNEQ: lambda node: nodes.Not(self._compare(node, Operator.NULL_SAFE_EQUAL)),
             exp.Between: self._between,
             exp.In: self._in,
             exp.Is: self._is,
             exp.Like: self._like,
-            exp.Boolean: lambda node: Constant(bool(node.this)),
-            exp.Null: lambda _: Constant(None),
+            exp.Boolean: lambda node: nodes.Constant(bool(node.this)),
+            exp.Null: lambda _: nodes.Constant(None),
             exp.Column: self._bare,
             exp.Dot: self._bare,
             **{
                 form: partial(self._compare, operator=operator)
-                for form, operator in _OPERATORS.items()
+                for form, operator in OPERATORS.items()
             },
         }
 
@@ -140,32 +159,10 @@ class _Reader:
                 raise NotUnderstood("this form of condition")
             return form(node)
         except NotUnderstood as reason:
-            return Opaque(node.sql(dialect="spark", comments=False), str(reason))
+            return nodes.Opaque(node.sql(dialect="spark", comments=False), str(reason))
 
     def _operands(self, node: exp.Expr) -> tuple[Predicate, ...]:
         return tuple(self.read(operand) for operand in node.flatten())
-
-    def _or(self, operands: tuple[Predicate, ...]) -> Predicate:
-        """Return the alternatives; many equal signs for a column are one list, which is faster."""
-        values: dict[str, dict[Value, None]] = {}
-        others: list[Predicate] = []
-        for operand in operands:
-            if isinstance(operand, Comparison) and self._may_be_listed(operand):
-                values.setdefault(operand.column, {})[operand.value] = None
-            else:
-                others.append(operand)
-        if all(len(held) < _LISTED_MIN for held in values.values()):
-            return Or(operands)
-        listed = [In(column, tuple(held)) for column, held in values.items()]
-        return listed[0] if len(listed) == 1 and not others else Or((*listed, *others))
-
-    def _may_be_listed(self, comparison: Comparison) -> bool:
-        """Return whether ``=`` means the same as ``IN``: with a value of the column's own type."""
-        if comparison.operator is not Operator.EQUAL:
-            return False
-        held = self._type(comparison.column)
-        is_text = pa.types.is_string(held) and type(comparison.value) is str
-        return is_text or (pa.types.is_integer(held) and type(comparison.value) is int)
 
     def _compare(self, node: exp.Expr, operator: Operator) -> Predicate:
         _only(node, "this", "expression")
@@ -179,15 +176,15 @@ class _Reader:
     def _comparison(self, column: str, operator: Operator, literal: SqlLiteral) -> Predicate:
         value = self._value(column, literal)
         if operator is Operator.NULL_SAFE_EQUAL and value is None:
-            return IsNull(column)
-        return Comparison(column, operator, value)
+            return nodes.IsNull(column)
+        return nodes.Comparison(column, operator, value)
 
     def _between(self, node: exp.Expr) -> Predicate:
         _only(node, "this", "low", "high")
         column = self._column(_unwrapped(node.this))
         low, high = (self._literal(_unwrapped(node.args[end])) for end in ("low", "high"))
         _check_one_kind([low, high])
-        return And(
+        return nodes.And(
             (
                 self._comparison(column, Operator.GREATER_OR_EQUAL, low),
                 self._comparison(column, Operator.LESS_OR_EQUAL, high),
@@ -200,15 +197,19 @@ class _Reader:
             raise refused(self._text, "IN () has no values", "list at least one value")
         column = self._column(_unwrapped(node.this))
         literals = [self._literal(_unwrapped(item)) for item in node.expressions]
-        _check_one_kind(literals)
-        values = [self._value(column, literal, in_list=True) for literal in literals]
-        return In(column, tuple(dict.fromkeys(values)))
+        if (found := self.lists.pop(str(literals[0].value), None)) is not None:
+            kind, given = found.kind, found.values()
+            values = comparable_values(kind, given, self._type(column), time_zone=self._time_zone)
+        else:
+            _check_one_kind(literals)
+            values = [self._value(column, literal, in_list=True) for literal in literals]
+        return nodes.In(column, tuple(dict.fromkeys(values)))
 
     def _is(self, node: exp.Expr) -> Predicate:
         _only(node, "this", "expression")
         column = self._column(_unwrapped(node.this))
         if isinstance(node.expression, exp.Null):
-            return IsNull(column)
+            return nodes.IsNull(column)
         literal = self._literal(node.expression)
         if literal.kind is not LiteralKind.BOOLEAN or not self._is_boolean(column):
             raise NotUnderstood("this form of IS")
@@ -220,14 +221,14 @@ class _Reader:
         pattern = self._value(column, self._literal(_unwrapped(node.expression)))
         if not isinstance(pattern, str) or "\\" in pattern:
             raise NotUnderstood("a pattern with escapes")
-        like = Like(column, pattern)
-        return Not(like) if node.args.get("negate") else like
+        like = nodes.Like(column, pattern)
+        return nodes.Not(like) if node.args.get("negate") else like
 
     def _bare(self, node: exp.Expr) -> Predicate:
         column = self._column(node)
         if not self._is_boolean(column):
             raise NotUnderstood("a column that is not boolean as a condition")
-        return Comparison(column, Operator.EQUAL, True)
+        return nodes.Comparison(column, Operator.EQUAL, True)
 
     def _is_boolean(self, column: str) -> bool:
         return bool(pa.types.is_boolean(self._type(column)))
@@ -235,7 +236,7 @@ class _Reader:
     def _type(self, column: str) -> pa.DataType:
         return known_field(self._schema, column).type
 
-    def _value(self, column: str, literal: SqlLiteral, *, in_list: bool = False) -> Value:
+    def _value(self, column: str, literal: SqlLiteral, *, in_list: bool = False) -> LiteralValue:
         zone = self._time_zone
         return comparable_value(literal, self._type(column), time_zone=zone, in_list=in_list)
 

@@ -2,17 +2,22 @@
 
 Each comparison compares plain values (:mod:`.comparable`). Everything else is :class:`Opaque`:
 Spark can answer it, bucketlake cannot. A predicate is true, false or unknown for a row, as in SQL.
-The values are frozen and picklable.
+The values are frozen and picklable. :func:`evaluate` tells whether a predicate can be true for some
+row of a partition or a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from bucketlake.where.sql_literal import Value
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.where.sql_literal import LiteralValue
 
 
 class Operator(Enum):
@@ -83,7 +88,7 @@ class Comparison:
 
     column: str
     operator: Operator
-    value: Value
+    value: LiteralValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,44 @@ class In:
     """A column that equals one of several values."""
 
     column: str
-    values: tuple[Value, ...]
+    values: tuple[LiteralValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """Columns whose values are one of the rows of a set; :mod:`.sets` makes it of alternatives.
+
+    With several columns it is false where the alternatives would be unknown, so it stands under no
+    ``Not``. Nulls equal nulls; only keys that a caller gives have some.
+
+    Attributes
+    ----------
+    keys : pyarrow.RecordBatch
+        The rows, each once; a column has the path of the column that it is compared with.
+    """
+
+    keys: pa.RecordBatch
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns."""
+        return tuple(self.keys.schema.names)
+
+    def of(self, columns: Sequence[str]) -> Among:
+        """Return what the set says about some of its columns."""
+        return Among(self.keys.select(columns)) if len(columns) < len(self.columns) else self
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A column that lies in one of several intervals: disjoint, ascending, with both ends.
+
+    The ends are the numbers for which :func:`.sets.numbers_of` stands.
+    """
+
+    column: str
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +166,14 @@ class Opaque:
     reason: str
 
 
-Predicate: TypeAlias = And | Or | Not | Comparison | In | IsNull | Like | Constant | Opaque
-ColumnTest: TypeAlias = Comparison | In | IsNull | Like
+ColumnTest: TypeAlias = Comparison | In | Within | IsNull | Like
 """Predicates about one column."""
+Predicate: TypeAlias = And | Or | Not | Among | ColumnTest | Constant | Opaque
 
-COLUMN_TESTS = (Comparison, In, IsNull, Like)
+COLUMN_TESTS = (Comparison, In, Within, IsNull, Like)
 
 
-def leaves(predicate: Predicate) -> Iterator[ColumnTest | Constant | Opaque]:
+def leaves(predicate: Predicate) -> Iterator[Among | ColumnTest | Constant | Opaque]:
     """Yield the leaves of a predicate, from left to right."""
     if isinstance(predicate, And | Or):
         for operand in predicate.operands:
@@ -140,6 +182,17 @@ def leaves(predicate: Predicate) -> Iterator[ColumnTest | Constant | Opaque]:
         yield from leaves(predicate.operand)
     else:
         yield predicate
+
+
+def tested_columns(predicate: Predicate) -> tuple[str, ...]:
+    """Return the columns that a predicate tests, each once."""
+    found: dict[str, None] = {}
+    for leaf in leaves(predicate):
+        if isinstance(leaf, Among):
+            found |= dict.fromkeys(leaf.columns)
+        elif isinstance(leaf, COLUMN_TESTS):
+            found[leaf.column] = None
+    return tuple(found)
 
 
 def negate(predicate: Predicate) -> Predicate:
@@ -162,3 +215,53 @@ Not(operand=IsNull(column='m'))))
     if isinstance(predicate, Constant) and predicate.value is not None:
         return Constant(not predicate.value)
     return Not(predicate)
+
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Asked: TypeAlias = Callable[[ColumnTest | Among], "Satisfaction | None"]
+"""Returns the outcome of a test for each partition or file; None if nothing is known about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Satisfaction:
+    """Whether a predicate can be true, and can be false, for a row of each partition or file."""
+
+    can_be_true: Mask
+    can_be_false: Mask
+
+    @classmethod
+    def unknown(cls, count: int) -> Satisfaction:
+        """Return the outcome where nothing is known."""
+        return cls(np.ones(count, np.bool_), np.ones(count, np.bool_))
+
+
+def evaluate(predicate: Predicate, answer: Asked, count: int) -> Satisfaction:
+    """Return whether a predicate can be true for some row, from what is known of single columns.
+
+    Partitions and files are asked alike: a function answers the test of one column for all of them
+    at once, and the predicate joins the answers. The joined answer may be too careful, because it
+    forgets that the tests are about the same row.
+
+    Parameters
+    ----------
+    predicate : Predicate
+        The predicate.
+    answer : callable
+        Answers the tests.
+    count : int
+        Number of partitions or files.
+    """
+    if isinstance(predicate, And | Or):
+        parts = [evaluate(operand, answer, count) for operand in predicate.operands]
+        all_of, any_of = np.logical_and.reduce, np.logical_or.reduce
+        true, false = (all_of, any_of) if isinstance(predicate, And) else (any_of, all_of)
+        return Satisfaction(
+            true([part.can_be_true for part in parts]), false([part.can_be_false for part in parts])
+        )
+    if isinstance(predicate, Not):
+        inner = evaluate(predicate.operand, answer, count)
+        return Satisfaction(inner.can_be_false, inner.can_be_true)
+    if isinstance(predicate, Constant):
+        return Satisfaction(*(np.full(count, predicate.value is found) for found in (True, False)))
+    found = None if isinstance(predicate, Opaque) else answer(predicate)
+    return Satisfaction.unknown(count) if found is None else found

@@ -14,10 +14,10 @@ from sqlglot import Token, TokenType, exp
 
 from bucketlake.errors import InputError
 from bucketlake.model.field_path import spelled
-from bucketlake.model.names import did_you_mean
+from bucketlake.model.names import did_you_mean, quoted
 from bucketlake.model.schema import META_NAMES
 from bucketlake.where.expression import may_be_function
-from bucketlake.where.syntax import parse_tokens, tokenize
+from bucketlake.where.syntax import find_regrouping, parse_tokens, tokenize
 
 Sides = Mapping[str, pa.Schema]
 """The columns of each side that a text may name, by alias."""
@@ -85,20 +85,32 @@ def sided(text: str, sides: Sides, role: str) -> SidedText:
     return SidedText(text, frozenset(found))
 
 
-def without_side(text: str, alias: str) -> str:
+def without_side(text: str, alias: str, schema: pa.Schema) -> str:
     """Take the alias off the columns of a text.
 
-    >>> without_side("t.n + `t`.m", "t")
-    'n + m'
+    A struct column may have the name of the alias; as in Spark, the alias goes before it.
+
+    >>> without_side("t.n + `t`.m", "t", pa.schema({"n": pa.int64(), "m": pa.int64()}))
+    '`n` + `m`'
     """
-    starts = []
+    found = []
     for column in _parsed(text, "the text").find_all(exp.Column):
         parts = column.parts
-        if len(parts) > 1 and parts[0].name.lower() == alias.lower():
-            starts.append((_start(column), int(parts[1].meta["start"])))
-    for start, end in sorted(starts, reverse=True):
-        text = text[:start] + text[end:]
+        if _has_alias([part.name for part in parts], alias, schema):
+            # In backquotes, because `t.true` is a column, and `true` is a value.
+            found.append((_start(column), int(parts[1].meta["end"]) + 1, parts[1].name))
+    for start, end, name in sorted(found, reverse=True):
+        text = text[:start] + quoted([name]) + text[end:]
     return text
+
+
+def bare(name: str, alias: str, schema: pa.Schema) -> str:
+    """Return the name of a column without the alias.
+
+    >>> bare("T.n", "t", pa.schema({"n": pa.int64()}))
+    'n'
+    """
+    return name.partition(".")[2] if _has_alias(name.split("."), alias, schema) else name
 
 
 def conjuncts_of(text: str) -> list[str]:
@@ -107,7 +119,9 @@ def conjuncts_of(text: str) -> list[str]:
     >>> conjuncts_of("(a = 1 AND b BETWEEN 2 AND 3) AND (c = 4 OR d = 5)")
     ['a = 1', 'b BETWEEN 2 AND 3', 'c = 4 OR d = 5']
     """
-    tokens = _unwrapped(tokenize(text))
+    tokens, tree = tokenize(text), _parsed(text, "on")
+    while isinstance(tree, exp.Paren):
+        tokens, tree = tokens[1:-1], tree.this
     if any(token.token_type is TokenType.OR for token in outer(tokens)):
         return [_slice(text, tokens)]
     cuts, between = [], 0
@@ -125,9 +139,9 @@ def conjuncts_of(text: str) -> list[str]:
 
 def equation_of(text: str, sides: Sides) -> Equation | None:
     """Return the sides of ``=``, in the order of ``sides``; None for other conditions."""
-    if not isinstance(_parsed(text, "on"), exp.EQ):
+    tree, tokens = _parsed(text, "on"), tokenize(text)
+    if not isinstance(tree, exp.EQ) or find_regrouping(tree, tokens) is not None:
         return None
-    tokens = tokenize(text)
     signs = [t for t in outer(tokens) if t.token_type is TokenType.EQ]
     if not signs:
         return None
@@ -177,14 +191,14 @@ def _parsed(text: str, role: str) -> exp.Expr:
 def _side_of(column: exp.Column, sides: Sides, role: str) -> tuple[str, bool] | None:
     """Return the alias of a column's side, and whether it has it; None of a function's name."""
     names = [part.name for part in column.parts]
-    alias = next((each for each in sides if each.lower() == names[0].lower()), None)
-    if alias is not None and len(names) > 1:
-        path = ".".join(names[1:])
-        if spelled(sides[alias], path) is None:
-            raise _unknown(path, {alias: sides[alias]}, role)
-        return alias, True
-    path = ".".join(names)
+    path, inner = ".".join(names), ".".join(names[1:])
     owners = [each for each, schema in sides.items() if spelled(schema, path) is not None]
+    for alias, schema in sides.items():
+        is_named = _has_alias(names, alias, schema)
+        if is_named or (inner and names[0].lower() == alias.lower() and not owners):
+            if spelled(schema, inner) is None:
+                raise _unknown(inner, {alias: schema}, role)
+            return alias, True
     if len(owners) > 1:
         problem = f"column {path!r} is in both sides"
         raise InputError(role, problem, f"write {' or '.join(f'{each}.{path}' for each in owners)}")
@@ -193,6 +207,12 @@ def _side_of(column: exp.Column, sides: Sides, role: str) -> tuple[str, bool] | 
     if not owners:
         raise _unknown(path, sides, role)
     return owners[0], False
+
+
+def _has_alias(names: Sequence[str], alias: str, schema: pa.Schema) -> bool:
+    """Return whether the first of some names is an alias, and the next one a column."""
+    is_alias = len(names) > 1 and names[0].lower() == alias.lower()
+    return is_alias and spelled(schema, names[1]) is not None
 
 
 def _unknown(path: str, sides: Sides, role: str) -> InputError:
@@ -211,29 +231,6 @@ def _unknown(path: str, sides: Sides, role: str) -> InputError:
 
 def _start(column: exp.Column) -> int:
     return int(column.parts[0].meta["start"])
-
-
-def _unwrapped(tokens: list[Token]) -> list[Token]:
-    """Return tokens without the parentheses around all of them."""
-    while (
-        len(tokens) > 2
-        and tokens[0].token_type is TokenType.L_PAREN
-        and tokens[-1].token_type is TokenType.R_PAREN
-        and not any(True for _ in outer(tokens))
-        and _closes_at_end(tokens)
-    ):
-        tokens = tokens[1:-1]
-    return tokens
-
-
-def _closes_at_end(tokens: Sequence[Token]) -> bool:
-    depth = 0
-    for number, token in enumerate(tokens):
-        depth += token.token_type is TokenType.L_PAREN
-        depth -= token.token_type is TokenType.R_PAREN
-        if depth == 0:
-            return number == len(tokens) - 1
-    return False
 
 
 def _slice(text: str, tokens: Sequence[Token]) -> str:

@@ -1,6 +1,8 @@
-"""Literals of Spark SQL: the values of strings, numbers and casts.
+"""Literals of Spark SQL: the values of strings, numbers, casts, dates and times.
 
-If the value depends on Spark's version or settings, this raises :class:`NotUnderstood`.
+If the value depends on Spark's version or settings, this raises :class:`NotUnderstood`. Of dates
+and times only the forms are known that every Spark version reads in the same way; Spark accepts
+more (``2024-1-1``, ``2024``, region names after a time).
 :mod:`.comparable` decides which columns a literal can be compared with.
 """
 
@@ -11,22 +13,20 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum
 from typing import TypeAlias
+from zoneinfo import ZoneInfo
 
-from bucketlake.where.sql_time import (
-    NotUnderstood,
-    parse_date,
-    parse_local_timestamp,
-    parse_timestamp,
-)
-
-Value: TypeAlias = bool | int | Decimal | float | str | date | datetime | None
+LiteralValue: TypeAlias = bool | int | Decimal | float | str | date | datetime | None
 """A value that a column is compared with; None is NULL. Times with a zone are in UTC."""
 
 DECIMAL_DIGITS_MAX = 38
+
+
+class NotUnderstood(Exception):  # noqa: N818 - caught in this room, never an error of the user.
+    """The meaning of a part of the SQL does not follow from its text alone; has the reason."""
 
 
 class LiteralKind(Enum):
@@ -49,7 +49,7 @@ class SqlLiteral:
     """A literal as written: its kind, and its value as the nearest Python value."""
 
     kind: LiteralKind
-    value: Value
+    value: LiteralValue
 
     def negated(self) -> SqlLiteral:
         """Return the negated literal."""
@@ -168,14 +168,11 @@ def _cast_to_float(literal: SqlLiteral, kind: LiteralKind) -> SqlLiteral | None:
         value = float(str(value))
     if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
         return None
-    return _double(float(value), kind)
-
-
-def _double(value: float, kind: LiteralKind) -> SqlLiteral:
-    if kind is LiteralKind.FLOAT and not is_float32(value):
+    number = float(value)
+    if kind is LiteralKind.FLOAT and not is_float32(number):
         # Java rounds the decimal text directly to 32 bits, Python first to 64 bits.
-        raise NotUnderstood(f"{value} as a 32-bit float")
-    return SqlLiteral(kind, value)
+        raise NotUnderstood(f"{number} as a 32-bit float")
+    return SqlLiteral(kind, number)
 
 
 def _cast_to_time(text: str, type_name: str, time_zone: str | None) -> SqlLiteral | None:
@@ -210,3 +207,69 @@ def count_digits(value: Decimal) -> tuple[int, int]:
     exponent = sign_digits_exponent.exponent
     assert isinstance(exponent, int)
     return max(len(sign_digits_exponent.digits) + exponent, 0), max(-exponent, 0)
+
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d{2}-\d{2})"
+    r"(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6}))?(?: ?(Z|UTC|[+-]\d{2}:\d{2}))?)?",
+    re.ASCII,
+)
+_OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})", re.ASCII)
+_OFFSET_MAX = timedelta(hours=18)
+
+
+def parse_date(text: str) -> date:
+    """Return a date in the form ``yyyy-MM-dd``."""
+    try:
+        if _DATE.fullmatch(text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise NotUnderstood(f"the date {text!r}; write it as yyyy-MM-dd")
+
+
+def parse_local_timestamp(text: str) -> datetime:
+    """Return a local time in the form ``yyyy-MM-dd[ HH:mm:ss[.ffffff]]``."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None or match[4]:
+        raise NotUnderstood(f"the local time {text!r}; write it as yyyy-MM-dd HH:mm:ss")
+    return _local_time(match)
+
+
+def parse_timestamp(text: str, time_zone: str | None) -> datetime:
+    """Return a point in time in UTC; a text without a zone is in the session's zone."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise NotUnderstood(f"the timestamp {text!r}; write it as yyyy-MM-dd HH:mm:ssZ")
+    zone = _zone(match[4] or time_zone)
+    if zone is None:
+        raise NotUnderstood(f"the timestamp {text!r} has no time zone; append Z or +hh:mm")
+    try:
+        # In a gap of local time, Python and Java both use the offset before the gap.
+        return _local_time(match).replace(tzinfo=zone).astimezone(UTC)
+    except OverflowError:
+        raise NotUnderstood(f"the timestamp {text!r}") from None
+
+
+def _local_time(match: re.Match[str]) -> datetime:
+    day, clock, fraction = match[1], match[2] or "00:00:00", match[3] or ""
+    try:
+        return datetime.fromisoformat(f"{day}T{clock}.{fraction:0<6}")
+    except ValueError:
+        raise NotUnderstood(f"the time {match[0]!r}, which does not exist") from None
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None or name in ("Z", "UTC"):
+        return UTC if name else None
+    offset = _OFFSET.fullmatch(name)
+    if offset:
+        sign, hours, minutes = offset.groups()
+        distance = timedelta(hours=int(hours), minutes=int(minutes))
+        in_range = int(minutes) < 60 and distance <= _OFFSET_MAX
+        return timezone(-distance if sign == "-" else distance) if in_range else None
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        return None

@@ -1,42 +1,40 @@
-"""A merge of an Arrow table, without Spark: the join, the clauses, and the checks."""
+"""A merge of an Arrow table, without Spark: the join, and what the clauses make of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from typing import TypeAlias
+from functools import partial, reduce
+from typing import Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.merge.incoming import BoolArray, IntArray
+from bucketlake.model.cast import assigned, selectable
 from bucketlake.model.field_path import column_of
 from bucketlake.model.schema import IS_DELETED, cast_batch
 from bucketlake.read.arrow_reader import read_arrow
-from bucketlake.read.read_plan import plan_read
-from bucketlake.read.request import PinnedRead, ReadRequest
+from bucketlake.read.read_plan import ReadPlan
 from bucketlake.where.expression import Expression
-from bucketlake.where.predicate import Predicate
 from bucketlake.where.sides import Equation
-from bucketlake.write.arrow_source import ArrowSource, selectable
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.by_condition import require_types
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
-from bucketlake.write.merge_pairs import Candidates, Rows
+from bucketlake.write.merge_pairs import Candidates
 from bucketlake.write.merge_rows import (
-    EFFECT,
+    INSERTS,
     NULL_MARKS,
-    MergedRows,
     MergeTarget,
-    ambiguous,
-    changes_of,
+    Tally,
     old_name,
-    require_types,
     source_schema,
-    stored_already,
+    written_columns,
 )
 from bucketlake.write.merge_statement import Effect, Match
 from bucketlake.write.pack import RecordSource
+from bucketlake.write.tag import EFFECT
 
 _SOURCE_ROW = "_bucketlake_source_row"
 _PAIRS_MAX = 1 << 28
@@ -50,7 +48,7 @@ _KEY_KINDS = (
     pa.types.is_decimal,
 )
 
-Pairs: TypeAlias = Mapping[str, Rows]
+Pairs: TypeAlias = Mapping[str, IntArray]
 """Positions of rows by the alias of their side: pairs of rows, or the rows of one side."""
 
 
@@ -62,6 +60,8 @@ class ArrowMerge:
     given : pa.Table
         The rows.
     """
+
+    time_zone: str | None = None
 
     def __init__(self, given: pa.Table) -> None:
         stored = source_schema(given.schema)
@@ -80,64 +80,67 @@ class ArrowMerge:
     def close(self) -> None:
         """Do nothing: nothing is kept."""
 
-    def rows(self, bound: BoundMerge, target: MergeTarget) -> MergedRows:
-        """Find the rows that the merge writes.
+    def join(self) -> Self:
+        """Return the source itself, which joins."""
+        return self
 
-        Raises
-        ------
-        InputError
-            If two of them have one key, or the key of an inserted row is stored.
-        UnsupportedFeatureError
-            If only Spark can evaluate the merge.
-        """
-        snapshot = target.snapshot
-        values = self._values(bound)
-        predicate = bound.reads(values)
-        plan = plan_read(PinnedRead(snapshot), target.index, besides=predicate)
-        stored = read_arrow(snapshot.storage, plan)
-        found = _Join(bound, target, stored, self._rows).rows()
-        keys = target.identities(bound.ordering).identify(found)
-        self._require_distinct(found, keys, target)
-        inserted = keys.filter(pc.equal(keys["effect"], Effect.INSERT.value))
-        if bound.inserts_new:
-            marks = [pc.match_substring(inserted[name], text) for name, text in NULL_MARKS]
-            inserted = inserted.filter(reduce(pc.or_, marks))
-        if len(inserted):
-            _require_new(inserted, bound.holds_new_keys(values), target)
-        counted = pc.value_counts(keys["effect"]).to_pylist()
-        hidden = [name for name in found.column_names if name.startswith("_bucketlake_")]
-        source = ArrowSource(found.drop_columns(hidden))
-        changes = changes_of({each["values"]: each["counts"] for each in counted})
-        return MergedRows(source, changes, predicate)
-
-    def _values(self, bound: BoundMerge) -> Values:
+    def values(self, bound: BoundMerge) -> Values:
+        """Return the distinct values of the source by which the table is pruned."""
         found = {}
         for field, text in bound.pruning_fields().items():
-            held = _evaluated(text, {bound.source_alias: self._rows}).unique()
-            found[field] = held.to_pylist() if len(held) <= VALUES_MAX else None
+            values = _evaluated(text, {bound.source_alias: self._rows}).unique()
+            found[field] = values.to_pylist() if len(values) <= VALUES_MAX else None
         return found
 
-    def _require_distinct(self, found: pa.Table, keys: pa.Table, target: MergeTarget) -> None:
-        counted = keys.group_by(["key", "path"]).aggregate([([], "count_all")])
+    def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
+        """Join the source with the stored rows of a plan, and apply the clauses."""
+        stored = read_arrow(target.snapshot.storage, plan)
+        self._target = target
+        self._found = _Join(bound, target, stored, self._rows).rows()
+        self._keys = target.identities(bound.ordering).identify(self._found)
+        self._inserted = self._keys.filter(_are_inserts(self._keys["effect"]))
+        if bound.inserts_new:
+            marks = [pc.match_substring(self._inserted[name], text) for name, text in NULL_MARKS]
+            self._inserted = self._inserted.filter(reduce(pc.or_, marks))
+        return ArrowSource(self._found.select(written_columns(self._found.column_names)))
+
+    def tally(self) -> Tally:
+        """Count the rows."""
+        counted = self._keys.group_by(["key", "path"]).aggregate([([], "count_all")])
         repeated = counted.filter(pc.greater(counted["count_all"], 1))
-        if not len(repeated):
-            return
-        key, path = repeated["key"][0], repeated["path"][0]
+        effects = pc.value_counts(self._keys["effect"]).to_pylist()
+        return Tally(
+            {each["values"]: each["counts"] for each in effects},
+            _first_key(repeated),
+            len(self._inserted) > 0,
+        )
+
+    def two_of(self, key: str, path: str) -> list[tuple[int, Mapping[str, object] | None]]:
+        """Return effects and rows of the source of two rows with a key, an insert first."""
+        keys = self._keys
         is_same = pc.and_(pc.equal(keys["key"], key), pc.equal(keys["path"], path))
-        pair = found.filter(is_same).slice(0, 2)
-        shown = self._rows.take(pair[_SOURCE_ROW].drop_null()).to_pylist()
-        raise ambiguous(target, key.as_py(), path.as_py(), pair[EFFECT].to_pylist(), shown)
+        effects = keys.filter(is_same)["effect"]
+        first = np.argsort(~_are_inserts(effects).to_numpy(), kind="stable")[:2]
+        rows = [
+            None if at is None else self._rows.slice(at, 1).to_pylist()[0]
+            for at in self._found.filter(is_same)[_SOURCE_ROW].take(first).to_pylist()
+        ]
+        return [*zip(effects.take(first).to_pylist(), rows, strict=True)]
+
+    def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
+        """Return key and partition path of an inserted row that stored rows have."""
+        names = ["key", "path"]
+        rows = read_arrow(self._target.snapshot.storage, plan)
+        stored = self._target.identities().identify(rows).select(names)
+        return _first_key(self._inserted.select(names).join(stored, names, join_type="left semi"))
 
 
-def _require_new(inserted: pa.Table, pruning: Predicate | None, target: MergeTarget) -> None:
-    snapshot = target.snapshot
-    pinned = PinnedRead(snapshot, ReadRequest(columns=target.key_columns))
-    held = read_arrow(snapshot.storage, plan_read(pinned, target.index, besides=pruning))
-    names = ["key", "path"]
-    stored = target.identities().identify(held).select(names)
-    both = inserted.select(names).join(stored, names, join_type="left semi")
-    if len(both):
-        raise stored_already(target, both["key"][0].as_py(), both["path"][0].as_py())
+def _are_inserts(effects: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.is_in(effects, pa.array(INSERTS, pa.int32()))
+
+
+def _first_key(keys: pa.Table) -> tuple[str, str] | None:
+    return (keys["key"][0].as_py(), keys["path"][0].as_py()) if len(keys) else None
 
 
 class _Join:
@@ -151,6 +154,7 @@ class _Join:
         self, bound: BoundMerge, target: MergeTarget, stored: pa.Table, given: pa.Table
     ) -> None:
         self._bound, self._target = bound, target
+        self._schemas: dict[tuple[str, ...], pa.Schema] = {}
         self._sides = {bound.alias: stored, bound.source_alias: given}
         self._tests: list[str] = []
         keys = []
@@ -219,7 +223,7 @@ class _Join:
             pairs: Pairs = dict(zip(self._sides, block, strict=True))
             for test in self._tests:
                 expression = self._expression(test, pairs, "on")
-                pairs = _where(_flags(expression.holds(self._taken(test, pairs))), pairs)
+                pairs = _where(_flags(expression.holds(self._taken(expression, pairs))), pairs)
             yield pairs
 
     def _require_few(self) -> None:
@@ -246,7 +250,7 @@ class _Join:
             holds = np.ones(len(next(iter(pairs.values()))), np.bool_)
             if clause.condition is not None:
                 expression = self._expression(clause.condition, pairs, clause.role)
-                holds = _flags(expression.holds(self._taken(clause.condition, pairs)))
+                holds = _flags(expression.holds(self._taken(expression, pairs)))
             yield clause, _where(holds, pairs)
             pairs = _where(~holds, pairs)
 
@@ -257,23 +261,26 @@ class _Join:
     def _written(self, clause: BoundClause, at: Pairs) -> pa.Table:
         """Return the rows that a clause writes."""
         bound, count = self._bound, len(next(iter(at.values())))
-        columns = {}
+        columns, schema = {}, self._written_schema()
         for name, text in clause.values.items():
             if text is None:
-                columns[name] = pa.nulls(count, bound.schema.field(name).type)
+                columns[name] = pa.nulls(count, schema.field(name).type)
             else:
                 expression = self._expression(text, at, f"{clause.role}, column {name!r}")
-                columns[name] = expression.values(self._taken(text, at))
-        rows = pa.table(columns)
-        require_types(rows.schema, clause, self._target)
-        rows = cast_batch(rows, bound.schema, where=clause.role)
-        schema = self._written_schema()
+                values = expression.values(self._taken(expression, at))
+                columns[name] = assigned(values, schema.field(name).type)
         is_delete = clause.effect is Effect.DELETE
+        flags = pa.repeat(pa.scalar(is_delete), count)
+        if IS_DELETED not in bound.schema.names:
+            flags = columns.pop(IS_DELETED, flags)
+        given = pa.table(columns)
+        require_types(bound.schema, given.schema, clause.role, self._target.key_columns)
+        keys = partial(self._keys, given)
+        rows = cast_batch(given, bound.schema, where=clause.role, computed=True, keys=keys)
         if IS_DELETED not in rows.column_names:
-            rows = rows.append_column(IS_DELETED, pa.repeat(pa.scalar(is_delete), count))
+            rows = rows.append_column(IS_DELETED, flags)
         elif is_delete:
-            deleted = pa.repeat(pa.scalar(True), count)
-            rows = rows.set_column(rows.schema.get_field_index(IS_DELETED), IS_DELETED, deleted)
+            rows = rows.set_column(rows.schema.get_field_index(IS_DELETED), IS_DELETED, flags)
         given_at = at.get(bound.source_alias)
         places = pa.nulls(count, pa.int64()) if given_at is None else pa.array(given_at)
         hidden = [
@@ -282,6 +289,9 @@ class _Join:
             *self._old_ordering(clause, at, count),
         ]
         return pa.table([*rows.columns, *hidden], schema=schema)
+
+    def _keys(self, rows: pa.Table) -> pa.Array:
+        return self._target.identities().identify(rows)["key"]
 
     def _old_ordering(
         self, clause: BoundClause, at: Pairs, count: int
@@ -308,19 +318,33 @@ class _Join:
         return pa.schema(fields)
 
     def _expression(self, text: str, at: Pairs, role: str) -> Expression:
-        sides = {alias: self._sides[alias].schema.empty_table() for alias in at}
-        return Expression(text, _side_by_side(sides).schema, role)
+        aliases = tuple(at)
+        if aliases not in self._schemas:  # Made once, not for each column of a wide table.
+            self._schemas[aliases] = _schema_of({alias: self._sides[alias] for alias in aliases})
+        return Expression(text, self._schemas[aliases], role)
 
-    def _taken(self, text: str, at: Pairs) -> pa.Table:
-        """Return the rows of a clause, with the columns that a text may name."""
-        taken = {alias: _named(self._sides[alias], text).take(pa.array(at[alias])) for alias in at}
-        return _side_by_side(taken)
+    def _taken(self, expression: Expression, at: Pairs) -> pa.Table:
+        """Return the rows of a clause, with the columns that an expression names."""
+        sides = {alias: self._sides[alias] for alias in at}
+        return _side_by_side(
+            {a: side.take(pa.array(at[a])) for a, side in _named(sides, expression).items()}
+        )
 
 
-def _named(side: pa.Table, text: str) -> pa.Table:
-    """Return the columns that a text may name."""
-    names = [name for name in side.column_names if name.lower() in text.lower()]
-    return side.select(names or side.column_names[:1])
+def _named(sides: Mapping[str, pa.Table], expression: Expression) -> dict[str, pa.Table]:
+    """Return the columns of each side that an expression names; one of them for its rows."""
+    names: dict[str, list[str]] = {alias: [] for alias in sides}
+    for path in sorted(expression.columns):
+        alias, name, *_ = path.split(".")
+        if name not in names[alias]:
+            names[alias].append(name)
+    return {
+        alias: side.select(names[alias] or side.column_names[:1]) for alias, side in sides.items()
+    }
+
+
+def _schema_of(sides: Mapping[str, pa.Table]) -> pa.Schema:
+    return pa.schema([(alias, pa.struct([*side.schema])) for alias, side in sides.items()])
 
 
 def _side_by_side(sides: Mapping[str, pa.Table]) -> pa.Table:
@@ -334,15 +358,15 @@ def _side_by_side(sides: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def _evaluated(text: str, sides: Mapping[str, pa.Table]) -> pa.ChunkedArray:
-    rows = _side_by_side({alias: _named(side, text) for alias, side in sides.items()})
-    return Expression(text, rows.schema, "on").values(rows)
+    expression = Expression(text, _schema_of(sides), "on")
+    return expression.values(_side_by_side(_named(sides, expression)))
 
 
-def _where(flags: npt.NDArray[np.bool_], pairs: Pairs) -> Pairs:
+def _where(flags: BoolArray, pairs: Pairs) -> Pairs:
     return {alias: rows[flags] for alias, rows in pairs.items()}
 
 
-def _first_repeated(rows: Sequence[Rows]) -> int | None:
+def _first_repeated(rows: Sequence[IntArray]) -> int | None:
     """Return the first row that is there twice; None if none is."""
     held = np.sort(np.concatenate([np.empty(0, np.int64), *rows]))
     repeated = held[1:][held[1:] == held[:-1]]
@@ -353,6 +377,5 @@ def _joined(blocks: Sequence[Pairs]) -> Pairs:
     return {alias: np.concatenate([pairs[alias] for pairs in blocks]) for alias in blocks[0]}
 
 
-def _flags(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    flags: npt.NDArray[np.bool_] = values.to_numpy()
-    return flags
+def _flags(values: pa.ChunkedArray) -> BoolArray:
+    return np.asarray(values.to_numpy())

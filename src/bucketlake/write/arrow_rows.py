@@ -5,8 +5,10 @@ pandas and polars are not imported: a data frame of either exists only where its
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
 from itertools import chain
 from typing import Any
 
@@ -61,6 +63,19 @@ def arrow_rows(data: object, where: str) -> pa.Table:
     return _reader(data, where).read_all()
 
 
+def schema_of_rows(data: object, where: str) -> pa.Schema | None:
+    """Return the schema of rows, reading them only if they have none; None for other data."""
+    if _is_of(data, "polars", "LazyFrame"):
+        data = sys.modules["polars"].DataFrame(schema=data.collect_schema())  # type: ignore[attr-defined]
+    for name in ("schema", "projected_schema"):
+        if isinstance(given := getattr(data, name, None), pa.Schema):
+            return given
+    is_known = isinstance(data, list | tuple) or _is_of(data, "pandas", "DataFrame")
+    if is_known or hasattr(type(data), "__arrow_c_stream__"):
+        return arrow_rows(data, where).schema
+    return None
+
+
 def require_same_names(data: object, where: str) -> None:
     """Raise InputError for a list of dicts of which some lack a name.
 
@@ -95,6 +110,10 @@ def _reader(data: object, where: str) -> pa.RecordBatchReader:
             return pa.RecordBatchReader.from_stream(data)
         except _CONVERSION_ERRORS as error:
             problem = f"{problem}: {error}"
+    if isinstance(data, str | os.PathLike):
+        problem = f"a text is no rows ({data!r})"
+        step = "name files with bl.files(...), and give a condition as where=..."
+        raise InputError(where, problem, step)
     raise InputError(where, problem, TAKEN)
 
 
@@ -102,25 +121,64 @@ def _from_pandas(frame: Any, where: str) -> pa.Table:
     # A level without a name is never written. One with a name may be a column of the table.
     is_named = any(name is not None for name in frame.index.names)
     try:
-        return pa.Table.from_pandas(frame, preserve_index=is_named)
+        table = pa.Table.from_pandas(frame, preserve_index=is_named)
     except _CONVERSION_ERRORS as error:
         for place, name in enumerate(frame.columns):
             column = frame.iloc[:, place]
             _array(column, f"{where}, column {name}", f"pandas type {column.dtype}")
         problem = f"the pandas data frame has no Arrow form: {error}"
         raise InputError(where, problem, "reset its index, and rename equal columns") from error
+    for place, name in enumerate(frame.columns):
+        if frame.dtypes.iloc[place].kind == "O":
+            _require_times_alike(
+                frame.iloc[:, place], table.schema.field(place).type, f"{where}, column {name}"
+            )
+    return table
 
 
 def _array(values: Any, where: str, held: str) -> pa.Array:
     """Return values of Python as an array; raise InputError if they have no common type."""
     try:
-        return pa.array(values)
+        array = pa.array(values)
     except _CONVERSION_ERRORS as error:
         raise InputError(
             where,
             f"{held} has values without a common Arrow type: {error}",
             "convert the values of the column to one type first",
         ) from error
+    _require_times_alike(values, array.type, where)
+    return array
+
+
+def _require_times_alike(values: Iterable[Any], held: pa.DataType, where: str) -> None:
+    """Raise InputError for times of which some have a zone, or a date and a time of day.
+
+    PyArrow takes a time without a zone as UTC beside others, and drops the time of day of a date.
+    """
+    if pa.types.is_date(held) or pa.types.is_timestamp(held):
+        times = (value for value in values if isinstance(value, date) and value == value)
+        kinds = {_time_kind(value): value for value in times}  # NaT of pandas equals nothing.
+        if len(kinds) > 1:
+            raise InputError(
+                where,
+                "it mixes times of several kinds: "
+                + ", ".join(f"{value} {kind}" for kind, value in kinds.items()),
+                "give all times a zone, or none, and no dates beside them",
+            )
+    elif pa.types.is_list(held):
+        items = chain.from_iterable(value for value in values if value is not None)
+        _require_times_alike(items, held.value_type, where)
+    elif pa.types.is_struct(held):
+        rows = [value for value in values if isinstance(value, Mapping)]
+        for field in held:
+            inner = [row.get(field.name) for row in rows]
+            _require_times_alike(inner, field.type, f"{where}.{field.name}")
+
+
+def _time_kind(value: date) -> str:
+    if not isinstance(value, datetime):
+        return "(a date)"
+    return "(without a zone)" if value.tzinfo is None else "(with a zone)"
 
 
 def _from_polars(frame: Any, where: str) -> pa.Table:

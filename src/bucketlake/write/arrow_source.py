@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from bucketlake.flow.threads import ThreadFlow, Threads
-from bucketlake.model.cast import cast_table
-from bucketlake.model.column_type import stored_type
+from bucketlake.model.cast import selectable
 from bucketlake.model.field_path import columns_at
 from bucketlake.write.pack import PackedRecords, pack_records
 from bucketlake.write.tag import Tagger
@@ -27,13 +26,17 @@ class ArrowSource:
     @property
     def names(self) -> list[str]:
         """Names of the columns."""
-        names: list[str] = self._rows.column_names
-        return names
+        return [*self._rows.column_names]
 
     @property
     def schema(self) -> pa.Schema:
         """Schema of the table."""
         return self._rows.schema
+
+    @property
+    def gaps(self) -> frozenset[str]:
+        """No columns: each record has all."""
+        return frozenset()
 
     def is_empty(self) -> bool:
         """Return whether the table has no rows."""
@@ -54,24 +57,7 @@ class ArrowSource:
 
         starts = range(0, max(1, count), size)  # A table without rows is a part, too.
         flow = ThreadFlow(self._threads, self._threads.each(packed, starts)).kept()
-        return PackedRecords(flow, self._rows.schema, self._threads.tasks_wanted)
+        return PackedRecords(flow, self._rows.schema, self._threads)
 
     def close(self) -> None:
         """Do nothing: the source keeps nothing."""
-
-
-def selectable(rows: pa.Table) -> pa.Table:
-    """Return the rows in layouts of which Arrow can select rows.
-
-    Arrow cannot select from views, as polars makes them, and not from run-end encoded columns. The
-    text of a column of JSON may be a view.
-    Other columns keep their type, which later steps check and cast in chunks.
-    """
-    fields = list(rows.schema)
-    for number, field in enumerate(fields):
-        if any(layout in str(field.type) for layout in ("_view", "run_end_encoded", ".json")):
-            fields[number] = field.with_type(stored_type(field.type, field.name, "the records"))
-            column = rows.select([number])
-            column = cast_table(column, pa.schema([fields[number]]), where="the records")
-            rows = rows.set_column(number, fields[number], column.column(0))
-    return rows

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import InputError
 from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.merge.incoming import marker_field
-from bucketlake.model.batch_columns import table_columns
+from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.evolution import evolve, typed_schema
-from bucketlake.model.field_path import fields_at, known_field, roots_of
-from bucketlake.model.schema import normalise_schema, with_flag_of, without_flag
-from bucketlake.model.schema_merge import SchemaMerge
+from bucketlake.model.field_path import field_at, fields_at, known_field, roots_of, why_missing
+from bucketlake.model.names import did_you_mean
+from bucketlake.model.row_merge import SchemaMerge
+from bucketlake.model.schema import (
+    META_NAMES,
+    OPERATION_COLUMN,
+    normalise_schema,
+    with_flag_of,
+    without_flag,
+)
 from bucketlake.model.table_type import Operation
 from bucketlake.write.pack import RecordSource
-from bucketlake.write.required_columns import require_columns, require_fields
+from bucketlake.write.tag import EFFECT
 from bucketlake.write.target import Target
 
 
@@ -34,30 +43,34 @@ def schema_after(
     """
     root, config = target.storage.root, target.config
     spec = config.key_spec
-    require_columns(source, spec.record_key_fields, root, "record key")
-    require_columns(source, spec.partition_fields, root, "partition")
+    _require_columns(source, spec.record_key_fields, root, "record key")
+    _require_columns(source, spec.partition_fields, root, "partition")
     if operation is Operation.DELETE:
         paths = list(dict.fromkeys((*spec.record_key_fields, *spec.partition_fields)))
         source.keep(roots_of(paths, source.names))
-        require_fields(source.schema, paths, root)
+        _require_fields(source.schema, paths, root)
         source.keep(paths)
         _require_key_types(target, source.schema, paths)
         return target.snapshot.schema
-    require_columns(source, config.ordering_fields, root, "ordering")
+    _require_columns(source, config.ordering_fields, root, "ordering")
     current = target.snapshot.schema_or_none
     own = table_columns(source.schema, () if current is None else current.names)
     if len({*source.names}) == len(source.names) > len(own):  # Names that repeat are refused below.
         source.keep(own)
-    where = f"write to {root}"
-    incoming = normalise_schema(source.schema, where)
+    where, given = f"write to {root}", source.schema
+    if target.refuses_repeats and EFFECT in given.names:  # Rows of a merge.
+        given = given.remove(given.names.index(EFFECT))
+    incoming = normalise_schema(given, where)
     if target.marker is not None:
         marker_field(incoming, target.marker[0])  # Raises an error for a type without this rule.
-    require_fields(incoming, (*_key_columns(config), *config.ordering_fields), root)
+    _require_fields(incoming, (*_key_columns(config), *config.ordering_fields), root)
     if current is None:
-        return typed_schema(without_flag(incoming), where)
-    batch = with_flag_of(current, incoming)
-    keys = _key_columns(config)
-    return evolve(current, batch, where=where, merge=merge, keys=keys, may_lack=may_lack)
+        after = typed_schema(without_flag(incoming), where)
+    else:
+        batch, keys = with_flag_of(current, incoming), _key_columns(config)
+        after = evolve(current, batch, where=where, merge=merge, keys=keys, may_lack=may_lack)
+    schema_text(target, after)  # Raises an error for columns that nest too deeply.
+    return after
 
 
 def _require_key_types(target: Target, given: pa.Schema, paths: Sequence[str]) -> None:
@@ -82,3 +95,80 @@ def schema_text(target: Target, schema: pa.Schema) -> str:
     if known is not None and schema == target.snapshot.schema:
         return known
     return avro_from_arrow(schema, target.config.name)
+
+
+def _require_columns(source: RecordSource, paths: tuple[str, ...], table: str, role: str) -> None:
+    """Raise InputError if the batch lacks a required column, or has it several times.
+
+    The fields inside a column are checked by :func:`_require_fields`.
+    """
+    where = f"write to {table}"
+    for name in roots_of(paths, source.names):
+        if source.names.count(name) == 0:
+            raise InputError(
+                where,
+                f"the {role} column {name!r} is missing; the batch has {source.names}",
+                f"add the column to the batch{did_you_mean(name, source.names)}",
+            )
+        # Spark ignores case, so the column name would be ambiguous.
+        if sum(other.lower() == name.lower() for other in source.names) > 1:
+            raise InputError(
+                where,
+                f"the {role} column {name!r} occurs more than once; the batch has {source.names}",
+                "drop or rename the other columns",
+            )
+
+
+def _require_fields(schema: pa.Schema, paths: Iterable[str], table: str) -> None:
+    """Raise InputError if a batch with the required columns lacks a field inside a column."""
+    for path in paths:
+        if field_at(schema, path) is None:
+            raise InputError(
+                f"write to {table}",
+                f"the field {path!r} is missing; the batch {why_missing(schema, path)}",
+                "add the field to the batch",
+            )
+
+
+# ---- Which columns of a batch, or of a given schema, are columns of a table ----------------------
+#
+# Two kinds are not: Hudi's meta columns, which each write makes anew, and the index of a pandas
+# data frame. A level of the index is written only if the table has a column of its name.
+
+_UNNAMED_LEVEL = re.compile(r"__index_level_\d+__")
+
+
+def table_columns(given: pa.Schema, known: Collection[str]) -> list[str]:
+    """Return the names of the given columns that are columns of a table, in their order.
+
+    Parameters
+    ----------
+    given : pyarrow.Schema
+        Columns of a batch or of a new table, perhaps with the metadata of pandas.
+    known : collection of str
+        Columns of the table; for a new table those of its keys, partitions and ordering.
+
+    Examples
+    --------
+    >>> fields = ["_hoodie_commit_time", "id", "__index_level_0__"]
+    >>> table_columns(pa.schema([(name, pa.string()) for name in fields]), ["id"])
+    ['id']
+    """
+    levels = _named_levels(given)
+    return [
+        name
+        for name in given.names
+        if name not in META_NAMES
+        and name != OPERATION_COLUMN
+        and (name in known or not (name in levels or _UNNAMED_LEVEL.fullmatch(name)))
+    ]
+
+
+def _named_levels(given: pa.Schema) -> set[str]:
+    """Return the columns that pandas made of its index, from the metadata that it leaves."""
+    text = (given.metadata or {}).get(b"pandas")
+    try:
+        levels = parse_json(text)["index_columns"] if text else []
+        return {level for level in levels if isinstance(level, str)}  # A range is no column.
+    except (ValueError, TypeError, KeyError):  # Not from pandas, whatever its key says.
+        return set()

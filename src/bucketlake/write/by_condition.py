@@ -8,7 +8,7 @@ planned again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,9 +19,10 @@ from bucketlake.actions.conflict import commits_since, require_kept
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, InputError
 from bucketlake.model.arguments import check_expressions
-from bucketlake.model.field_path import roots_of, spelled, why_missing
-from bucketlake.model.schema import META_NAMES
-from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.model.cast import assigned
+from bucketlake.model.evolution import evolve
+from bucketlake.model.field_path import roots_of, table_column
+from bucketlake.model.schema import META_NAMES, normalise_schema, with_flag_of
 from bucketlake.read.pruning.by_partition import partitions_that_may_match
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.where.expression import Expression
@@ -54,13 +55,7 @@ class Assignments:
         check_expressions(set=given)
         found: dict[str, Expression] = {}
         for name, text in given.items():
-            column = spelled(schema, name)
-            if column is None:
-                raise InputError(
-                    f"update of {name!r}",
-                    f"the table {why_missing(schema, name)}",
-                    "name a column of the table",
-                )
+            column = table_column(schema, name, f"update of {name!r}")
             require_free(column, schema, config)
             if column in found:
                 raise InputError(f"update of {name!r}", "it is named twice", "name it once")
@@ -73,12 +68,38 @@ class Assignments:
         return {name: expression.text for name, expression in self.expressions.items()}
 
     def to_rows(self, rows: pa.Table) -> pa.Table:
-        """Return rows with their new values."""
+        """Return rows with their new values.
+
+        Raises
+        ------
+        InputError
+            If the type of a value does not fit its column.
+        """
         changed = rows
         for name, expression in self.expressions.items():
             at = rows.schema.get_field_index(name)
-            changed = changed.set_column(at, name, expression.values(rows))
+            held = rows.schema.field(at).type
+            values = assigned(expression.values(rows), held)
+            changed = changed.set_column(at, name, values)
+        self.require_types(rows.schema, changed.schema)
         return changed
+
+    def require_types(self, held: pa.Schema, given: pa.Schema) -> None:
+        """Raise InputError if the type of a new value does not fit its column."""
+        for name, expression in self.expressions.items():
+            own, new = (pa.schema([schema.field(name)]) for schema in (held, given))
+            require_types(own, new, expression.role)
+
+
+def require_types(held: pa.Schema, given: pa.Schema, role: str, keys: Sequence[str] = ()) -> None:
+    """Raise InputError if the type of a computed value does not fit its column."""
+    batch = with_flag_of(held, normalise_schema(given, role))
+    try:
+        evolve(held, batch, where=role, keys=keys)
+    except InputError as error:
+        problem = error.problem.replace("the batch", "the value")
+        step = "cast the value to the type of the column"
+        raise InputError(error.where, problem, step) from None
 
 
 def require_free(
@@ -92,15 +113,18 @@ def require_free(
     roles = {
         "a record key": (spec.record_key_fields, "a row with another key is another row"),
         "a partition": (spec.partition_fields, "the row would move to another partition"),
-        "an ordering": (config.ordering_fields, "it decides which of two rows is newer"),
+        "an ordering": (
+            (*config.ordering_fields, *config.ordering_groups.values()),
+            "it decides which of two rows is newer",
+        ),
     }
     where = f"update of {column!r}"
     for role, (fields, why) in roles.items():
-        if column in roots_of([each for each in fields if each not in given], schema.names):
+        if column in roots_of([each for each in fields if each not in given], ()):
             raise InputError(where, f"it is {role} column: {why}", "upsert the rows instead")
     if column in META_NAMES:
         raise InputError(where, "it is a meta column of Hudi", "name a column of the table")
-    if column not in schema.names:
+    if schema.get_field_index(column) < 0:
         raise InputError(
             where,
             "it is a field inside a column",
@@ -123,22 +147,16 @@ def require_same_matches(read: Snapshot, predicate: Predicate | None, view: Comm
     table, instant = view.write.table, view.write.instant
     require_kept(table, instant, read.timeline, view.timeline)
     for other, commit in commits_since(table, read.timeline, view.timeline):
-        if other == instant or _moves_only(commit):
+        if other == instant or commit.compacted or commit.resizes:  # Those move rows only.
             continue
-        paths = sorted(commit.partitions)
-        may_match = [True] * len(paths)
+        changed = sorted(commit.partitions)
         if predicate is not None:
             spec, schema = read.config.key_spec, read.schema
-            may_match = list(partitions_that_may_match(predicate, paths, spec, schema))
-        changed = [path for path, may in zip(paths, may_match, strict=True) if may]
+            may_match = partitions_that_may_match(predicate, changed, spec, schema)
+            changed = [path for path, may in zip(changed, may_match, strict=True) if may]
         if changed:
             raise CommitConflictError(
                 instant,
                 f"instant {other} changed partition {changed[0]!r} after the matching rows were "
                 "read; retry it",
             )
-
-
-def _moves_only(commit: CommitMetadata) -> bool:
-    """Return whether a commit changed no row: a compaction, or a resize."""
-    return commit.compacted or commit.resizes

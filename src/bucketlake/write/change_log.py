@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bucketlake.format.log_block import BlockKind
 from bucketlake.format.log_data import encode_avro_block
 from bucketlake.merge.row_changes import images, row_changes
+from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import COMMIT_TIME, RECORD_KEY
 from bucketlake.model.table_type import ChangeLogMode
@@ -51,7 +52,7 @@ def change_schema(mode: ChangeLogMode, schema_text: str) -> str:
     """
     if mode is ChangeLogMode.OP_KEY_ONLY:
         return _KEY_ONLY
-    record = json.loads(schema_text)
+    record = parse_json(schema_text)
     types = {"before": record, "after": record["name"]}  # The second one only names the first.
     fields = [
         {"name": name, "type": ["null", types.get(name, "string")], "doc": "", "default": None}

@@ -13,6 +13,7 @@ import pyarrow as pa
 from bucketlake.actions.commit import CommitView
 from bucketlake.actions.conflict import require_untouched_partitions
 from bucketlake.errors import CommitConflictError
+from bucketlake.index.conflict_keys import ChangedShards, ConflictKeys, describe_key
 from bucketlake.index.layout import Layout
 from bucketlake.index.setting import resolve_index, setting_origin
 from bucketlake.index.state import NewestVersions, newest_versions
@@ -61,7 +62,7 @@ def require_same_settings(
     if any(commit.requested_at > instant for commit in view.timeline.completed_commits()):
         timelines.append(view.timeline.as_of(instant))
     for known in timelines:
-        now = resolve_index(target.storage, known, target.index, target.stored)
+        now = resolve_index(target.table, known, target.index, target.stored)
         assert now is not None, "the write had an index"
         layout = now.layout()
         for partition, written in sorted(slots.items()):
@@ -77,6 +78,44 @@ def require_same_settings(
 def require_same_index(upkeep: IndexUpkeep, view: CommitView) -> None:
     """Raise CommitConflictError if the record-level index is not the pinned one any more."""
     upkeep.require_same_index(view.turn, view.timeline if view.since else None)
+
+
+def require_alone(own: ConflictKeys, partitions: frozenset[str] | None, view: CommitView) -> None:
+    """Raise CommitConflictError if another commit changed keys that the write did not find.
+
+    Parameters
+    ----------
+    own : set of ConflictKey
+        Shards of the record-level index to which the write added keys, or in which it looked for
+        keys to delete.
+    partitions : set of str, or None
+        Partitions of the batch; None in a global index.
+    view : CommitView
+        The state right before the commit.
+
+    Notes
+    -----
+    A commit of another program does not name its new keys, so it may have added any key to its
+    partitions.
+    """
+    if not own:
+        return
+    for instant, commit in view.since:
+        if commit.compacted or commit.resizes:
+            continue
+        other = ChangedShards.of_commit(commit, instant)
+        if other is None and (partitions is None or commit.partitions & partitions):
+            raise CommitConflictError(
+                view.write.instant,
+                f"instant {instant} of another program may have added the same keys meanwhile; "
+                "retry the write",
+            )
+        common = frozenset() if other is None else own & other.added
+        if common:
+            raise CommitConflictError(
+                view.write.instant,
+                f"instant {instant} changed {describe_key(min(common))} meanwhile; retry the write",
+            )
 
 
 def require_schema_kept(target: Target, schema: pa.Schema, view: CommitView) -> None:

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from bucketlake.flow.stage import JobStage
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.metadata.statistics.of_file import packed_base_file_statistics
+from bucketlake.metadata.statistics.of_file import short_base_file_statistics
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.timeline.data_file import put_data_file
+from bucketlake.timeline.data_file import put_data_files
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.group_writer import WRITE_TOKEN
 
@@ -43,7 +43,7 @@ class Compactor(JobStage):
         Whether new files get a key filter; see ``Layout.looks_up``.
     indexed : pa.Schema or None
         Columns whose statistics the metadata table has
-        (``metadata/statistics/measured_columns.py``).
+        (``metadata/statistics/of_file.py``).
     """
 
     reader: SliceReader
@@ -71,10 +71,10 @@ class Compactor(JobStage):
             )
             kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
             marker = Marker(partition, name, kind)
-            put_data_file(storage, self.instant, self.inflight, marker, written.data)
+            put_data_files(storage, self.instant, self.inflight, [(marker, written.data)])
         with BaseFileReader(storage, path) as reader:
             rows, size_bytes = reader.row_count, reader.size_bytes
-            statistics = packed_base_file_statistics(reader, self.indexed)
+            statistics = short_base_file_statistics(reader, self.indexed)
         base = file_slice.base_file
         return WriteStat(
             file_id=file_slice.file_id,

@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeVar
 
 import pyarrow as pa
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.merge_entries import MergeSettings, require_storable
+from bucketlake.config.merge_entries import DeleteMarker, MergeSettings, require_storable
 from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.support import check_writable
@@ -30,28 +32,26 @@ from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.setting import (
-    INDEXED_KINDS,
-    IndexedKind,
     TableIndex,
+    found_index,
     require_given,
     require_known_index,
-    resolve_index,
     store_index,
+    with_rule_of_new_table,
 )
 from bucketlake.merge.incoming import marker_field
 from bucketlake.metadata.creation import (
     create_metadata_table,
     initial_instant,
-    initialise_partition,
+    initialise_partitions,
     usual_file_groups,
     usual_partitions,
 )
-from bucketlake.metadata.file_entries import entries_of_table
+from bucketlake.metadata.file_listing import entries_of_table
+from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
 from bucketlake.metadata.record_index.shards import GLOBAL_LIMITS, IndexShards
-from bucketlake.metadata.slices.log_files import GroupEntries
-from bucketlake.metadata.statistics.measured_columns import usual_columns
-from bucketlake.model.batch_columns import table_columns
+from bucketlake.metadata.statistics.of_file import usual_columns
 from bucketlake.model.column_type import TIMESTAMP_NTZ, type_name
 from bucketlake.model.field_path import field_at, why_missing
 from bucketlake.model.file_name import FileId
@@ -64,14 +64,16 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable, opened_table
-from bucketlake.timeline.surroundings import surroundings
-from bucketlake.timeline.table_properties import create_table_properties, read_table_config
-from bucketlake.write.unwritten import (
-    claimed,
-    remove_empty_folder,
-    remove_unwritten,
-    require_room,
+from bucketlake.timeline.table_properties import (
+    create_properties,
+    read_table_config,
+    surroundings,
 )
+from bucketlake.write.batch_schema import table_columns
+from bucketlake.write.row_merging import groups_of_table
+from bucketlake.write.unwritten import claimed, remove_empty_folder, remove_unwritten, require_room
+
+_Member = TypeVar("_Member", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +98,72 @@ class NewTable:
     metadata_table: bool
 
 
-def plan_table(
-    path: str,
-    schema: pa.Schema,
+def new_config(
     key_spec: KeySpec,
     merging: MergeSettings,
-    index: TableIndex,
     *,
-    table_type: str,
-    name: str | None,
-    metadata_table: bool = True,
+    table_type: str = "copy_on_write",
+    name: str | None = None,
     cdc: str | None = None,
     version: int = NEWEST_VERSION,
     upkeep: str = OFF,
+    keep_deletes: str | None = None,
+    sync: str | None = None,
+) -> TableConfig:
+    """Return the properties of a table, still without its columns; the parameters are checked.
+
+    Parameters
+    ----------
+    key_spec : KeySpec
+        How keys and partition paths are made.
+    merging : MergeSettings
+        Which record of a key wins, and which records are deletes.
+    table_type, name, cdc, version, upkeep, keep_deletes, sync
+        As in ``create_table``.
+
+    Raises
+    ------
+    ConfigError, UnsupportedFeatureError
+        As ``create_table``.
+    """
+    check_version(version)
+    rules = table_version(version)
+    check_generator(key_spec)
+    check_partitioning(key_spec)
+    require_storable(rules, merging)
+    return TableConfig(
+        name=name or "",
+        table_type=_member(TableType, table_type, "table_type"),
+        key_spec=key_spec,
+        merge_mode=merging.mode,
+        ordering_fields=merging.ordering_fields,
+        ordering_groups=merging.ordering_groups,
+        version=version,
+        initial_version=version if rules.has_names_of_hudi_1 else None,
+        layout_version=rules.layout.number,
+        archive_folder=rules.layout.archive_folder,
+        legacy_payload_class=merging.payload_class,
+        partial_update_mode=merging.partial_update_mode,
+        unavailable_value=merging.unavailable_value,
+        delete_field=merging.marker and merging.marker[0],
+        delete_marker=merging.marker and merging.marker[1],
+        cdc_enabled=cdc is not None,
+        cdc_mode=None if cdc is None else _member(ChangeLogMode, cdc, "cdc"),
+        upkeep=upkeep,
+        keep_deletes=keep_deletes,
+        sync=sync,
+    )
+
+
+def plan_table(
+    path: str,
+    schema: pa.Schema,
+    config: TableConfig,
+    index: TableIndex,
+    *,
+    metadata_table: bool = True,
 ) -> NewTable:
-    """Check the parameters of a table; nothing is written.
+    """Check the columns and the index of a table; nothing is written.
 
     Parameters
     ----------
@@ -118,71 +171,37 @@ def plan_table(
         The table's folder, for its name and for messages.
     schema : pyarrow.Schema
         Columns of the records.
-    key_spec : KeySpec
-        How keys and partition paths are made.
-    merging : MergeSettings
-        Which record of a key wins, and which records are deletes.
+    config : TableConfig
+        Its properties, of :func:`new_config`.
     index : TableIndex
         The index of the table.
-    table_type : str
-        ``copy_on_write`` or ``merge_on_read``.
-    name : str or None
-        Name of the table; None takes the last part of the path.
     metadata_table : bool
         Whether the table gets a metadata table.
-    cdc : str or None
-        What the table keeps of each change, as in ``create_table``; None for nothing.
-    version : int
-        Table version.
-    upkeep : {"off", "auto"}
-        Whether writers run the services of the table when they are due.
 
     Raises
     ------
     InputError, ConfigError, UnsupportedFeatureError
         As ``create_table``.
     """
-    named = {*key_spec.record_key_fields, *key_spec.partition_fields, *merging.ordering_fields}
+    spec, rules = config.key_spec, config.rules
+    named = {*spec.record_key_fields, *spec.partition_fields, *config.ordering_fields}
     names = table_columns(schema, named)
     schema = pa.schema([field for field in schema if field.name in names])
     stored = normalise_schema(schema, f"schema of {path}")
     require_types(stored, f"schema of {path}")
-    check_version(version)
-    require_known_types(table_version(version), stored, f"schema of {path}")
-    _require_named_columns(path, stored, key_spec, merging.ordering_fields)
-    if merging.marker is not None:
-        marker_field(stored, merging.marker[0])  # Raises an error for a type without this rule.
-    check_generator(key_spec)
-    check_partitioning(key_spec)
-    require_storable(table_version(version), merging)
-    require_known_index(index, version, f"the new table {path}")
-    _require_nameable_shards(key_spec, index)
-    index.check_hash_fields(key_spec.record_key_fields)
-    table_name = name or _name_from_path(path)
-    cdc_mode = None if cdc is None else _cdc_mode(cdc)
-    rules, layout = table_version(version), table_version(version).layout
-    config = TableConfig(
-        name=table_name,
-        table_type=_table_type(table_type),
-        key_spec=key_spec,
-        merge_mode=merging.mode,
-        ordering_fields=merging.ordering_fields,
-        version=version,
-        initial_version=version if rules.has_names_of_hudi_1 else None,
-        layout_version=layout.number,
-        archive_folder=layout.archive_folder,
-        legacy_payload_class=merging.payload_class,
-        partial_update_mode=merging.partial_update_mode,
-        unavailable_value=merging.unavailable_value,
-        delete_field=merging.marker and merging.marker[0],
-        delete_marker=merging.marker and merging.marker[1],
-        cdc_enabled=cdc is not None,
-        cdc_mode=cdc_mode,
-        create_schema=avro_from_arrow(stored, table_name),
-        upkeep=upkeep,
-    )
+    require_known_types(rules, stored, f"schema of {path}")
+    _require_named_columns(path, stored, spec, config.ordering_fields)
+    if config.delete_field is not None:
+        marker_field(stored, config.delete_field)  # Raises an error for a type without this rule.
+    groups_of_table(config, index, stored, f"create table {path}")
+    require_known_index(index, config.version, f"the new table {path}")
+    _require_nameable_shards(spec, index)
+    index.check_hash_fields(spec.record_key_fields)
+    with_rule_of_new_table(index, config.layout, f"the new table {path}")
+    name = config.name or _name_from_path(path)
+    config = replace(config, name=name, create_schema=avro_from_arrow(stored, name))
     check_writable(TableConfig.from_properties(config.to_properties()), path)
-    if isinstance(index, INDEXED_KINDS) and not metadata_table:
+    if index.finds_keys and not metadata_table:
         raise ConfigError(
             "metadata_table",
             False,
@@ -206,13 +225,13 @@ def make_table(storage: Storage, table: NewTable) -> None:
     LockError
         If another process creates a table there, and does not end.
     """
-    _require_place(storage)
+    require_place(storage)
     with claimed(storage):
-        _require_place(storage)
+        require_place(storage)
         _make(storage, table)
 
 
-def _require_place(storage: Storage) -> None:
+def require_place(storage: Storage) -> None:
     """Raise an error if there is a table, or something else; a claim would leave folders."""
     if storage.stat(PROPERTIES_FILE) is not None:
         raise AlreadyExistsError(
@@ -278,21 +297,18 @@ def unmake_table(storage: Storage, lock: TableLock, *, tasks_may_run: bool) -> N
 
 def _make(storage: Storage, table: NewTable) -> None:
     config = table.config
-    store_index(storage, table.index)
+    index = with_rule_of_new_table(table.index, config.layout, storage.root)
+    store_index(storage, index)
     opened = opened_table(storage, config)
     create_timeline(opened)
     if table.metadata_table:
-        record_index = table.index if isinstance(table.index, INDEXED_KINDS) else None
-        config = _with_metadata_table(opened, table.schema, record_index)
+        config = _with_metadata_table(opened, table.schema, table.index)
     # An unfinished creation may have left rules.
-    index = table.index
-    require_given(storage, index, resolve_index(storage, load_timeline(opened), index))
-    create_table_properties(storage, config)
+    require_given(storage, index, found_index(storage, load_timeline(opened), index))
+    create_properties(storage, config.to_properties())
 
 
-def _with_metadata_table(
-    table: OpenTable, schema: pa.Schema, record_index: IndexedKind | None
-) -> TableConfig:
+def _with_metadata_table(table: OpenTable, schema: pa.Schema, index: TableIndex) -> TableConfig:
     """Make the metadata table of a table without records; return the properties with it."""
     create_metadata_table(table)
     at = table.clock.next_instant(load_timeline(table))
@@ -302,14 +318,13 @@ def _with_metadata_table(
     if rules.builds_statistics:
         columns = usual_columns(schema, has_value_types=rules.has_value_types)
         definitions.append(IndexDefinition.of_column_stats(columns, rules.statistics_version))
-    if record_index is not None:
+    if index.partitioned is not None:
         partitions.append(MetadataPartition.RECORD_INDEX)
-        is_partitioned = record_index.partitioned
-        definitions.append(IndexDefinition.of_record_index(is_partitioned=is_partitioned))
+        definitions.append(IndexDefinition.of_record_index(is_partitioned=index.partitioned))
     for number, partition in enumerate(partitions, rules.layout.first_build):
-        groups = _groups(partition, record_index)
-        initialise_partition(
-            table, partition, groups, instant=initial_instant(number), completed_at=at
+        groups = _groups(partition, index)
+        initialise_partitions(
+            table, {partition: groups}, instant=initial_instant(number), completed_at=at
         )
     extra = dict(table.config.extra)
     if definitions:
@@ -318,14 +333,12 @@ def _with_metadata_table(
     return replace(table.config, metadata_partitions=tuple(sorted(partitions)), extra=extra)
 
 
-def _groups(
-    partition: MetadataPartition, record_index: IndexedKind | None
-) -> dict[FileId, GroupEntries]:
+def _groups(partition: MetadataPartition, index: TableIndex) -> dict[FileId, GroupEntries]:
     """Return the file groups of a partition, with the entries of a table without records."""
     if partition is MetadataPartition.RECORD_INDEX:
-        assert record_index is not None, "the table has the index"
+        assert index.finds_keys, "the table has the index"
         # A partitioned index gets its shards with the first records of each data partition.
-        count = None if record_index.partitioned else GLOBAL_LIMITS.shard_count(0)
+        count = None if index.partitioned else GLOBAL_LIMITS.shard_count(0)
         shards = IndexShards(count)
         return {shard.file_id: GroupEntries() for shard in shards.shards()}
     groups = dict.fromkeys(usual_file_groups(partition), GroupEntries())
@@ -368,6 +381,37 @@ def _require_named_columns(
                 )
 
 
+def require_marker(path: str, schema: pa.Schema, marker: DeleteMarker) -> None:
+    """Raise an error for a delete marker that no row of a schema can have: it would delete nothing.
+
+    Parameters
+    ----------
+    path : str
+        The table's folder, for messages.
+    schema : pyarrow.Schema
+        Columns of the records.
+    marker : (column, text)
+        The marker. Boolean and whole values are compared by their texts.
+    """
+    column, text = marker
+    field = marker_field(schema, column)
+    if field is None:
+        raise InputError(
+            f"create table {path}",
+            f"delete_marker names column {column!r}, but the schema {why_missing(schema, column)}",
+            "name a column of the schema, or a field of a struct as meta.op",
+        )
+    try:
+        is_value = pa.scalar(text).cast(field.type).cast(pa.string()).as_py() == text
+    except pa.ArrowException:
+        is_value = False
+    if not is_value:
+        allowed = f"no value of column {column} ({type_name(field.type)}) has this text"
+        if pa.types.is_boolean(field.type):
+            allowed += "; give 'true' or 'false'"
+        raise ConfigError("delete_marker", marker, allowed)
+
+
 def require_known_types(rules: TableVersion, schema: pa.Schema, where: str) -> None:
     """Raise InputError for a column of a type that Hudi's writers of a version do not know."""
     if rules.has_local_timestamps:
@@ -385,7 +429,7 @@ def require_known_types(rules: TableVersion, schema: pa.Schema, where: str) -> N
 def _require_nameable_shards(spec: KeySpec, index: TableIndex) -> None:
     """Raise ConfigError if no partition could have shards of the record-level index."""
     nested = [field for field in spec.partition_fields if "." in field]
-    if spec.hive_style and nested and isinstance(index, INDEXED_KINDS) and index.partitioned:
+    if spec.hive_style and nested and index.partitioned:
         raise ConfigError(
             "hive_style",
             True,
@@ -401,17 +445,10 @@ def _fields_of(path: str, held: pa.DataType) -> str:
     return f", or a field of it: {', '.join(f'{path}.{field.name}' for field in held)}"
 
 
-def _table_type(text: str) -> TableType:
-    known = {t.value.lower(): t for t in TableType}
+def _member(kind: type[_Member], text: str, option: str) -> _Member:
+    known = {each.value.lower(): each for each in kind}
     if text.lower() not in known:
-        raise ConfigError("table_type", text, one_of(text, known))
-    return known[text.lower()]
-
-
-def _cdc_mode(text: str) -> ChangeLogMode:
-    known = {mode.value.lower(): mode for mode in ChangeLogMode}
-    if text.lower() not in known:
-        raise ConfigError("cdc", text, one_of(text, known))
+        raise ConfigError(option, text, one_of(text, known))
     return known[text.lower()]
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -41,10 +41,12 @@ from bucketlake.merge.group_merge import (
 )
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.statistics.of_file import (
-    packed_base_file_statistics,
-    packed_statistics,
-    packed_statistics_of_written,
+    FileStatistics,
+    short_base_file_statistics,
+    short_statistics,
+    short_statistics_of_written,
 )
+from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import DataFile
@@ -55,7 +57,7 @@ from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.data_file import put_data_file
+from bucketlake.timeline.data_file import DataFiles
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
 from bucketlake.write.change_log import CHANGE_SUFFIX, ChangeLog
@@ -67,6 +69,8 @@ from bucketlake.write.record_index.key_changes import (
     changes_of_merge,
 )
 from bucketlake.write.write_plan import SlotPlan
+
+_COUNT_NAMES = [field.name for field in fields(MergeCounts)]
 
 WRITE_TOKEN = "1-0-1"  # The same for all attempts, so that they write the same file name.
 
@@ -86,10 +90,13 @@ class SlotFiles:
     ignored : int
         Records that lost to a stored row by their ordering value; not those in log files, which are
         written without a look at stored rows.
+    kept : tuple of FileId
+        File groups in which no record changed anything: they were looked at.
     """
 
     stats: tuple[WriteStat, ...]
     ignored: int
+    kept: tuple[FileId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,7 @@ class GroupWriter:
         The block type of records in log files.
     indexed : pa.Schema or None
         Columns whose statistics the metadata table has
-        (``metadata/statistics/measured_columns.py``).
+        (``metadata/statistics/of_file.py``).
     combining : Combining or None
         How the columns of a record and of a stored row are combined; None if a record replaces the
         row.
@@ -156,8 +163,16 @@ class GroupWriter:
     new_keys: NewKeys | None = None
     timeline_layout: TimelineLayout = LAYOUT_2
 
+    def files(self) -> DataFiles:
+        """Return what collects the files of a task."""
+        return DataFiles(self.storage, self.instant, self.inflight)
+
     def write(
-        self, plan: SlotPlan, incoming: IncomingRecords, changed: ChangedKeys | None = None
+        self,
+        plan: SlotPlan,
+        incoming: IncomingRecords,
+        files: DataFiles,
+        changed: ChangedKeys | None = None,
     ) -> SlotFiles:
         """Write the file groups of a slot that incoming records change.
 
@@ -167,6 +182,8 @@ class GroupWriter:
             The slot or part, and its live slices.
         incoming : IncomingRecords
             Its records, with distinct keys.
+        files : DataFiles
+            Gets the files; the caller publishes them.
         changed : ChangedKeys, optional
             Gets the keys whose entries in the record-level index the write may change.
         """
@@ -180,17 +197,18 @@ class GroupWriter:
                 appends=self.appends,
                 part=plan.part,
             )
-        return self.write_choices(plan, choices, incoming, changed)
+        return self.write_choices(plan, choices, incoming, files, changed)
 
     def write_choices(
         self,
         plan: SlotPlan,
         choices: Sequence[GroupChoice],
         incoming: IncomingRecords,
+        files: DataFiles,
         changed: ChangedKeys | None = None,
     ) -> SlotFiles:
         """Write the chosen file groups of a slot; see :meth:`write`."""
-        stats, ignored = [], 0
+        stats, kept, ignored = [], [], 0
         for place, choice in enumerate(choices):
             own = incoming if choice.rows is None else incoming.take(choice.rows)
             # Sequence numbers of rows contain this number, which is unique among the groups.
@@ -199,13 +217,16 @@ class GroupWriter:
                 new = self.new_keys.among(own, choice.file_slice)
                 ignored += len(own) - len(new)
                 if len(new) == 0:
+                    kept.append(choice.file_id)
                     continue
                 own = new
-            stat, late = self._write_group(plan.partition_path, choice, own, number, changed)
+            stat, late = self._write_group(plan.partition_path, choice, own, number, files, changed)
             ignored += late
             if stat is not None:
                 stats.append(stat)
-        return SlotFiles(tuple(stats), ignored)
+            elif choice.file_slice is not None:
+                kept.append(choice.file_id)
+        return SlotFiles(tuple(stats), ignored, tuple(kept))
 
     def _write_group(
         self,
@@ -213,6 +234,7 @@ class GroupWriter:
         choice: GroupChoice,
         incoming: IncomingRecords,
         number: int,
+        files: DataFiles,
         changed: ChangedKeys | None,
     ) -> tuple[WriteStat | None, int]:
         """Write the new base file of a group, or its log file.
@@ -228,15 +250,7 @@ class GroupWriter:
         """
         begins_group = choice.file_slice is None and choice.log_copy is None
         if self.appends and not begins_group:
-            whole = self._completed(partition, choice, incoming)
-            incoming = whole.records
-            if not len(incoming):
-                return None, whole.ignored
-            if changed is not None:
-                opens_group = choice.file_slice is None
-                found = changes_of_append(incoming, opens_group=opens_group)
-                changed.add(partition, choice.file_id, *found)
-            return self._append(partition, choice, whole, number), whole.ignored
+            return self._append(partition, choice, incoming, number, files, changed)
         base = None
         if choice.file_slice is not None:
             base = choice.file_slice.base_file
@@ -248,8 +262,9 @@ class GroupWriter:
             return self._stat_of_published(partition, choice, base, path)
         stamp = Stamp(self.instant, number, partition, name)
         merge = GroupMerge(incoming, self.rule, stamp, self.schema, self.combining)
-        stored = self._stored(base, len(incoming))
+        stored = self._stored(base)
         log = None
+        change_files: tuple[tuple[str, int], ...] = ()
         if self.change_log is not None and base is not None and not is_published:
             log = ChangeLog(self.change_log, self.instant, self.schema)
             merged = log.watch_merged(merge.run(log.watch_stored(stored, incoming.keys)))
@@ -261,7 +276,7 @@ class GroupWriter:
             written = encode_base_file(
                 merged,
                 self.schema,
-                footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
+                footer=lambda: {STATS_KEY: _counts_text(merge.counts)},
                 key_filter=self.layout.looks_up,
             )
         if changed is not None:
@@ -274,13 +289,15 @@ class GroupWriter:
             gone = incoming.keys.take(pa.array(np.flatnonzero(merge.is_gone)))
             log_data = log.encode(self.schema_text, gone)
             log_path = self._change_path(partition, choice.file_id)
-            self._put(partition, log_path, memoryview(log_data), MarkerType.CREATE)
+            marker = Marker(partition, log_path.rpartition("/")[2], MarkerType.CREATE)
+            files.add_before(marker, memoryview(log_data))
+            change_files = ((log_path, len(log_data)),)
         kind = MarkerType.CREATE if base is None else MarkerType.MERGE
-        self._put(partition, path, written.data, kind)
-        statistics = packed_statistics_of_written(written, self.indexed, path)
-        size_bytes = len(written.data)
+        _add(files, partition, path, written.data, kind)
+        statistics = short_statistics_of_written(written, self.indexed, path)
         counts = merge.counts
-        stat = self._stat(partition, choice, base, path, counts, size_bytes, statistics)
+        stat = self._stat(partition, choice, base, path, counts, len(written.data), statistics)
+        stat = replace(stat, change_files=change_files) if change_files else stat
         return stat, counts.ignored
 
     def _completed(
@@ -298,16 +315,30 @@ class GroupWriter:
             inserts = len(incoming) - int(incoming.deleted.sum()) if opens_group else 0
             return WholeRecords(incoming, inserts, 0)
         stored: Iterator[pa.Table] = iter(())
-        if choice.file_slice is not None and not incoming.deleted.all():
+        has_rows = not incoming.deleted.all() or self.combining.groups is not None
+        if choice.file_slice is not None and has_rows:
             stored = self.slices.read(choice.file_slice, [RECORD_KEY, *self.schema.names])
         fields = self.rule.ordering_fields if self.rule.compares else ()
         what = group_in_words(partition, choice.file_id)
         return completed(incoming, stored, fields, self.combining, what)
 
     def _append(
-        self, partition: str, choice: GroupChoice, whole: WholeRecords, number: int
-    ) -> WriteStat:
+        self,
+        partition: str,
+        choice: GroupChoice,
+        incoming: IncomingRecords,
+        number: int,
+        files: DataFiles,
+        changed: ChangedKeys | None,
+    ) -> tuple[WriteStat | None, int]:
+        """Write the log file of a group; see :meth:`_write_group`."""
+        whole, opens_group = self._completed(partition, choice, incoming), choice.file_slice is None
         incoming = whole.records
+        if not len(incoming):
+            return None, whole.ignored
+        if changed is not None:
+            changes = changes_of_append(incoming, opens_group=opens_group)
+            changed.add(partition, choice.file_id, *changes)
         name = self._log_name(choice)
         path = file_path(partition, name.to_file_name())
         stored = self.storage.stat(path)
@@ -323,15 +354,14 @@ class GroupWriter:
                 self.indexed,
             )
             kind = MarkerType.of_log_file(self.timeline_layout)
-            self._put(partition, path, memoryview(written.data), kind)
+            _add(files, partition, path, memoryview(written.data), kind)
             size_bytes, statistics = len(written.data), written.statistics
         else:
             size_bytes, statistics = stored.size_bytes, None
             if self.indexed is not None:
-                statistics = packed_statistics(self.storage.read(path), self.indexed, path)
+                statistics = short_statistics(self.storage.read(path), self.indexed, path)
         deletes = int(incoming.deleted.sum())
-        opens_group = choice.file_slice is None
-        return WriteStat(
+        stat = WriteStat(
             file_id=choice.file_id,
             path=path,
             partition_path=partition,
@@ -346,6 +376,7 @@ class GroupWriter:
             log_copy=choice.log_copy,
             statistics=statistics,
         )
+        return stat, whole.ignored
 
     def _log_name(self, choice: GroupChoice) -> LogFileName:
         if not self.timeline_layout.logs_name_slices:
@@ -366,7 +397,7 @@ class GroupWriter:
             if file.name.instant == log.instant or not names_slices
         )
 
-    def _stored(self, base: DataFile | None, incoming_rows: int) -> Iterator[pa.Table]:
+    def _stored(self, base: DataFile | None) -> Iterator[pa.Table]:
         if base is None:
             return
         columns = [*STORED_META, *self.schema.names]
@@ -377,7 +408,6 @@ class GroupWriter:
                 self.storage, base.path, base.size_bytes, dictionaries=self._only_copied
             ) as reader,
         ):
-            rows = max(CHUNK_ROWS, incoming_rows)  # Each chunk builds a lookup table of records.
             foreign = STATS_KEY not in reader.key_values
 
             def checked(chunk: pa.Table) -> pa.Table:
@@ -386,7 +416,7 @@ class GroupWriter:
                     require_own_keys(keys, base.partition_path, file_id, self.layout, base.path)
                 return cast_table(chunk, with_dictionaries(target, chunk.schema))
 
-            yield from map(checked, reader.iter_chunks(columns, rows_max=rows))
+            yield from map(checked, reader.iter_chunks(columns, rows_max=CHUNK_ROWS))
 
     @property
     def _only_copied(self) -> list[str]:
@@ -413,22 +443,22 @@ class GroupWriter:
             raise MissingFileError(path, "its base file is there, which is written after it")
         return ((path, stored.size_bytes),)
 
-    def _put(self, partition: str, path: str, data: memoryview, kind: MarkerType) -> None:
-        marker = Marker(partition, path.rpartition("/")[2], kind)
-        put_data_file(self.storage, self.instant, self.inflight, marker, data)
-
     def _stat_of_published(
         self, partition: str, choice: GroupChoice, base: DataFile | None, path: str
     ) -> tuple[WriteStat, int]:
         with BaseFileReader(self.storage, path) as reader:
             text = reader.key_values.get(STATS_KEY)
             size_bytes = reader.size_bytes
-            statistics = packed_base_file_statistics(reader, self.indexed)
+            statistics = short_base_file_statistics(reader, self.indexed)
         if text is None:
             raise FormatError(path, f"footer key {STATS_KEY}", "none; another program wrote it")
-        counts = MergeCounts(**json.loads(text))
+        try:
+            counts = MergeCounts(**parse_json(text))
+        except (ValueError, TypeError) as error:
+            raise FormatError(path, f"counts of rows in {STATS_KEY}", text[:80]) from error
         stat = self._stat(partition, choice, base, path, counts, size_bytes, statistics)
-        return stat, counts.ignored
+        changes = self._change_files(partition, choice, base)
+        return replace(stat, change_files=changes), counts.ignored
 
     def _stat(
         self,
@@ -438,7 +468,7 @@ class GroupWriter:
         path: str,
         counts: MergeCounts,
         size_bytes: int,
-        statistics: str | None,
+        statistics: FileStatistics | None,
     ) -> WriteStat:
         return WriteStat(
             file_id=choice.file_id,
@@ -452,6 +482,13 @@ class GroupWriter:
             delete_count=counts.deleted,
             file_size_bytes=size_bytes,
             opens_group=choice.file_slice is None,
-            change_files=self._change_files(partition, choice, base),
             statistics=statistics,
         )
+
+
+def _counts_text(counts: MergeCounts) -> str:
+    return json.dumps({name: getattr(counts, name) for name in _COUNT_NAMES})
+
+
+def _add(files: DataFiles, partition: str, path: str, data: memoryview, kind: MarkerType) -> None:
+    files.add(Marker(partition, path.rpartition("/")[2], kind), data)

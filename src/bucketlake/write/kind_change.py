@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from bucketlake.actions.commit import CommitPlan, CommitView
+from bucketlake.actions.commit import CommitView
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, IndexStateError
@@ -19,6 +17,7 @@ from bucketlake.index.stored_setting import (
     read_stored,
     save_version,
 )
+from bucketlake.metadata.record_index.pinned_index import pinned_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
@@ -27,7 +26,7 @@ from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import mark_instant
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.write.target import Target
-from bucketlake.write.transaction import begun_write, commit_planned
+from bucketlake.write.transaction import BegunWrite, Written, begun_write, commit_written
 from bucketlake.write.write_plan import plan_write
 
 
@@ -56,21 +55,22 @@ def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
         groups.
     """
     allow_versions(target.storage)
-    layout = index.bound(target.storage, target.snapshot.timeline).layout()
+    layout = index.layout()
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
         mark_instant(target.storage, write.instant)
         save_version(target.storage, SettingVersion(index, write.instant))
+        begun = BegunWrite(write, target, {}, (), layout, target.snapshot.schema)
         plan = plan_write(write.operation, {}, (), layout, tasks_wanted=1)
-        own = CommitPlan(
-            checks=(partial(_require_convertible, index),),
+        commit_written(
+            begun,
+            Written(plan, index_files=()),
+            settings=_require_convertible,
             extra=conversion_metadata(index),
-            index_files=(),
         )
-        commit_planned(write, target, plan, target.snapshot.schema, own)
         return write.instant
 
 
-def _require_convertible(index: DynamicBucket, view: CommitView) -> None:
+def _require_convertible(view: CommitView) -> None:
     """Raise CommitConflictError if the table cannot be put under dynamic buckets now."""
     storage, instant = view.write.table.storage, view.write.instant
     for pending in view.timeline.pending():
@@ -82,7 +82,7 @@ def _require_convertible(index: DynamicBucket, view: CommitView) -> None:
                 f"{pending.action.value} {pending.requested_at} is under way; convert again",
             )
     try:
-        index.bound(storage, view.timeline).layout().pinned((), creates=False)
+        pinned_index(storage, view.timeline, (), partitioned=True, shard_count=1)
     except IndexStateError as error:
         raise CommitConflictError(
             instant, f"the record-level index is not valid any more ({error}); convert again"

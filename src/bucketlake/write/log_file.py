@@ -8,6 +8,7 @@ task write the same bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,9 @@ from bucketlake.format.avro.table_schema import with_meta_fields
 from bucketlake.format.log_data import encode_avro_block, encode_parquet_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.merge.group_merge import MergeRule, Stamp
-from bucketlake.merge.incoming import ORDERING, IncomingRecords, IntArray, key_order
+from bucketlake.merge.incoming import ORDERING, IncomingRecords, IntArray
 from bucketlake.metadata.statistics.of_file import (
+    FileStatistics,
     log_file_statistics,
     parquet_block_statistics,
     rows_statistics,
@@ -30,10 +32,10 @@ from bucketlake.model.table_type import LogFormat
 
 @dataclass(frozen=True, slots=True)
 class EncodedLogFile:
-    """The bytes of a log file, and the statistics of its columns as text if they are wanted."""
+    """The bytes of a log file, and the statistics of its columns, cut, if they are wanted."""
 
     data: bytes
-    statistics: str | None
+    statistics: FileStatistics | None
 
 
 def encode_log_file(
@@ -66,7 +68,12 @@ def encode_log_file(
         Columns of which statistics are wanted.
     """
     block_schema = with_meta_fields(schema_text)
-    blocks: list[bytes] = []
+    delete_block = partial(
+        _delete_block, incoming, rule, stamp, schema_json=with_meta_fields(schema_text)
+    )
+    # A delete of the batch without an ordering value, before the row that follows it.
+    before = incoming.is_reset & ~incoming.deleted & rule.compares
+    blocks = [delete_block(_in_key_order(incoming, before))] if before.any() else []
     records = _in_key_order(incoming, ~incoming.deleted)
     statistics = None
     if len(records):
@@ -82,16 +89,14 @@ def encode_log_file(
                 statistics = parquet_block_statistics(encoded.content, indexed, stamp.file_name)
     deleted = _in_key_order(incoming, incoming.deleted)
     if len(deleted):
-        deletes = _deletes(incoming, deleted, rule, stamp.partition_path)
-        blocks.append(encode_delete_block(deletes, instant=stamp.instant, schema_json=block_schema))
+        blocks.append(delete_block(deleted))
     if indexed is not None and statistics is None:
         statistics = log_file_statistics((), indexed)  # There are only deletes.
-    return EncodedLogFile(b"".join(blocks), None if statistics is None else statistics.to_text())
+    return EncodedLogFile(b"".join(blocks), None if statistics is None else statistics.cut())
 
 
 def _in_key_order(incoming: IncomingRecords, mask: np.ndarray) -> IntArray:
-    positions = np.flatnonzero(mask)
-    return positions[key_order(incoming.keys.take(pa.array(positions)))]
+    return incoming.in_key_order(np.flatnonzero(mask))
 
 
 def _stamped(
@@ -111,17 +116,23 @@ def _stamped(
     return pa.Table.from_arrays([*meta, *rows.columns], names=[*META_NAMES, *schema.names])
 
 
-def _deletes(
-    incoming: IncomingRecords, positions: IntArray, rule: MergeRule, partition_path: str
-) -> Deletes:
+def _delete_block(
+    incoming: IncomingRecords,
+    rule: MergeRule,
+    stamp: Stamp,
+    positions: IntArray,
+    *,
+    schema_json: str,
+) -> bytes:
     indices, count = pa.array(positions), len(positions)
     orderings: tuple[pa.Array, ...] = ()
     if rule.compares:
         columns = [column_of(incoming.columns, f, ORDERING) for f in rule.ordering_fields]
         orderings = tuple(column.take(indices).combine_chunks() for column in columns)
-    return Deletes(
+    deletes = Deletes(
         incoming.keys.take(indices),
-        pa.repeat(partition_path, count),
+        pa.repeat(stamp.partition_path, count),
         pa.array(incoming.is_reset[positions]),
         orderings,
     )
+    return encode_delete_block(deletes, instant=stamp.instant, schema_json=schema_json)

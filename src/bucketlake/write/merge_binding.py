@@ -14,7 +14,7 @@ import pyarrow as pa
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.merge.group_merge import MergeRule
-from bucketlake.model.field_path import field_at, known_field, roots_of, spelled, why_missing
+from bucketlake.model.field_path import field_at, known_field, roots_of, spelled, table_column
 from bucketlake.model.names import did_you_mean, quoted
 from bucketlake.model.partition_path import formatted_fields
 from bucketlake.model.schema import IS_DELETED, META_NAMES
@@ -24,13 +24,14 @@ from bucketlake.where.sides import (
     Equation,
     SidedText,
     Sides,
+    bare,
     column_named,
     conjuncts_of,
     equation_of,
     sided,
     without_side,
 )
-from bucketlake.where.sql_literal import Value
+from bucketlake.where.sql_literal import LiteralValue
 from bucketlake.write.by_condition import require_free
 from bucketlake.write.merge_statement import Clause, Effect, Match, MergeStatement
 
@@ -39,7 +40,7 @@ VALUES_MAX = 1_000
 
 _PRUNING_TYPES = (pa.types.is_string, pa.types.is_integer)
 
-Values = Mapping[str, Sequence[Value] | None]
+Values = Mapping[str, Sequence[LiteralValue] | None]
 """Distinct values that a source has for fields of a table; None if there are too many."""
 
 
@@ -127,8 +128,10 @@ class BoundMerge:
 
     @property
     def columns(self) -> list[str]:
-        """The table's columns that the source of an upsert gives."""
-        return [name for name in self.schema.names if name in self.source_schema.names]
+        """The table's columns that the source of an upsert gives, and its flag of deletes."""
+        given = frozenset(self.source_schema.names)
+        names = dict.fromkeys((*self.schema.names, IS_DELETED))
+        return [name for name in names if name in given]
 
     def pruning_fields(self) -> dict[str, str]:
         """Return the fields of the identity whose values in the source prune, with their texts."""
@@ -183,7 +186,12 @@ class BoundMerge:
 
     def _inserts_equated(self) -> bool:
         return all(
-            _is_same(self, clause.values.get(field), self.equated.get(field))
+            _is_same(
+                clause.values.get(field),
+                self.equated.get(field),
+                self.source_alias,
+                self.source_schema,
+            )
             for clause in self.clauses
             if clause.effect is Effect.INSERT
             for field in self.identity
@@ -200,7 +208,9 @@ class BoundMerge:
         return tests
 
     def _predicate(self, text: str, time_zone: str | None) -> Predicate:
-        return parse_where(without_side(text, self.alias), self.schema, time_zone=time_zone)
+        return parse_where(
+            without_side(text, self.alias, self.schema), self.schema, time_zone=time_zone
+        )
 
 
 def bind_merge(
@@ -259,7 +269,9 @@ class _Binder:
     def bound(self) -> BoundMerge:
         statement = self._statement
         _require_order(statement.clauses)
-        texts = [sided(text, self._sides, f"on {statement.on!r}") for text in self._conjuncts()]
+        on, role = statement.on, f"on {statement.on!r}"
+        sided(on, self._sides, role)  # Raises the error of the whole text.
+        texts = [sided(text, self._sides, role) for text in conjuncts_of(on)]
         conjuncts = tuple((each, equation_of(each.text, self._sides)) for each in texts)
         self._equated = self._equated_by([equation for _, equation in conjuncts])
         clauses = tuple(self._clause(clause) for clause in statement.clauses)
@@ -283,11 +295,6 @@ class _Binder:
             deletes_once=[(each.effect, each.condition) for each in matched]
             == [(Effect.DELETE, None)],
         )
-
-    def _conjuncts(self) -> list[str]:
-        text = self._statement.on
-        sided(text, self._sides, f"on {text!r}")  # Raises the error of the whole text.
-        return conjuncts_of(text)
 
     def _equated_by(self, equations: Sequence[Equation | None]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -343,7 +350,7 @@ class _Binder:
         """Return the row of a delete: without ordering values, it deletes whatever is stored."""
         values: dict[str, str | None] = {name: self._own(name) for name in self._schema.names}
         for name in self._ordering:
-            field = self._schema.field(name) if name in self._schema.names else None
+            field = self._schema.field(name) if name in values else None
             if field is not None and field.nullable and name not in self._key_roots():
                 values[name] = None
         return values
@@ -353,8 +360,11 @@ class _Binder:
         return roots_of((*spec.record_key_fields, *spec.partition_fields), self._schema.names)
 
     def _all_of(self, clause: Clause) -> dict[str, str | None]:
-        """Return the value of each column: that of the source."""
+        """Return the value of each column: that of the source, as is its flag of deletes."""
         values: dict[str, str | None] = {}
+        flag = spelled(self._given, IS_DELETED)
+        if flag is not None:
+            values[IS_DELETED] = quoted([self._statement.source_alias, flag])
         for name in self._schema.names:
             given = spelled(self._given, name)
             if name == IS_DELETED and given is None:
@@ -400,14 +410,9 @@ class _Binder:
     def _column(self, clause: Clause, name: str) -> str:
         """Return the column of the table that an assignment names, perhaps with the alias."""
         where = f"{clause.role}, column {name!r}"
-        column = spelled(self._schema, name)
-        prefix, _, rest = name.partition(".")
-        if column is None and prefix.lower() == self._statement.alias.lower():
-            column = spelled(self._schema, rest)
-        if column is None:
-            problem = f"the table {why_missing(self._schema, name)}"
-            raise InputError(where, problem, "name a column of the table")
-        if column in META_NAMES or column not in self._schema.names:
+        path = bare(name, self._statement.alias, self._schema)
+        column = table_column(self._schema, path, where)
+        if column in META_NAMES or self._schema.get_field_index(column) < 0:
             require_free(column, self._schema, self._config)  # Raises the error.
         return column
 
@@ -416,10 +421,11 @@ class _Binder:
 
         What ``on`` equates with a field of the key is the value that is stored.
         """
-        if column in self._equated and self._is_equated(column, text):
+        if _is_same(text, self._equated.get(column), self._statement.source_alias, self._given):
             return self._own(column)
-        may_set = [*self._ordering_fields(clause), *self._moving]
-        if clause.match is Match.MATCHED:
+        may_set = [*self._moving]
+        if clause.match is Match.MATCHED:  # The source gives ordering fields, as an upsert does.
+            may_set += self._config.ordering_fields
             may_set += [field for field in self._equated if self._holds(column, field, text)]
         try:
             require_free(column, self._schema, self._config, may_set)
@@ -429,14 +435,6 @@ class _Binder:
                 step = f"equate it in on, as {self._statement.alias}.{column} = {text}, or {step}"
             raise InputError(f"{clause.role}, column {column!r}", error.problem, step) from None
         return text
-
-    def _ordering_fields(self, clause: Clause) -> tuple[str, ...]:
-        """Return the ordering fields that a clause may set: from the source, as an upsert does."""
-        return self._config.ordering_fields if clause.match is Match.MATCHED else ()
-
-    def _is_equated(self, field: str, text: str) -> bool:
-        equated = self._equated[field]
-        return text == equated or self._named(text) == self._named(equated) is not None
 
     def _holds(self, column: str, field: str, text: str) -> bool:
         """Return whether a field inside a column keeps its value if the column gets a new one."""
@@ -462,9 +460,9 @@ def _require_order(clauses: Sequence[Clause]) -> None:
                 )
 
 
-def _is_same(bound: BoundMerge, text: str | None, equated: str | None) -> bool:
+def _is_same(text: str | None, equated: str | None, alias: str, schema: pa.Schema) -> bool:
+    """Return whether two texts of the source are the same value, perhaps spelled differently."""
     if text is None or equated is None:
         return False
-    named = column_named(text, bound.source_alias, bound.source_schema)
-    other = column_named(equated, bound.source_alias, bound.source_schema)
-    return text == equated or (named is not None and named == other)
+    named = column_named(text, alias, schema)
+    return text == equated or (named == column_named(equated, alias, schema) is not None)

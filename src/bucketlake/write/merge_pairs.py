@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.merge.incoming import BoolArray, IntArray
+
 BLOCK_PAIRS = 1 << 20
 _NOTHING = -1
-
-Rows = npt.NDArray[np.int64]
-"""Positions of rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,15 +25,15 @@ class Candidates:
 
     Attributes
     ----------
-    stored, given : Rows
+    stored, given : IntArray
         For each row of the table and of the source, the number of its values; -1 for values that
         the source lacks, and for nulls, which equal nothing.
     size : int
         The numbers are less than it.
     """
 
-    stored: Rows
-    given: Rows
+    stored: IntArray
+    given: IntArray
     size: int
 
     @classmethod
@@ -78,20 +76,20 @@ class Candidates:
         """Number of pairs."""
         return int(self._given_per_number()[self.stored].sum())
 
-    def matching(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def matching(self) -> tuple[BoolArray, BoolArray]:
         """Return which rows of the table, and of the source, are in a pair."""
         is_stored = np.zeros(self.size + 1, np.bool_)
         is_stored[self.stored] = True
         is_stored[_NOTHING] = False
         return self._given_per_number()[self.stored] > 0, is_stored[self.given]
 
-    def one_each(self) -> tuple[Rows, Rows]:
+    def one_each(self) -> tuple[IntArray, IntArray]:
         """Return one pair of each row of the table that has some."""
         per_number, first, in_order = self._given_in_order()
         rows = np.flatnonzero(per_number[self.stored])
         return rows, in_order[first[self.stored[rows]]]
 
-    def blocks(self) -> Iterator[tuple[Rows, Rows]]:
+    def blocks(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield the pairs as positions in the table and in the source, in at least one block.
 
         A block has all pairs of its rows of the table, in the order of these rows.
@@ -111,24 +109,24 @@ class Candidates:
             yield np.repeat(held, lengths), in_order[places]
             start = stop
 
-    def _given_in_order(self) -> tuple[Rows, Rows, Rows]:
+    def _given_in_order(self) -> tuple[IntArray, IntArray, IntArray]:
         """Return the rows of the source by number: how many, where they begin, and the rows."""
         per_number = self._given_per_number()
         in_order = np.argsort(self.given, kind="stable")[np.count_nonzero(self.given < 0) :]
         return per_number, np.cumsum(per_number) - per_number, in_order
 
-    def _given_per_number(self) -> Rows:
+    def _given_per_number(self) -> IntArray:
         """Return how many rows of the source have each number; the last entry, of -1, is 0."""
         return np.bincount(self.given[self.given >= 0], minlength=self.size + 1)
 
 
-def _numbered(before: Rows, key: pa.ChunkedArray, values: pa.Array) -> Rows:
+def _numbered(before: IntArray, key: pa.ChunkedArray, values: pa.Array) -> IntArray:
     """Return numbers of rows by another key, too."""
     found = pc.fill_null(pc.index_in(key, value_set=values), _NOTHING).to_numpy()
     return np.where((before < 0) | (found < 0), _NOTHING, before * len(values) + found)
 
 
-def _positions(numbers: Rows, distinct: Rows) -> Rows:
+def _positions(numbers: IntArray, distinct: IntArray) -> IntArray:
     """Return where numbers are among some; -1 for others."""
     found = np.full(len(numbers), _NOTHING)
     rows = np.flatnonzero(numbers >= 0)

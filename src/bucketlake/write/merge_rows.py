@@ -1,62 +1,79 @@
 """The rows that a merge writes: their hidden columns, their keys, and what is wrong with them.
 
-``write/arrow_merge.py`` and ``spark/merge.py`` find the rows.
+``write/merge_write.py`` plans a merge; ``write/arrow_merge.py`` and ``spark/merge.py`` find rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.index.setting import TableIndex
-from bucketlake.merge.incoming import ORDERING, at_least, comparable
+from bucketlake.hashing.texts import Texts, hash_texts
+from bucketlake.merge.incoming import (
+    ORDERING,
+    BoolArray,
+    at_least,
+    commit_time_deletes,
+    comparable,
+    delete_flags,
+)
 from bucketlake.model.arrays import one_array
-from bucketlake.model.batch_columns import table_columns
-from bucketlake.model.evolution import evolve
-from bucketlake.model.field_path import columns_at, fields_at
+from bucketlake.model.field_path import columns_at, field_at, fields_at
 from bucketlake.model.keys import EMPTY_TEXT, NULL_TEXT, KeySpec, record_keys
 from bucketlake.model.partition_path import DEFAULT_PARTITION, partition_paths
-from bucketlake.model.schema import cast_batch, normalise_schema, with_flag_of
+from bucketlake.model.schema import IS_DELETED, cast_batch, normalise_schema
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.where.predicate import Predicate
+from bucketlake.write.batch_schema import table_columns
 from bucketlake.write.ingest import ChangeCounts
-from bucketlake.write.merge_binding import BoundClause
 from bucketlake.write.merge_statement import Effect
-from bucketlake.write.pack import RecordSource
-
-EFFECT = "_bucketlake_effect"
-"""Hidden column: what a row does, an :class:`Effect`."""
+from bucketlake.write.tag import EFFECT
 
 IDENTITY = pa.schema({"key": pa.string(), "path": pa.string(), "effect": pa.int32()})
 """Columns of :func:`identify`."""
 
+COUNT = pa.field("_bucketlake_count", pa.int64())
+"""Hidden column: for how many rows one stands."""
+
+UNFIT = "_bucketlake_unfit"
+"""Hidden column: a number that does not fit its column, in words."""
+
+UNSURE = len(Effect)
+"""The place of the number of inserted rows whose key may be stored, after those of effects."""
+
 NULL_MARKS = (("key", NULL_TEXT), ("key", EMPTY_TEXT), ("path", DEFAULT_PARTITION))
 """Texts of keys and paths that are made of nulls; in a condition a null equals nothing."""
 
+INSERTS = (Effect.INSERT.value, Effect.NONE.value)
+"""Effects of rows whose key may not be stored."""
+
 _SHOWN_COLUMNS = 6
+_HASHES_MAX = 4_000_000  # The driver compares 32 MB of hashes at most.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MergedRows:
-    """The rows that a merge writes.
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the rows that a merge writes are.
 
     Attributes
     ----------
-    source : RecordSource
-        The rows, with a flag of deletes.
-    changes : ChangeCounts
-        How many rows of each kind they are.
-    predicate : Predicate or None
-        A condition that all rows of the table which the merge can change fulfil.
+    counts : mapping of int to int
+        Number of rows of each effect.
+    repeated : (str, str) or None
+        Key and partition path of two of them; None if their keys are distinct.
+    unsure : bool
+        Whether the key of an inserted row may be stored.
     """
 
-    source: RecordSource
-    changes: ChangeCounts
-    predicate: Predicate | None
+    counts: Mapping[int, int]
+    repeated: tuple[str, str] | None
+    unsure: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,15 +84,15 @@ class MergeTarget:
     ----------
     snapshot : Snapshot
         The pinned state.
-    index : TableIndex or None
-        The table's index, to prune buckets.
     is_global : bool
         Whether keys are unique in the whole table.
+    marker : (field, value) or None
+        The column and value that mark a row as deleted.
     """
 
     snapshot: Snapshot
-    index: TableIndex | None
     is_global: bool
+    marker: tuple[str, str] | None
 
     @property
     def where(self) -> str:
@@ -90,7 +107,9 @@ class MergeTarget:
     def identities(self, ordering: tuple[str, ...] = ()) -> Identities:
         """Return what finds the keys of rows, and with ordering fields, updates that lose."""
         snapshot = self.snapshot
-        return Identities(snapshot.config.key_spec, snapshot.schema, self.is_global, ordering)
+        return Identities(
+            snapshot.config.key_spec, snapshot.schema, self.is_global, ordering, self.marker
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +126,34 @@ class Identities:
         Whether keys are unique in the whole table.
     ordering : tuple of str
         Ordering fields by which an update can lose.
+    marker : (field, value) or None
+        The column and value that mark a row as deleted.
     """
 
     spec: KeySpec
     schema: pa.Schema
     is_global: bool
     ordering: tuple[str, ...] = ()
+    marker: tuple[str, str] | None = None
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields that tell key and partition path."""
         return tuple(dict.fromkeys((*self.spec.record_key_fields, *self.spec.partition_fields)))
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The fields of written rows that :meth:`identify` reads, if they are there."""
+        marker = [each for each in (self.marker or ())[:1] if field_at(self.schema, each)]
+        old = [old_name(number) for number, _ in enumerate(self.ordering)]
+        names = (*self.fields, EFFECT, IS_DELETED, *marker, *self.ordering, *old)
+        return tuple(dict.fromkeys(names))
+
     def identify(self, rows: pa.Table) -> pa.Table:
         """Return key, partition path and effect of each row, with the columns of ``IDENTITY``.
 
-        An update with an ordering value that is less than the stored one has no effect.
+        An update with an ordering value that is less than the stored one has no effect. An update
+        that marks its row as deleted is a delete, as the writer takes it.
         """
         columns = cast_batch(columns_at(rows, self.fields), fields_at(self.schema, self.fields))
         keys = one_array(record_keys(columns, self.spec))
@@ -131,12 +162,19 @@ class Identities:
             paths = pa.repeat(pa.scalar(""), len(keys))
         effects = pa.nulls(len(keys), pa.int32())
         if EFFECT in rows.column_names:
-            effects = one_array(rows[EFFECT]).cast(pa.int32())
-            if self.ordering:
-                effects = self._with_losers(rows, effects)
+            effects = self._effects(rows, one_array(rows[EFFECT]).to_numpy().copy())
         return pa.table([keys, paths, effects], schema=IDENTITY)
 
-    def _with_losers(self, rows: pa.Table, effects: pa.Array) -> pa.Array:
+    def _effects(self, rows: pa.Table, stated: npt.NDArray[np.int32]) -> pa.Array:
+        is_marked = delete_flags(rows, self.marker)
+        updates, inserts = stated == Effect.UPDATE, stated == Effect.INSERT
+        stated[updates & is_marked] = Effect.DELETE
+        stated[inserts & is_marked] = Effect.NONE
+        if self.ordering:
+            stated[updates & self._loses(rows, is_marked)] = Effect.IGNORE
+        return pa.array(stated)
+
+    def _loses(self, rows: pa.Table, is_marked: BoolArray) -> BoolArray:
         stored = fields_at(self.schema, self.ordering)
         given = cast_batch(columns_at(rows, self.ordering, ORDERING), stored)
         new = tuple(comparable(given[name]) for name in self.ordering)
@@ -144,14 +182,18 @@ class Identities:
             comparable(rows[old_name(number)].cast(stored.field(name).type))
             for number, name in enumerate(self.ordering)
         )
-        loses = pc.and_(pc.equal(effects, Effect.UPDATE), pa.array(~at_least(new, old)))
-        return pc.if_else(loses, pa.scalar(Effect.IGNORE.value, pa.int32()), effects)
+        return ~(at_least(new, old) | commit_time_deletes(is_marked, given, self.ordering))
 
 
 def source_schema(given: pa.Schema) -> pa.Schema:
     """Return the columns of a source in stored types, without meta columns of Hudi."""
     kept = [given.field(name) for name in table_columns(given, given.names)]
     return normalise_schema(pa.schema(kept), "source of the merge")
+
+
+def written_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns that go to the writer: those of the table, and the effect of a row."""
+    return [name for name in names if name == EFFECT or not name.startswith("_bucketlake_")]
 
 
 def old_name(number: int) -> str:
@@ -161,33 +203,23 @@ def old_name(number: int) -> str:
 
 def changes_of(counts: Mapping[int, int]) -> ChangeCounts:
     """Return the changes of a merge, from the number of rows of each effect."""
-    return ChangeCounts(*(counts.get(effect.value, 0) for effect in Effect))
-
-
-def require_types(rows: pa.Schema, clause: BoundClause, target: MergeTarget) -> None:
-    """Raise InputError if the type of a value does not fit its column."""
-    held = target.snapshot.schema
-    batch = with_flag_of(held, normalise_schema(rows, clause.role))
-    try:
-        evolve(held, batch, where=clause.role, keys=target.key_columns)
-    except InputError as error:
-        step = "cast the value to the type of the column"
-        raise InputError(
-            error.where, error.problem.replace("the batch", "the value"), step
-        ) from None
+    kinds = (Effect.INSERT, Effect.UPDATE, Effect.DELETE, Effect.IGNORE)
+    return ChangeCounts(*(counts.get(effect.value, 0) for effect in kinds))
 
 
 def ambiguous(
     target: MergeTarget,
     key: str,
     path: str,
-    effects: Sequence[int],
-    shown: Sequence[Mapping[str, object]],
+    pair: Sequence[tuple[int, Mapping[str, object] | None]],
 ) -> InputError:
-    """Return the error that two rows of a merge have one key, with the rows of the source."""
+    """Return the error that two rows of a merge have one key.
+
+    ``pair`` has the effect of each, and its row of the source, if it has one. An insert is first.
+    """
     where = f" in partition {path!r}" if path else ""
-    rows = " and ".join(_shown(row) for row in shown)
-    inserts = [Effect(effect) is Effect.INSERT for effect in effects]
+    rows = " and ".join(_shown(row) for _, row in pair if row is not None)
+    inserts = [effect in INSERTS for effect, _ in pair]
     problem = f"two rows of the source change the row with key {key!r}{where}: {rows}"
     step = "give each row at most one match: narrow on or the conditions, or the source"
     if all(inserts):
@@ -217,3 +249,82 @@ def _shown(row: Mapping[str, object]) -> str:
     held = [f"{name}={value!r}" for name, value in row.items()]
     more = ", …" if len(held) > _SHOWN_COLUMNS else ""
     return f"({', '.join(held[:_SHOWN_COLUMNS])}{more})"
+
+
+# ---- What the tasks of an engine do with rows ----------------------------------------------------
+
+
+def identified(
+    identities: Identities, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield key, partition path and effect of rows, with the other columns of a schema.
+
+    Raises
+    ------
+    InputError
+        If a number does not fit its column.
+    """
+    for batch in batches:
+        given = pa.Table.from_batches([batch])
+        yield from identified_rows(identities, schema, given).to_batches()
+
+
+def identified_rows(identities: Identities, schema: pa.Schema, given: pa.Table) -> pa.Table:
+    """Return some rows as :func:`identified` does."""
+    found = identities.identify(given)
+    if UNFIT in given.column_names:
+        _require_fit(given[UNFIT], found["key"])
+    more = [given[name] for name in schema.names[len(IDENTITY) :]]
+    return pa.table([*found.columns, *more], schema=schema)
+
+
+def _require_fit(unfit: pa.ChunkedArray, keys: pa.ChunkedArray) -> None:
+    """Raise InputError for the first number that does not fit its column."""
+    found = pc.index(unfit.is_valid(), True).as_py()
+    if found >= 0:
+        step = "correct the value, for example round or cast it in the expression"
+        raise InputError("merge", f"{unfit[found]} of key {keys[found].as_py()!r}", step)
+
+
+def tell(identities: Identities, is_unsure: bool, given: pa.Table) -> tuple[Any, bytes | None]:
+    """Return what a task tells of some rows.
+
+    Numbers of rows by effect; and a hash of each key, or None if a row stands for several inserted
+    ones.
+    """
+    rows = identified_rows(identities, pa.schema([*IDENTITY, COUNT]), given).combine_chunks()
+    effects, marked = rows["effect"].to_numpy(), np.full(len(rows), is_unsure)
+    for name, text in NULL_MARKS:
+        marked |= pc.match_substring(rows[name], text).to_numpy()
+    unsure = (marked & np.isin(effects, INSERTS)).sum()
+    kinds = np.append(np.bincount(effects, minlength=UNSURE), unsure)
+    if (rows[COUNT.name].to_numpy() != 1).any():
+        return kinds, None
+    identity = one_array(pc.binary_join_element_wise(rows["key"], rows["path"], "\0"))
+    return kinds, hash_texts(Texts.of_array(identity)).tobytes()
+
+
+def may_repeat(hashes: Sequence[bytes | None]) -> bool:
+    """Return whether two rows may have one key, by the hashes that tasks told."""
+    if any(known is None for known in hashes):
+        return True
+    every = np.frombuffer(b"".join(known or b"" for known in hashes), np.uint64)
+    return len(every) > _HASHES_MAX or len(np.unique(every)) < len(every)
+
+
+def distinct_lists(
+    schema: pa.Schema, most: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the distinct values of each column as a list; null if there are too many.
+
+    A task stops to read if there are too many of all.
+    """
+    found: list[set[object]] = [set() for _ in schema]
+    for batch in batches:
+        for values, column in zip(found, batch.columns, strict=True):
+            if len(values) <= most:
+                values.update(column.unique().slice(0, 2 * most + 2).to_pylist())
+        if all(len(values) > most for values in found):
+            break
+    lists = [[*values] if len(values) <= most else None for values in found]
+    yield pa.RecordBatch.from_pylist([dict(zip(schema.names, lists, strict=True))], schema)

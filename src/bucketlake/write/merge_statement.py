@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
+from typing import TYPE_CHECKING
 
 from bucketlake.model.arguments import check_expressions, check_optional_texts
+from bucketlake.model.position import UNKNOWN_ORIGIN, Origin
 from bucketlake.model.result import WriteResult
+from bucketlake.model.words_of_others import attribute_error, methods_in_our_words
 
 
 class Match(Enum):
@@ -30,6 +33,8 @@ class Effect(IntEnum):
     DELETE = 2
     IGNORE = 3
     """An update that loses to the stored row by its ordering value."""
+    NONE = 4
+    """An insert of a row that is marked as deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +78,18 @@ class MergeStatement:
         The names of table and source in conditions and expressions.
     clauses : tuple of Clause
         For each row the first clause whose condition is true.
+    origin : Origin
+        Where the rows of the source come from.
     """
 
     on: str
     alias: str
     source_alias: str
     clauses: tuple[Clause, ...] = ()
+    origin: Origin = UNKNOWN_ORIGIN
 
 
+@methods_in_our_words
 @dataclass(frozen=True, slots=True)
 class Merge:
     """A merge that is not executed yet; :meth:`Table.merge` returns it.
@@ -97,6 +106,12 @@ class Merge:
 
     statement: MergeStatement
     _run: Callable[[MergeStatement], WriteResult] = field(repr=False)
+
+    if not TYPE_CHECKING:  # A checker of types shall not take any name for an attribute.
+
+        def __getattr__(self, name):
+            """Raise AttributeError; for a name in camel case with ours."""
+            raise attribute_error(name, self, "merge", Merge)
 
     def when_matched_update(self, set: Mapping[str, str], condition: str | None = None) -> Merge:  # noqa: A002
         """Change columns of rows of the table that match a row of the source.
@@ -119,6 +134,8 @@ class Merge:
 
     def when_matched_update_all(self, condition: str | None = None) -> Merge:
         """Set all columns of matching rows to the columns of the source with the same names.
+
+        A row that the source flags in ``_hoodie_is_deleted`` is deleted.
 
         Parameters
         ----------

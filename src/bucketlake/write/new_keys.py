@@ -1,11 +1,14 @@
 """Inserts that leave stored records alone: records whose key is stored are dropped, or an error.
 
+A bulk insert is an error where a partition has records.
+
 The keys of a file group are read by the task that writes the group, so the table is read once, and
 two writers that add the same key conflict, as all writers of a bucket do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +17,31 @@ import pyarrow.compute as pc
 
 from bucketlake.config.write_options import DUPLICATE_POLICY
 from bucketlake.errors import InputError, UnsupportedFeatureError
-from bucketlake.index.record import RecordIndex
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import RECORD_KEY
 from bucketlake.model.table_type import DuplicatePolicy, Operation
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.target import Target
+
+
+def require_empty_partitions(reader: SliceReader, slices: Iterable[FileSlice]) -> None:
+    """Raise InputError if a bulk insert writes to a partition that has records.
+
+    Parameters
+    ----------
+    reader : SliceReader
+    slices : iterable of FileSlice
+        The live slices of the partitions of the batch. Those whose rows are all deleted are no
+        obstacle: the batch goes into their file groups.
+    """
+    for held in slices:
+        if any(chunk.num_rows for chunk in reader.read(held, [RECORD_KEY])):
+            raise InputError(
+                f"bulk_insert into partition {held.partition_path!r}",
+                "the partition already has records, which bulk_insert would ignore",
+                "use upsert or insert, or insert_overwrite to replace them",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +71,7 @@ class NewKeys:
         policy = target.duplicates
         if policy is None or operation is not Operation.INSERT:
             return None
-        if isinstance(target.index, RecordIndex) and not target.index.partitioned:
+        if target.index.has_global_keys:
             raise UnsupportedFeatureError(
                 f"{DUPLICATE_POLICY}={policy.value} under a record-level index of the whole table",
                 target.storage.root,

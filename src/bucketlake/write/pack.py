@@ -7,54 +7,30 @@ go; no later step tags a record again, and rows cross from Spark to Python once.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.flow.stage import Flow, Rows, TaskPlan
+from bucketlake.flow.stage import Engine, Flow, Rows, TaskPlan
+from bucketlake.index.layout import Slot
 from bucketlake.write.slot_stage import RECORDS, TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import POSITION, SlotCounts, Tagger
-from bucketlake.write.write_plan import WritePlan
+from bucketlake.write.write_plan import Elsewhere, WritePlan
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
     from bucketlake.write.record_index.by_shard import ShardStage
     from bucketlake.write.record_index.locate import LocateStage
     from bucketlake.write.record_index.lookups import LookupPlan
+    from bucketlake.write.rehash import RehashSource
 
 
-class Packed(Protocol):
-    """Records that wait for the plan of their write."""
-
-    @property
-    def counts(self) -> SlotCounts:
-        """The records of each slot."""
-        ...
-
-    @property
-    def tasks_wanted(self) -> int:
-        """Number of tasks that the engine prefers for a write."""
-        ...
-
-    def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
-        """Write every slot and every shard of the plan; return a result for each of them."""
-        ...
-
-
-class SlotSource(Protocol):
-    """Where the records of a write come from."""
-
-    def pack(self, tagger: Tagger) -> Packed:
-        """Tag and count the records; raise InputError if a record has no usable key."""
-        ...
-
-    def close(self) -> None:
-        """Drop everything that the source kept for the write."""
-        ...
+Packed: TypeAlias = "PackedRecords | RehashSource"
+"""Records that wait for the plan of their write."""
 
 
 class RecordSource(Protocol):
@@ -63,28 +39,26 @@ class RecordSource(Protocol):
     @property
     def names(self) -> list[str]:
         """Names of the columns."""
-        ...
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the caller's records; raises InputError for a type that Arrow lacks."""
-        ...
+
+    @property
+    def gaps(self) -> frozenset[str]:
+        """Columns that some records lack, so that a null keeps the stored value."""
 
     def is_empty(self) -> bool:
         """Return whether there are no records."""
-        ...
 
     def keep(self, paths: list[str]) -> None:
         """Keep only the values at these paths."""
-        ...
 
     def pack(self, tagger: Tagger) -> PackedRecords:
         """Tag and count the records; raise InputError if a record has no usable key."""
-        ...
 
     def close(self) -> None:
         """Drop everything that the source kept for the write."""
-        ...
 
 
 def pack_records(
@@ -103,18 +77,32 @@ def pack_records(
         values.
     """
     counts, position, size_bytes = Counter[Any](), first_position, 0
+    elsewhere: dict[Slot, set[int]] = defaultdict(set)
+    deletes, late = list[pa.Table](), 0
     for rows in chunks:
         tagged = tagger.tag_first(rows)
+        positions = None
+        if position is not None:
+            positions = np.arange(position, position + len(rows))
+            position += len(rows)
+        if tagger.tombstones is not None:
+            rows, passing, new = tagger.tombstones.sift(rows, tagged)
+            if new is not None:
+                deletes.append(new)
+            if passing is not None:
+                late += len(rows) - len(passing)
+                rows, tagged = rows.take(pa.array(passing)), tagged.take(passing)
+                positions = None if positions is None else positions[passing]
         groups = tagged.groups()
         counts.update(groups.counts())
         size_bytes += rows.nbytes
+        for slot, others in tagger.elsewhere(tagged).items():
+            elsewhere[slot] |= others
         packed = tagger.with_tags(rows, tagged)
-        if position is not None:
-            positions = np.arange(position, position + len(rows))
+        if positions is not None:
             packed = packed.append_column(POSITION, pa.array(positions))
-            position += len(rows)
         yield Rows(RECORDS, packed, groups)
-    yield PackedCounts(dict(counts), size_bytes)
+    yield PackedCounts(dict(counts), size_bytes, dict(elsewhere), deletes, late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +115,19 @@ class PackedCounts:
         The records of each slot.
     size_bytes : int
         Size of the records in memory.
+    elsewhere : mapping of (str, int) to set of int
+        Slots with keys that another rule puts elsewhere (``index/key_rule.py``), and where.
+    deletes : list of pa.Table
+        New tombstones.
+    late : int
+        Records that lost to a tombstone.
     """
 
     slots: SlotCounts
     size_bytes: int
+    elsewhere: Elsewhere
+    deletes: list[pa.Table]
+    late: int
 
 
 @dataclass(frozen=True)
@@ -143,26 +140,58 @@ class PackedRecords:
         The kept records; its results are their counts.
     schema : pa.Schema
         Columns of the records, without tags.
-    tasks_wanted : int
-        Number of tasks that the engine prefers for a write.
+    engine : Engine
+        Writes the records.
+    by_tasks : callable, optional
+        Packs the records for tasks of Spark, if they are so few that this process packed them.
     """
 
     flow: Flow
     schema: pa.Schema
-    tasks_wanted: int
+    engine: Engine
+    by_tasks: Callable[[], PackedRecords] | None = field(default=None, kw_only=True)
+
+    @property
+    def tasks_wanted(self) -> int:
+        """Number of tasks that the engine prefers for a write."""
+        return self.engine.tasks_wanted
 
     @cached_property
     def counts(self) -> SlotCounts:
         """The records of each slot."""
         counts = Counter[Any]()
-        for counted in self.flow.results():
+        for counted in self._counted:
             counts.update(counted.slots)
         return dict(counts)
 
     @property
+    def elsewhere(self) -> Elsewhere:
+        """The slots with keys that another rule puts elsewhere, and where it puts them."""
+        found: dict[Slot, set[int]] = defaultdict(set)
+        for counted in self._counted:
+            for slot, others in counted.elsewhere.items():
+                found[slot] |= {*others}
+        return found
+
+    @property
+    def deletes(self) -> list[pa.Table]:
+        """New tombstones."""
+        return [table for counted in self._counted for table in counted.deletes]
+
+    @property
+    def late(self) -> int:
+        """Number of records that lost to a tombstone, and are not among the others."""
+        return sum(counted.late for counted in self._counted)
+
+    @property
     def size_bytes(self) -> int:
         """Size of the records in memory."""
-        return sum(counted.size_bytes for counted in self.flow.results())
+        return sum(counted.size_bytes for counted in self._counted)
+
+    @property
+    def _counted(self) -> list[PackedCounts]:
+        """Return the counts; tasks may have told more (``spark/merge.py``)."""
+        return [told for told in self.flow.results() if isinstance(told, PackedCounts)]
 
     def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Send each record to its task, which writes it."""

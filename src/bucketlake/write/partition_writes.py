@@ -6,32 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from bucketlake.actions.commit import CommitPlan
-from bucketlake.errors import IndexStateError, InputError
+from bucketlake.actions.commit import CommitStep, PendingWrite
+from bucketlake.errors import IndexStateError
 from bucketlake.index.setting import TableIndex
 from bucketlake.index.state import newest_versions, save_setting
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.markers import mark_instant
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.commit_checks import (
-    require_same_index,
-    require_same_setting,
-    require_same_settings,
-)
-from bucketlake.write.ingest import (
-    layout_of_write,
-    save_written,
-    upkeep_of,
-    write_into_slots,
-    write_located,
-)
-from bucketlake.write.pack import RecordSource, SlotSource
+from bucketlake.write.commit_checks import require_same_setting
+from bucketlake.write.key_rule_check import as_stored
+from bucketlake.write.pack import Packed, RecordSource
+from bucketlake.write.rehash import RehashSource
+from bucketlake.write.stages import run_stages, slots_by_partition
 from bucketlake.write.tag import SlotCounts
 from bucketlake.write.target import Target, adopt_index
-from bucketlake.write.transaction import begun_write, commit_planned
+from bucketlake.write.transaction import BegunWrite, Written, begun_write, commit_written
 from bucketlake.write.write_plan import plan_write
 
 
@@ -39,7 +30,7 @@ def overwrite_partitions(
     target: Target,
     index: TableIndex,
     partitions: Sequence[str],
-    source: SlotSource,
+    source: RecordSource | RehashSource,
 ) -> WriteResult:
     """Rewrite partitions with another index, and save its setting, in one commit (RFC-89).
 
@@ -51,7 +42,7 @@ def overwrite_partitions(
         The new index.
     partitions : sequence of str
         Paths of the partitions to overwrite; if empty, only the setting is saved.
-    source : SlotSource
+    source : RecordSource or RehashSource
         All rows of those partitions as ``target`` pins them.
 
     Raises
@@ -72,7 +63,7 @@ def overwrite_partitions(
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
         mark_instant(target.storage, write.instant)
         save_setting(target.storage, target.index, index, write.instant)
-        return write_into_slots(write, renewed, packed, tagger, slices, check)
+        return _written(write, renewed, packed, slices, check)
 
 
 def rewrite_partitions(
@@ -98,14 +89,25 @@ def rewrite_partitions(
     CommitConflictError
         If one of the partitions changed meanwhile.
     """
-    tagger = target.tagger(target.snapshot.schema)
     slices = target.snapshot.partition_slices(partitions)
+    target = as_stored(target, slices)
+    tagger = target.tagger(target.snapshot.schema)
     packed = source.pack(tagger)
     _require_own_rows(packed.counts, partitions)
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
-        if target.layout.locates:
-            return write_located(write, target, packed, tagger, slices)
-        return write_into_slots(write, target, packed, tagger, slices)
+        return _written(write, target, packed, slices)
+
+
+def _written(
+    write: PendingWrite,
+    target: Target,
+    packed: Packed,
+    slices: Sequence[FileSlice],
+    settings: CommitStep | None = None,
+) -> WriteResult:
+    slots, schema = slots_by_partition(packed.counts), target.snapshot.schema
+    begun = BegunWrite.on(write, target, slots, slices, schema)
+    return commit_written(begun, run_stages(begun, packed), settings=settings)
 
 
 def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
@@ -113,37 +115,18 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
     if not partitions:
         return WriteResult(None)
     slices = target.snapshot.replaceable_slices(dict.fromkeys(partitions))
-    held: dict[str, list[FileSlice]] = {path: [] for path in partitions}
-    for file_slice in slices:
-        held[file_slice.partition_path].append(file_slice)
-    absent = [path for path, slices in held.items() if not slices]
-    if absent:
-        raise InputError(
-            f"delete partition {absent[0]!r} of {target.storage.root}",
-            "the table holds no records in it",
-            "name partitions by their path, as table.buckets() (bucketlake buckets) shows it"
-            + did_you_mean(
-                absent[0], {held.partition_path for held in target.snapshot.all_slices()}
-            ),
-        )
+    target.snapshot.by_partition(slices, partitions, "delete")
     with begun_write(target, Operation.DELETE_PARTITION) as write:
-        layout = layout_of_write(target, write, held)
-        plan = plan_write(Operation.DELETE_PARTITION, {}, slices, layout, tasks_wanted=1)
-        own = CommitPlan(
-            checks=(partial(require_same_settings, target, layout, dict.fromkeys(held, ())),),
-            saves=(partial(save_written, target.index, layout, ()),),
-            group_key=layout.conflict_key_of_group,
-        )
-        upkeep = upkeep_of(write, target, layout, [*held], slices)
+        slots: dict[str, tuple[int, ...]] = dict.fromkeys(partitions, ())
+        begun = BegunWrite.on(write, target, slots, slices, target.snapshot.schema)
+        layout, upkeep = begun.layout, begun.upkeep(slots)
+        plan = plan_write(Operation.DELETE_PARTITION, {}, begun.slices, layout, tasks_wanted=1)
+        done = Written(plan, upkeep=upkeep)
         if upkeep is not None:
-            index_files, changed = upkeep.remove([*held])
-            own = replace(
-                own,
-                checks=(*own.checks, partial(require_same_index, upkeep)),
-                extra=changed.to_metadata() if layout.locates else {},
-                index_files=index_files,
-            )
-        return commit_planned(write, target, plan, target.snapshot.schema, own)
+            index_files, removed = upkeep.remove([*slots])
+            changed = removed if layout.locates else None
+            done = replace(done, index_files=index_files, changed=changed)
+        return commit_written(begun, done)
 
 
 def _require_own_rows(counts: SlotCounts, partitions: Sequence[str]) -> None:

@@ -20,11 +20,10 @@ from bucketlake.flow.stage import NO_TASK, Engine, JobStage, Rows
 from bucketlake.index.layout import Layout, Moves, Slot
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.write.counted import UNCOUNTED
 from bucketlake.write.record_index.index_writer import with_index
 from bucketlake.write.slot_stage import TaskResult, WriteTask
-from bucketlake.write.tag import SlotCounts, TaggedRecords, Tagger, with_numbers
-from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePlan
+from bucketlake.write.tag import UNCOUNTED, SlotCounts, TaggedRecords, Tagger, with_numbers
+from bucketlake.write.write_plan import Elsewhere, Placement, SlotPlan, SlotResult, WritePlan
 
 JOB_BYTES_MAX = 128 * 2**20
 """Greatest size of the files that one job reads; a job holds its rows in memory."""
@@ -158,6 +157,11 @@ class RehashSource:
             for slot, part in moves.part_of_new.items()
             if (partition, part) in self._slices
         }
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """No slots: the partitions are replaced."""
+        return {}
 
     def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Run the jobs of the plan."""

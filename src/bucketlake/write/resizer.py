@@ -23,13 +23,13 @@ from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import RING_SIZE
 from bucketlake.index.ring_engine import CONSISTENT, RingEngine
 from bucketlake.index.ring_state import file_id_of_node
-from bucketlake.metadata.statistics.of_file import packed_base_file_statistics
+from bucketlake.metadata.statistics.of_file import short_base_file_statistics
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES, RECORD_KEY
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.timeline.data_file import put_data_file
+from bucketlake.timeline.data_file import put_data_files
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.group_writer import CHUNK_ROWS, WRITE_TOKEN
 from bucketlake.write.record_index.key_changes import Change, ChangedKeys
@@ -97,7 +97,7 @@ class Resizer(JobStage):
         Record key fields that choose the node; empty for all of them.
     indexed : pa.Schema or None
         Columns whose statistics the metadata table has
-        (``metadata/statistics/measured_columns.py``).
+        (``metadata/statistics/of_file.py``).
     index : IndexTask or None
         Maintains the record-level index; None if the resize does not maintain one.
     engine : RingEngine
@@ -176,7 +176,7 @@ class Resizer(JobStage):
             if encoder.row_count:
                 marker = Marker(partition, name, MarkerType.CREATE)
                 data = encoder.finish().data
-                put_data_file(self.reader.storage, self.instant, self.inflight, marker, data)
+                put_data_files(self.reader.storage, self.instant, self.inflight, [(marker, data)])
         return {
             prefix: distribution_of(np.concatenate(hashes), job.start)
             for prefix, hashes in zip(ring.prefixes, seen, strict=True)
@@ -201,7 +201,7 @@ class Resizer(JobStage):
                 insert_count=reader.row_count,
                 file_size_bytes=reader.size_bytes,
                 opens_group=True,
-                statistics=packed_base_file_statistics(reader, self.indexed),
+                statistics=short_base_file_statistics(reader, self.indexed),
             )
 
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bucketlake.errors import InputError
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
+from bucketlake.index.setting import TableIndex
+from bucketlake.merge.column_groups import ColumnGroups
 from bucketlake.merge.column_rules import require_rule_fits
-from bucketlake.merge.combining import Combining
-from bucketlake.merge.gaps import Gaps
-from bucketlake.merge.row_function import RowFunction
-from bucketlake.model.field_path import roots_of, spelled, why_missing
+from bucketlake.merge.combining import Combining, Gaps, RowFunction
+from bucketlake.model.field_path import roots_of, table_column
 from bucketlake.model.row_merge import ColumnRule, RowMerge
-from bucketlake.model.schema import IS_DELETED
-from bucketlake.model.table_type import Operation
+from bucketlake.model.schema import IS_DELETED, NONE_LACKS, UNAVAILABLE, UNAVAILABLE_TYPE
+from bucketlake.model.table_type import MergeMode, Operation
+from bucketlake.write.pack import RecordSource
 from bucketlake.write.target import Target
 
 
@@ -40,7 +42,7 @@ ONE_ROW = RowWriting()
 
 
 def row_writing(
-    target: Target, operation: Operation, schema: pa.Schema, given: Sequence[str], rows: RowMerge
+    target: Target, operation: Operation, schema: pa.Schema, source: RecordSource, rows: RowMerge
 ) -> RowWriting:
     """Return how a write combines the columns of rows.
 
@@ -52,8 +54,8 @@ def row_writing(
         Operation of the write.
     schema : pa.Schema
         The table's schema after the write.
-    given : sequence of str
-        Columns of the batch.
+    source : RecordSource
+        The batch.
     rows : RowMerge
         The arguments of the write.
 
@@ -62,8 +64,11 @@ def row_writing(
     InputError
         If a column cannot have its rule.
     """
-    own = Gaps.of_table(target.config)
-    if operation is Operation.DELETE or not (rows or own):
+    own, given = Gaps.of_table(target.config), source.names
+    if target.config.ordering_groups:
+        return _writing_of_groups(target, operation, schema, source, rows)
+    sources = _sources(target, schema, given)
+    if operation is Operation.DELETE or not (rows or own or sources):
         return ONE_ROW
     where = f"write to {target.storage.root}"
     roles = _fixed_columns(target, schema)
@@ -74,9 +79,7 @@ def row_writing(
             problem = f"it is {roles[column]} column, which has no rule"
             raise InputError(at, problem, "leave the column out")
         if column in rules:
-            raise InputError(
-                f"{where}, merge rule of {name!r}", "it is named twice", "name it once"
-            )
+            raise InputError(at, "it is named twice", "name it once")
         require_rule_fits(rule, schema.field(column), where)
         rules[column] = rule
     missing = frozenset({*schema.names} - {*given, IS_DELETED}) if rows.keeps_missing else ()
@@ -86,16 +89,72 @@ def row_writing(
         function = RowFunction(rows.function, target.storage.root, tuple(roles))
     combining = Combining(
         target.storage.root,
-        Gaps(missing, nulls, None if own is None else own.marker),
+        Gaps(missing, nulls, source.gaps, None if own is None else own.marker),
         rules,
         function,
         tuple(f.name for f in schema if not f.nullable and f.name not in roles),
-        fills_late=own is not None,
+        fills_late=own is not None or sources is not None,
+        ties=_ordering_of_ties(target) if rows.fails_on_tie else (),
+        sources=sources,
     )
+    if not (rows or own):
+        return RowWriting(combining, source.schema.field(UNAVAILABLE).metadata != NONE_LACKS)
     has_rules = bool(rules) or function is not None
     # Readers of the table take stored values for nulls by its own rule.
-    read_by_rule = own is not None and (own.nulls or not (missing or nulls))
+    read_by_rule = own is not None and (own.nulls or not (missing or nulls or source.gaps))
     return RowWriting(combining, has_rules or not read_by_rule)
+
+
+def _sources(target: Target, schema: pa.Schema, given: Sequence[str]) -> str | None:
+    """Return the ordering field, if rows of table and batch name the columns that they lack."""
+    names = target.config.ordering_fields
+    if UNAVAILABLE not in given or UNAVAILABLE not in schema.names or len(names) != 1:
+        return None
+    fits = schema.field(UNAVAILABLE).type == UNAVAILABLE_TYPE
+    return names[0] if fits and pa.types.is_string(schema.field(names[0]).type) else None
+
+
+def _writing_of_groups(
+    target: Target, operation: Operation, schema: pa.Schema, source: RecordSource, rows: RowMerge
+) -> RowWriting:
+    if operation is Operation.DELETE or target.refuses_repeats:  # The latter are rows as they are.
+        return ONE_ROW
+    where = f"write to {target.storage.root}"
+    groups = groups_of_table(target.config, target.index, schema, where)
+    assert groups is not None, "the table has groups"
+    if UNAVAILABLE in source.names:
+        step = "follow this database with one ordering, _position"
+        raise UnsupportedFeatureError(f"orderings of columns beside {UNAVAILABLE}", where, step)
+    refused = {"nulls": rows.keeps_nulls, "merge": rows.rules or rows.function}
+    for name, given in refused.items():
+        if given:
+            step = "leave it out: a null ordering value leaves the columns of this ordering alone"
+            raise ConfigError(name, given, f"columns have orderings of their own; {step}")
+    for columns in (names := frozenset(source.names), names - source.gaps):
+        groups.require_whole(schema.names, columns, may_lack=rows.keeps_missing, where=where)
+    ties = _ordering_of_ties(target) if rows.fails_on_tie else ()
+    combining = Combining(target.storage.root, Gaps(), ties=ties, groups=groups)
+    return RowWriting(combining, reads_stored=True)
+
+
+def groups_of_table(
+    config: TableConfig, index: TableIndex, schema: pa.Schema, where: str
+) -> ColumnGroups | None:
+    """Return the columns with orderings of their own; raise an error if they cannot have them."""
+    groups = ColumnGroups.of_table(config, schema, where)
+    if groups is not None and index.has_global_keys and config.key_spec.partition_fields:
+        what = "orderings of columns under an index in which keys move between partitions"
+        step = "use another index: RecordIndex(), or one of buckets such as DynamicBucket()"
+        raise UnsupportedFeatureError(what, where, step)
+    return groups
+
+
+def _ordering_of_ties(target: Target) -> tuple[str, ...]:
+    fields = target.config.ordering_fields
+    if not fields or target.config.merge_mode is not MergeMode.EVENT_TIME:
+        step = "without an ordering column the later commit wins; leave on_tie out"
+        raise ConfigError("on_tie", "fail", step)
+    return fields
 
 
 def _fixed_columns(target: Target, schema: pa.Schema) -> dict[str, str]:
@@ -110,10 +169,8 @@ def _fixed_columns(target: Target, schema: pa.Schema) -> dict[str, str]:
 
 
 def _column_of_rule(name: str, schema: pa.Schema, given: Sequence[str], where: str) -> str:
-    column = spelled(schema, name)
     at = f"{where}, merge rule of {name!r}"
-    if column is None:
-        raise InputError(at, f"the table {why_missing(schema, name)}", "name a column of the table")
+    column = table_column(schema, name, at)
     if column not in schema.names:
         raise InputError(at, "it is a field inside a column", "a rule needs a whole column")
     if column not in given:

@@ -4,7 +4,7 @@ There the name of a log file has the instant of its slice. A compaction reads th
 plan names, and makes a new slice. So a write that finds a plan adds its log files to the slice that
 the compaction will make: their names have the instant of the compaction. A write that began before
 the plan, and commits after it, would add to the old slice, which nobody reads once the compaction
-is completed. It raises CommitConflictError and is repeated. ``services/compaction_plans.py``
+is completed. It raises CommitConflictError and is repeated. ``services/compaction.py``
 has the other side.
 """
 
@@ -28,14 +28,18 @@ from bucketlake.timeline.instant import Action, Instant
 def with_compactions(
     storage: Storage, pinned: Timeline, slices: Sequence[FileSlice]
 ) -> Sequence[FileSlice]:
-    """Return the slices, each with the pending compaction that a write must add to, if any."""
+    """Return the slices, each with the pending compaction that a write must add to, if any.
+
+    A plan that is older than a slice is left out: another compaction overtook it.
+    """
     if not pinned.layout.logs_name_slices:
         return slices
     planned = _planned(storage, pinned)
-    if not planned:
-        return slices
-    groups = ((held, planned.get((held.partition_path, held.file_id))) for held in slices)
-    return [replace(held, compaction=instant) if instant else held for held, instant in groups]
+    groups = ((held, planned.get(held.group, held.instant)) for held in slices)
+    return [
+        replace(held, compaction=instant) if instant > held.instant else held
+        for held, instant in groups
+    ]
 
 
 def require_newest_slices(stats: Sequence[WriteStat], view: CommitView) -> None:
@@ -60,7 +64,7 @@ def require_newest_slices(stats: Sequence[WriteStat], view: CommitView) -> None:
         newest_slice = made.get(group, named)
         if newest_slice > named:
             instant, problem = newest_slice, "planned"
-        elif named in followed and group not in made:
+        elif named in followed and made.get(group) != named:
             instant, problem = named, "withdrawn"
         else:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -13,18 +14,23 @@ import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
 from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.stage import NO_TASK, IntArray, Rows
+from bucketlake.flow.stage import NO_TASK, Int32Array, Rows
 from bucketlake.index.layout import WHOLE_SLOT, Slot
-from bucketlake.merge.incoming import IncomingRecords
+from bucketlake.merge.incoming import IncomingRecords, codes_of_repeated_keys, key_order
+from bucketlake.model.arrays import number_order
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.write.adopt import require_one_rule
 from bucketlake.write.batch_reader import BatchReader
-from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, require_count
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.tag import (
+    INPUT_CHANGED,
     MOVED,
     PARTITION,
     SLOT,
+    STABLE_INPUT,
     Tagger,
     positions_of,
+    require_count,
     with_numbers,
     without_tags,
 )
@@ -33,6 +39,9 @@ from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePl
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
     from bucketlake.write.record_index.index_writer import IndexTask, ShardResult
     from bucketlake.write.record_index.key_changes import ChangedKeys
+
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 65_536, 4 << 20
+"""So many records of small slots are read at once."""
 
 RECORDS = "records"
 """The channel of records."""
@@ -59,6 +68,8 @@ class WriteTask:
         Maintains the record-level index; None if the write does not maintain one.
     refuses_repeats : bool
         Whether two records of a slot with one key are an error.
+    stored : SliceReader or None
+        Reads the slices in which another rule would put keys; None if there are none.
     """
 
     tagger: Tagger
@@ -67,6 +78,7 @@ class WriteTask:
     delete_marker: tuple[str, str] | None = None
     index: IndexTask | None = None
     refuses_repeats: bool = False
+    stored: SliceReader | None = None
 
     def write(
         self,
@@ -92,9 +104,13 @@ class WriteTask:
         """
         arrived = self.incoming(slots, rows, is_distinct=is_distinct)
         del rows  # They are not needed when they are divided.
+        files = self.writer.files()
         for slot, incoming, count in arrived:
-            done = self.writer.write(slot, incoming, changed)
-            yield SlotResult(slot.number, count, done.stats, done.ignored)
+            if slot.elsewhere and self.stored is not None:
+                require_one_rule(self.writer.layout, self.stored, slot, incoming.keys)
+            done = self.writer.write(slot, incoming, files, changed)
+            yield SlotResult(slot.number, count, done.stats, done.ignored, done.kept)
+        files.publish()
 
     def incoming(
         self, slots: Sequence[SlotPlan], rows: pa.Table, *, is_distinct: bool = False
@@ -103,17 +119,53 @@ class WriteTask:
 
         When the last slot is yielded, nothing else is kept of the rows.
         """
+        rows_max = min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * len(rows) // max(rows.nbytes, 1))
         numbered = NumberedRows.of(rows, SLOT)
         del rows
+        some: list[SlotPlan] = []
+        left = rows_max
         for slot in sorted(slots, key=lambda slot: slot.number):
-            yield slot, *self._arrived(slot, numbered.take(slot.number), is_distinct=is_distinct)
+            count = numbered.count(slot.number)
+            if some and count > left:
+                yield from self._arrived(some, numbered, is_distinct=is_distinct)
+                some, left = [], rows_max
+            some.append(slot)
+            left -= count
+        yield from self._arrived(some, numbered, is_distinct=is_distinct)
 
     def _arrived(
+        self, slots: Sequence[SlotPlan], numbered: NumberedRows, *, is_distinct: bool
+    ) -> Iterator[tuple[SlotPlan, IncomingRecords, int]]:
+        """Yield slots, their records with distinct keys, and how many arrived.
+
+        If all their keys are distinct, the records of all of them are read, and sorted, at once.
+        """
+        if len(slots) == 1:  # No name here keeps its rows.
+            slot = slots[0]
+            yield slot, *self._read(slot, numbered.take(slot.number), is_distinct=is_distinct)
+            return
+        rows = numbered.take(*(slot.number for slot in slots))
+        numbers, together = rows[SLOT].to_numpy(), None
+        if codes_of_repeated_keys(self.tagger.keys_of(rows)) is None:
+            records = self._incoming(rows)
+            order = key_order(records.keys)
+            order = order[number_order(numbers[order])]
+            together = replace(records.take(order), is_sorted=True)
+        bounds = np.searchsorted(numbers, [slot.number for slot in slots]).tolist()
+        for slot, (start, end) in zip(slots, pairwise([*bounds, len(numbers)]), strict=True):
+            count = end - start
+            if together is None:
+                own = rows.slice(start, count)
+                yield slot, *self._read(slot, own, is_distinct=is_distinct)
+            else:
+                _require_count(slot, count)
+                yield slot, together.slice(start, end), count
+
+    def _read(
         self, slot: SlotPlan, rows: pa.Table, *, is_distinct: bool
     ) -> tuple[IncomingRecords, int]:
         """Return the records of a slot with distinct keys, and how many arrived."""
-        if slot.part == WHOLE_SLOT:
-            require_count(slot.key, slot.records, rows.num_rows)
+        _require_count(slot, rows.num_rows)
         records = self._incoming(rows)
         if not is_distinct:
             records, _ = self.reader.distinct(records, positions_of(rows))
@@ -176,7 +228,7 @@ class WriteStage:
             return tasks
         return {slot: task for slot, task in tasks.items() if task != NO_TASK}
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Send each record to the task of its slot."""
         numbered, numbers = self._numbered(rows.table)
         return in_task_order(self.placement.tasks_of(numbers), numbers, numbered)
@@ -214,6 +266,11 @@ class WriteStage:
         numbered, numbers = self._numbered(rows)
         is_placed = numbers != NO_TASK
         return numbered if is_placed.all() else numbered.filter(pa.array(is_placed))
+
+
+def _require_count(slot: SlotPlan, found: int) -> None:
+    if slot.part == WHOLE_SLOT:
+        require_count(slot.key, slot.records, found)
 
 
 def require_counted(plan: WritePlan, results: Sequence[SlotResult]) -> None:

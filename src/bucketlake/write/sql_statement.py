@@ -1,4 +1,4 @@
-"""The statements ``MERGE INTO``, ``UPDATE`` and ``DELETE FROM``: SQL text to values.
+"""The statements ``MERGE INTO``, ``UPDATE``, ``DELETE FROM``, ``INSERT INTO``: text to values.
 
 Only the frame of a statement is parsed here. Conditions and expressions stay the texts that they
 were, for the functions that evaluate them.
@@ -14,12 +14,30 @@ from typing import TypeAlias
 from sqlglot import Token, TokenType
 
 from bucketlake.errors import InputError, UnsupportedFeatureError
-from bucketlake.where.sides import outer, without_side
-from bucketlake.where.syntax import tokenize
+from bucketlake.where.sides import outer
+from bucketlake.where.syntax import words_of
+from bucketlake.where.words import with_names
 from bucketlake.write.merge_statement import Clause, Effect, Match, MergeStatement
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NAME_TOKENS = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+
+
+_TAKEN = "it runs MERGE INTO, UPDATE, DELETE FROM and INSERT INTO"
+_INSTEAD = {
+    "ALTER": "write with merge_schema=True to add columns",
+    "CREATE": "call bl.create_table(path, schema=…, record_key=…)",
+    "DESCRIBE": "print the table, or call table.schema()",
+    "OPTIMIZE": "call table.compact() (bucketlake compact --run)",
+    "SHOW": "call table.show() (bucketlake show) or table.timeline() (bucketlake timeline)",
+    "TRUNCATE": "write DELETE FROM without a condition",
+    "VACUUM": "call table.clean() (bucketlake clean --run)",
+}
+_QUERY = (
+    "for a query, call table.read(spark, where=…) (bucketlake read) or table.to_arrow(where=…); "
+    "for SQL, make a view of table.read(spark) (bucketlake read) with "
+    "createOrReplaceTempView('name'), and call spark.sql(…)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +70,46 @@ class MergeText:
 
 @dataclass(frozen=True, slots=True)
 class UpdateText:
-    """``UPDATE``: the table, new values by column, and the condition."""
+    """``UPDATE``: the table and its alias, new values by column, and the condition."""
 
     table: NamedTable
+    alias: str
     values: Mapping[str, str]
     where: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteText:
-    """``DELETE FROM``: the table and the condition."""
+    """``DELETE FROM``: the table and its alias, and the condition."""
 
     table: NamedTable
+    alias: str
     where: str | None
 
 
-StatementText: TypeAlias = MergeText | UpdateText | DeleteText
+@dataclass(frozen=True, slots=True)
+class InsertText:
+    """``INSERT INTO``: the table, the columns that are named, and the rows.
+
+    Attributes
+    ----------
+    table : NamedTable
+        The table.
+    columns : tuple of str or None
+        The columns; None for all of the table.
+    query : str
+        The query or ``VALUES`` of the rows.
+    values : tuple of tuple of str or None
+        The expressions of each row; None of a query.
+    """
+
+    table: NamedTable
+    columns: tuple[str, ...] | None
+    query: str
+    values: tuple[tuple[str, ...], ...] | None
+
+
+StatementText: TypeAlias = MergeText | UpdateText | DeleteText | InsertText
 
 
 def parse_statement(text: str) -> StatementText:
@@ -78,27 +120,25 @@ def parse_statement(text: str) -> StatementText:
     InputError
         If the text is no statement; the error has the position.
     UnsupportedFeatureError
-        If it is another statement than these three.
+        If it is another statement than these; the error names the call for it.
 
     Examples
     --------
     >>> parse_statement("DELETE FROM bucketlake.`/lake/orders` AS o WHERE o.n > 3")
-    DeleteText(table=NamedTable(parts=('bucketlake', '/lake/orders')), where='n > 3')
+    DeleteText(table=NamedTable(parts=('bucketlake', '/lake/orders')), alias='o', where='o.n > 3')
     """
     reader = _Reader(text)
     forms: dict[str, Callable[[], StatementText]] = {
         "MERGE": reader.merge,
         "UPDATE": reader.update,
         "DELETE": reader.delete,
+        "INSERT": reader.insert,
     }
     first = reader.word
     if first not in forms:
-        raise UnsupportedFeatureError(
-            f"the statement {first or text!r}",
-            "bl.sql()",
-            "it runs MERGE INTO, UPDATE and DELETE FROM; for a query, call table.read(where=…) "
-            "(bucketlake read)",
-        )
+        instead = _INSTEAD.get(first, _QUERY)
+        what = f"the statement {first or text!r}"
+        raise UnsupportedFeatureError(what, "bl.sql()", f"{_TAKEN}; {instead}")
     found = forms[first]()
     reader.end()
     return found
@@ -110,7 +150,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         try:
-            self._tokens = tokenize(text)
+            self._tokens = words_of(text)
         except InputError as error:
             raise InputError("the statement", error.problem, error.next_step) from None
         while self._tokens and self._tokens[-1].token_type is TokenType.SEMICOLON:
@@ -120,7 +160,10 @@ class _Reader:
     @property
     def word(self) -> str:
         """The next token in capitals; empty at the end and for quoted names."""
-        return self._word_at(self._at)
+        token = self._tokens[self._at] if self._at < len(self._tokens) else None
+        if token is None or token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+            return ""
+        return token.text.upper()
 
     def merge(self) -> MergeText:
         self._take("MERGE", "INTO")
@@ -141,15 +184,47 @@ class _Reader:
         table = self._table()
         alias = self._alias(("SET",)) or _usual_alias(table, "t")
         self._take("SET")
-        given = self._assignments("WHERE")
-        values = {_bare(name, alias): without_side(text, alias) for name, text in given.items()}
-        return UpdateText(table, values, self._where(alias))
+        return UpdateText(table, alias, self._assignments("WHERE"), self._where())
 
     def delete(self) -> DeleteText:
         self._take("DELETE", "FROM")
         table = self._table()
         alias = self._alias(("WHERE",)) or _usual_alias(table, "t")
-        return DeleteText(table, self._where(alias))
+        return DeleteText(table, alias, self._where())
+
+    def insert(self) -> InsertText:
+        self._take("INSERT")
+        if self.word == "OVERWRITE":
+            what, step = "the statement INSERT OVERWRITE", "call table.insert_overwrite(rows)"
+            raise UnsupportedFeatureError(what, "bl.sql()", f"{_TAKEN}; {step}")
+        self._take("INTO")
+        self._takes("TABLE")
+        table = self._table()
+        columns = tuple(self._named_columns()) if self.word == "(" else None
+        at = self._at
+        values = self._rows_of_values() if self._takes("VALUES") else None
+        if values is None and self.word not in ("SELECT", "WITH", "TABLE", "FROM"):
+            raise self._unexpected("VALUES or SELECT")
+        query = self._text_of(self._tokens[at:])
+        self._at = len(self._tokens) if values is None else self._at
+        return InsertText(table, columns, query, values)
+
+    def _rows_of_values(self) -> tuple[tuple[str, ...], ...]:
+        found = [self._row_of_values()]
+        while self._takes(","):
+            found.append(self._row_of_values())
+        return tuple(found)
+
+    def _row_of_values(self) -> tuple[str, ...]:
+        return tuple(self._text_of(part) for part in self._list())
+
+    def _named_columns(self) -> list[str]:
+        """Take a list of columns."""
+        at = self._at
+        found = [_name_of(part) for part in self._list()]
+        if not all(found):
+            raise InputError("the statement", f"a column has no name {self._place(at)}", "name it")
+        return found
 
     def end(self) -> None:
         """Raise InputError if there is more."""
@@ -182,31 +257,28 @@ class _Reader:
     def _inserted(self) -> Mapping[str, str] | None:
         if self._takes("*"):
             return None
-        names = [self._text_of(part) for part in self._list()]
+        names = self._named_columns()
         self._take("VALUES")
         at = self._at
-        texts = [self._text_of(part) for part in self._list()]
+        texts = self._row_of_values()
         if len(names) != len(texts):
             problem = f"{len(names)} columns have {len(texts)} values {self._place(at)}"
             raise InputError("INSERT of the statement", problem, "give each column one value")
-        return self._by_name(zip(map(_unquoted, names), texts, strict=True))
+        return self._by_name(zip(names, texts, strict=True))
 
     def _assignments(self, end: str) -> dict[str, str]:
         """Return the assignments up to a word, or to the end."""
-        start = self._at
-        self._until(end)
-        return self._by_name(
-            self._assignment(part) for part in _split(self._tokens[start : self._at])
-        )
+        return self._by_name(self._assignment(part) for part in _split(self._before(end)))
 
     def _assignment(self, tokens: Sequence[Token]) -> tuple[str, str]:
         signs = [n for n, token in enumerate(tokens) if token.token_type is TokenType.EQ]
         if not signs or signs[0] in (0, len(tokens) - 1):
-            place = self._place(self._tokens.index(tokens[0]) if tokens else self._at)
+            starts = [token.start for token in self._tokens]
+            place = self._place(starts.index(tokens[0].start) if tokens else self._at)
             problem = f"expected column = value {place}"
             raise InputError("SET of the statement", problem, "write SET n = n + 1, m = 0")
         name, text = tokens[: signs[0]], tokens[signs[0] + 1 :]
-        return _unquoted(self._text_of(name)), self._text_of(text)
+        return _name_of(name), self._text_of(text)
 
     def _by_name(self, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -216,14 +288,14 @@ class _Reader:
             found[name] = text
         return found
 
-    def _where(self, alias: str) -> str | None:
+    def _where(self) -> str | None:
         if not self._takes("WHERE"):
             return None
         start = self._at
         self._at = len(self._tokens)
         if start == self._at:
             raise self._unexpected("a condition")
-        return without_side(self._text_of(self._tokens[start:]), alias)
+        return self._text_of(self._tokens[start:])
 
     def _table(self) -> NamedTable:
         parts = [self._name("the name of a table")]
@@ -254,7 +326,7 @@ class _Reader:
         return None
 
     def _list(self) -> list[list[Token]]:
-        return _split(self._parenthesized())
+        return _split(with_names(self._text, self._parenthesized()))
 
     def _parenthesized(self) -> list[Token]:
         """Take what is in parentheses."""
@@ -272,14 +344,19 @@ class _Reader:
 
     def _until(self, end: str) -> str:
         """Take the tokens before a word; return their text."""
-        start, rest = self._at, self._tokens[self._at :]
+        return self._text_of(self._before(end))
+
+    def _before(self, end: str) -> list[Token]:
+        """Take the tokens of expressions before a word that is no name, or all that are left."""
+        rest = with_names(self._text, self._tokens[self._at :])
         stop = next((token for token in outer(rest) if token.text.upper() == end
                      and token.token_type is not TokenType.IDENTIFIER
                      and token.token_type is not TokenType.STRING), None)  # fmt: skip
-        self._at = len(self._tokens) if stop is None else self._tokens.index(stop)
-        if self._at == start:
+        found = rest if stop is None else rest[: rest.index(stop)]
+        if not found:
             raise self._unexpected("an expression")
-        return self._text_of(self._tokens[start : self._at])
+        self._at += len(found)
+        return found
 
     def _takes(self, word: str) -> bool:
         found = self.word == word
@@ -291,18 +368,12 @@ class _Reader:
             if not self._takes(word):
                 raise self._unexpected(word)
 
-    def _word_at(self, at: int) -> str:
-        token = self._tokens[at] if at < len(self._tokens) else None
-        if token is None or token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
-            return ""
-        return token.text.upper()
-
     def _unexpected(self, expected: str) -> InputError:
         return InputError(
             "the statement",
             f"expected {expected} {self._place(self._at)}",
             "write MERGE INTO table t USING source s ON … WHEN MATCHED THEN …, or UPDATE table SET "
-            "… WHERE …, or DELETE FROM table WHERE …; put a keyword that is a name in backquotes",
+            "… WHERE …, or DELETE FROM table WHERE …, or INSERT INTO table (…) VALUES (…)",
         )
 
     def _place(self, at: int) -> str:
@@ -336,15 +407,6 @@ def _usual_alias(table: NamedTable | Subquery, usual: str) -> str:
     return name if _WORD.fullmatch(name) else usual
 
 
-def _unquoted(name: str) -> str:
-    """Return the name of a column without backquotes.
-
-    >>> _unquoted("t . `n`")
-    't.n'
-    """
-    return ".".join(part.strip().strip("`") for part in name.split("."))
-
-
-def _bare(name: str, alias: str) -> str:
-    prefix, _, rest = name.partition(".")
-    return rest if rest and prefix.lower() == alias.lower() else name
+def _name_of(tokens: Sequence[Token]) -> str:
+    """Return the name of a column, or of a field inside one, without backquotes."""
+    return "".join(token.text for token in tokens)

@@ -7,15 +7,17 @@ picklable value, holds everything that a task needs for it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.flow.stage import Groups, IntArray
+from bucketlake.errors import IndexStateError
+from bucketlake.flow.stage import Groups, Int32Array
 from bucketlake.index.layout import Layout, Slot, SlotArray
 from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import require_valid
@@ -23,6 +25,9 @@ from bucketlake.model.field_path import columns_at, fields_at
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
 from bucketlake.model.schema import cast_batch
+
+if TYPE_CHECKING:
+    from bucketlake.write.tombstones import Tombstones
 
 KEY = "_bucketlake_key"
 """Hidden column: the record key, unless a column of the records has the same text."""
@@ -35,6 +40,9 @@ SLOT = "_bucketlake_slot"
 
 POSITION = "_bucketlake_position"
 """Hidden column: the position of a record in an input whose order decides between equals."""
+
+EFFECT = "_bucketlake_effect"
+"""Hidden column of the rows of a merge: what a row does, an ``Effect``."""
 
 MOVED = "_bucketlake_moved"
 """Hidden column: whether the row deletes a key that moves to another partition."""
@@ -133,11 +141,14 @@ class Tagger:
         Maps keys to slots.
     schema : pa.Schema
         Columns with the types of the table: a key's text depends on its column's type.
+    tombstones : Tombstones or None
+        Deletes that records meet before they are written; None if the write remembers none.
     """
 
     key_spec: KeySpec
     layout: Layout
     schema: pa.Schema
+    tombstones: Tombstones | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -145,9 +156,13 @@ class Tagger:
         names = (*self.key_spec.record_key_fields, *self.key_spec.partition_fields)
         return list(dict.fromkeys(names))
 
-    @property
-    def _stored(self) -> pa.Schema:
-        return fields_at(self.schema, self.columns)
+    def counted(self, names: Collection[str]) -> list[str]:
+        """Return the fields on which it depends whether and where a record counts.
+
+        ``names`` are the columns of the records.
+        """
+        more = () if self.tombstones is None else self.tombstones.looked_at(names)
+        return list(dict.fromkeys((*self.columns, *more)))
 
     def tag_first(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
         """Locate records that were not checked before.
@@ -163,14 +178,26 @@ class Tagger:
 
     def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
         """Locate records; raise InputError if a key is missing."""
-        columns = cast_batch(columns_at(columns, self.columns), self._stored)
-        keys = self._keys(columns)
-        paths = partition_paths(columns, self.key_spec)
-        paths = one_array(paths)
+        stored = fields_at(self.schema, self.columns)
+        columns = cast_batch(columns_at(columns, self.columns), stored)
+        keys = one_array(record_keys(columns, self.key_spec))
+        paths = one_array(partition_paths(columns, self.key_spec))
         partitions = paths.dictionary.to_pylist()
         codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
         slots = self.layout.slots_of_keys(keys, partitions, codes)
         return TaggedRecords(keys, partitions, codes, slots)
+
+    def elsewhere(self, tagged: TaggedRecords) -> dict[Slot, set[int]]:
+        """Return the slots with keys that another rule puts elsewhere, and where it puts them."""
+        place = tagged.partitions, tagged.partition_codes
+        others = self.layout.slots_elsewhere(tagged.keys, *place)
+        found: dict[Slot, set[int]] = defaultdict(set)
+        if others is not None:
+            rows = np.flatnonzero(others != tagged.slots)
+            places = (tagged.partition_codes[rows], tagged.slots[rows], others[rows])
+            for code, slot, other in np.unique(np.stack(places), axis=1).T.tolist():
+                found[tagged.partitions[code], slot].add(other)
+        return found
 
     def with_tags(self, rows: pa.Table, tagged: TaggedRecords) -> pa.Table:
         """Return rows with their tags as hidden columns, which travel with them."""
@@ -207,8 +234,7 @@ class Tagger:
     def keys_of(self, rows: pa.Table) -> pa.StringArray:
         """Return the record keys of rows with hidden columns."""
         name = KEY if KEY in rows.column_names else self.key_column(rows.schema)
-        keys = rows[name]
-        return one_array(keys)
+        return one_array(rows[name])
 
     def tags_of(self, rows: pa.Table) -> TaggedRecords:
         """Return the tags of rows with hidden columns."""
@@ -220,10 +246,6 @@ class Tagger:
             rows[SLOT].to_numpy(),
         )
 
-    def _keys(self, columns: pa.Table) -> pa.StringArray:
-        keys = record_keys(columns, self.key_spec)
-        return one_array(keys)
-
 
 def slot_codes(
     partitions: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
@@ -233,7 +255,7 @@ def slot_codes(
     return codes
 
 
-def _distinct(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], IntArray]:
+def _distinct(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Int32Array]:
     """Return the distinct codes in order, and the position of each code among them."""
     greatest = int(codes.max(initial=0))
     if greatest > _COUNTED_MAX:
@@ -245,8 +267,8 @@ def _distinct(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], IntA
 
 def with_numbers(rows: pa.Table, numbers: npt.NDArray[np.integer[Any]]) -> pa.Table:
     """Return records with the numbers of their slots in a plan, in place of what chose them."""
-    names = [name for name in (PARTITION, SLOT) if name in rows.column_names]
-    return rows.drop_columns(names).append_column(SLOT, pa.array(numbers.astype(np.int32)))
+    names = {PARTITION, SLOT}.intersection(rows.column_names)
+    return rows.drop_columns(sorted(names)).append_column(SLOT, pa.array(numbers.astype(np.int32)))
 
 
 def positions_of(rows: pa.Table) -> npt.NDArray[np.int64] | None:
@@ -257,3 +279,24 @@ def positions_of(rows: pa.Table) -> npt.NDArray[np.int64] | None:
 def without_tags(rows: pa.Table) -> pa.Table:
     """Return rows without hidden columns."""
     return rows.drop_columns([name for name in rows.column_names if name in _HIDDEN])
+
+
+# ---- The check that a task got the records that the first pass over the input counted ------------
+
+UNCOUNTED = -1
+"""In place of a number of records or keys that is not known before they arrive."""
+
+INPUT_CHANGED = "the input changed between two evaluations of it"
+
+STABLE_INPUT = "write from a stable input, or cache it to storage first"
+
+
+def require_count(slot: Slot, counted: int, found: int) -> None:
+    """Raise IndexStateError if other records arrived for a slot than were counted."""
+    if counted not in (found, UNCOUNTED):
+        raise IndexStateError(
+            f"the first pass over the input counted {counted} records for slot {slot[1]} "
+            f"of partition {slot[0]!r}",
+            f"{found} arrived: {INPUT_CHANGED}",
+            STABLE_INPUT,
+        )

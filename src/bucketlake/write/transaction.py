@@ -1,28 +1,272 @@
-"""The two ends of a write: its begin, with a rollback if it fails, and its commit."""
+"""The two ends of a write: its begin, with a rollback if it fails, and its commit.
+
+Between them lie the stages of the write (``write/stages.py``), which take a :class:`BegunWrite` and
+give :class:`Written`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
 
-from bucketlake.actions.commit import CommitPlan, PendingWrite, begin_write, commit_write
+from bucketlake.actions.commit import (
+    CommitPlan,
+    CommitStep,
+    CommitView,
+    PendingWrite,
+    begin_write,
+    commit_write,
+)
+from bucketlake.actions.progress import telling_progress
 from bucketlake.actions.recovery import settle
+from bucketlake.actions.tombstone_list import NO_TOMBSTONES
+from bucketlake.config.hudi_options import SAFE_SQL
 from bucketlake.config.recorded_entries import RECORDED, recorded_entries
-from bucketlake.config.sql_options import SAFE_SQL
-from bucketlake.errors import BucketLakeError
+from bucketlake.errors import BucketLakeError, IndexStateError
+from bucketlake.index.conflict_keys import ChangedShards, ConflictKeys
+from bucketlake.index.layout import Layout
 from bucketlake.index.ring_engine import extension_entries
-from bucketlake.index.ring_kind import RingKind
+from bucketlake.index.state import record_written
+from bucketlake.metadata.record_index.pinned_index import PinnedIndex, maintained_index
+from bucketlake.metadata.statistics.of_file import indexed_columns
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.position import UNKNOWN_ORIGIN, Origin
 from bucketlake.model.result import WriteResult
+from bucketlake.model.schema import with_meta
 from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.read.stored_keys import StoredKeyReader
+from bucketlake.timeline.instant import Instant, State
+from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.batch_schema import schema_text
-from bucketlake.write.commit_checks import require_overwritten_alone, require_schema_kept
+from bucketlake.write.commit_checks import (
+    require_alone,
+    require_overwritten_alone,
+    require_same_index,
+    require_same_settings,
+    require_schema_kept,
+)
+from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.new_keys import NewKeys
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep
+from bucketlake.write.row_merging import ONE_ROW, RowWriting
+from bucketlake.write.slice_instants import require_newest_slices, with_compactions
+from bucketlake.write.slot_stage import WriteTask
+from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target
+from bucketlake.write.tombstones import Tombstones
 from bucketlake.write.unwritten import require_not_made_anew
-from bucketlake.write.write_plan import WritePlan
+from bucketlake.write.write_plan import SlotResult, WritePlan
+
+
+@dataclass(frozen=True, slots=True)
+class BegunWrite:
+    """A write between its begin and its commit, with the state that its stages are planned on.
+
+    Attributes
+    ----------
+    pending : PendingWrite
+        The write on the timeline.
+    target : Target
+        The table.
+    slots : mapping of partition path to slots
+        What the write may touch.
+    slices : sequence of FileSlice
+        Live slices of the partitions of the batch; for a table overwrite, of all partitions.
+    layout : Layout
+        The layout with the state of these partitions.
+    schema : pa.Schema
+        The table's schema after the write.
+    how : RowWriting
+        How the columns of a record and of the stored row are combined.
+    """
+
+    pending: PendingWrite
+    target: Target
+    slots: Mapping[str, Collection[int]]
+    slices: Sequence[FileSlice]
+    layout: Layout
+    schema: pa.Schema
+    how: RowWriting = ONE_ROW
+
+    @classmethod
+    def on(
+        cls,
+        pending: PendingWrite,
+        target: Target,
+        slots: Mapping[str, Collection[int]],
+        slices: Sequence[FileSlice],
+        schema: pa.Schema,
+        how: RowWriting = ONE_ROW,
+    ) -> BegunWrite:
+        """Pin the state of the partitions that a write touches."""
+        slices = with_compactions(target.storage, pending.pinned, slices)
+        paths = {*slots, *(held.partition_path for held in slices)}
+        layout = _layout_of_write(target, pending, paths)
+        return cls(pending, target, slots, slices, layout, schema, how)
+
+    @property
+    def operation(self) -> Operation:
+        """Operation of the write."""
+        return self.pending.operation
+
+    @property
+    def instant(self) -> Instant:
+        """The instant of the write."""
+        return Instant(self.pending.instant, self.pending.action, State.INFLIGHT)
+
+    def upkeep(self, partitions: Collection[str]) -> IndexUpkeep | None:
+        """Return the upkeep of the record-level index; None if there is none to maintain."""
+        target = self.target
+        if self.layout.locates:
+            index: PinnedIndex | None = target.pinned_index(partitions)
+        else:
+            index = maintained_index(
+                target.storage,
+                target.snapshot.timeline,
+                target.config,
+                partitions,
+                live={file_slice.partition_path for file_slice in self.slices} & {*partitions},
+                replaces=self.operation.replaces,
+            )
+        return None if index is None else IndexUpkeep(self.pending.table, self.instant, index)
+
+    def task(self, slot_count: int = 0) -> WriteTask:
+        """Return what writes the slots of the write."""
+        pending, target = self.pending, self.target
+        layout, schema = self.layout.unpinned, self.schema
+        slices = None
+        if self.how.reads_stored:
+            slices = replace(SliceReader.of_snapshot(target.snapshot), schema=with_meta(schema))
+        writer = GroupWriter(
+            target.storage,
+            pending.instant,
+            schema,
+            target.merge_rule(self.operation),
+            layout,
+            StoredKeyReader(target.storage, pending.pinned if layout.looks_up else None),
+            schema_text(target, schema),
+            instant_path(pending.table.config, self.instant),
+            slot_count=slot_count,
+            appends=target.appends,
+            log_format=target.log_format,
+            indexed=indexed_columns(target.table, schema),
+            combining=self.how.combining,
+            slices=slices,
+            change_log=target.config.change_log,
+            new_keys=NewKeys.of_write(target, self.operation),
+            timeline_layout=target.config.layout,
+        )
+        return WriteTask(
+            Tagger(target.config.key_spec, layout, schema),
+            writer,
+            self.operation is Operation.DELETE,
+            target.marker,
+            refuses_repeats=target.refuses_repeats,
+        )
+
+    def telling_progress(self, plan: WritePlan) -> contextlib.AbstractContextManager[None]:
+        """Tell how many slots of a plan are written while the body runs."""
+        words = self.operation.value.lower().replace("_", " ")
+        return telling_progress(self.target.storage, self.pending.instant, words, len(plan.slots))
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """What the lookups of a write in the record-level index found.
+
+    Attributes
+    ----------
+    inserted : int
+        Records with keys that the index did not have.
+    looked_up : int
+        Keys that were looked up in the index.
+    from_cache : int
+        Those of them that the caches of hosts answered.
+    moved : int
+        Records whose key left another partition: each is a delete there, and an insert here.
+    """
+
+    inserted: int = 0
+    looked_up: int = 0
+    from_cache: int = 0
+    moved: int = 0
+
+    def counted(
+        self, result: WriteResult, begun: BegunWrite, stats: Sequence[WriteStat], ignored: int
+    ) -> WriteResult:
+        """Return the result of a write with what the lookups know about its rows."""
+        target, inserted, written = begun.target, self.inserted, result.written
+        deleted = sum(stat.delete_count for stat in stats) - self.moved
+        if target.appends:  # Of log files, the lookups know more.
+            compares = target.merge_rule(begun.operation).compares
+            is_unread = written > inserted and not begun.how.reads_stored
+            may_lose = (deleted or is_unread) and compares
+            result = replace(result, ignored=None if may_lose else ignored)
+        else:  # A merge counts by itself.
+            inserted = sum(stat.insert_count for stat in stats)
+        return replace(
+            result,
+            inserted=inserted - self.moved,
+            updated=written - inserted + self.moved,
+            deleted=deleted,
+            looked_up=self.looked_up,
+            from_cache=self.from_cache,
+            from_table=self.looked_up - self.from_cache,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the stages of a write did, for its commit.
+
+    Attributes
+    ----------
+    plan : WritePlan
+        The slots, and the replaced groups.
+    slots : sequence of SlotResult
+        A result for each slot.
+    upkeep : IndexUpkeep or None
+        The record-level index that the write maintains.
+    index_files : sequence of WriteStat or None
+        Log files of the index; None if there are none that are complete.
+    changed : ChangedShards
+        Shards whose entries it changed, if readers and writers depend on them.
+    looked_at : set of ConflictKey
+        Slots, or shards in which it found no entry of a key to delete.
+    kept : set of ConflictKey
+        File groups of stored rows in other partitions, which won over its records.
+    served : mapping of InstantTime to set of ConflictKey
+        Resizes that the write serves.
+    ignored : int
+        Records that lost to a stored row of another partition, or to a remembered delete, by their
+        ordering value.
+    lookups : Lookups or None
+        What the lookups in the index found.
+    tombstones : Tombstones or None
+        The deletes that the records met; None if the write remembers none.
+    deletes : sequence of pa.Table
+        Deletes to remember.
+    """
+
+    plan: WritePlan
+    slots: Sequence[SlotResult] = ()
+    upkeep: IndexUpkeep | None = None
+    index_files: Sequence[WriteStat] | None = None
+    changed: ChangedShards | None = None
+    looked_at: ConflictKeys = frozenset()
+    kept: ConflictKeys = frozenset()
+    served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
+    ignored: int = 0
+    lookups: Lookups | None = None
+    tombstones: Tombstones | None = None
+    deletes: Sequence[pa.Table] = ()
 
 
 @contextlib.contextmanager
@@ -40,44 +284,112 @@ def begun_write(target: Target, operation: Operation) -> Iterator[PendingWrite]:
             raise
 
 
-def commit_planned(
-    write: PendingWrite,
-    target: Target,
-    plan: WritePlan,
-    schema: pa.Schema,
-    own: CommitPlan,
-    ignored: int = 0,
+def commit_written(
+    begun: BegunWrite,
+    done: Written,
     *,
-    reads_stored: bool = False,
+    origin: Origin = UNKNOWN_ORIGIN,
+    settings: CommitStep | None = None,
+    checks: Sequence[CommitStep] = (),
+    extra: Mapping[str, str] | None = None,
 ) -> WriteResult:
-    """Commit a write; add the checks and metadata that every write of records needs.
+    """Commit what the stages of a write did.
 
-    A write of records that changes no file makes no commit. ``ignored`` is the number of records
-    that lost by their ordering value. ``reads_stored`` says whether stored rows were looked at for
-    the records of log files, though not for deletes.
+    A write of records that changes no file makes no commit, unless it moves a position.
+
+    Parameters
+    ----------
+    begun : BegunWrite
+    done : Written
+    origin : Origin
+        The batch of a stream that the records are, and the position in a source.
+    settings : CommitStep, optional
+        The check that the setting of the index is still valid, if it is not
+        :func:`~bucketlake.write.commit_checks.require_same_settings`.
+    checks : sequence of CommitStep
+        Further checks.
+    extra : mapping of str to str, optional
+        Extra metadata.
     """
-    if not (own.stats or own.index_files or write.operation.replaces):
+    write, target, layout, plan = begun.pending, begun.target, begun.layout, done.plan
+    stats = [stat for result in done.slots for stat in result.stats]
+    ignored = done.ignored + sum(result.ignored for result in done.slots)
+    has_position = origin.position is not None
+    if stats or done.index_files or write.operation.replaces or done.deletes or has_position:
+        index, changed, tombstones = target.index, done.changed, done.tombstones
+        commit = CommitPlan(
+            stats,
+            replaced=plan.replaced,
+            looked_at=done.looked_at | done.kept | _kept(done, layout),
+            served=done.served,
+            checks=(
+                settings or partial(require_same_settings, target, layout, begun.slots),
+                *_checks(begun, done, stats),
+                *checks,
+                *(
+                    ()
+                    if tombstones is None
+                    else (partial(tombstones.require_unseen, layout, begun.slots),)
+                ),
+                partial(require_schema_kept, target, begun.schema),
+            ),
+            saves=(partial(_save_written, begun, {stat.partition_path for stat in stats}),),
+            origin=origin,
+            extra={
+                **(extra or {}),
+                **({} if changed is None else changed.to_metadata()),
+                **{k: v for k, v in index.to_options().items() if k not in SAFE_SQL},
+                **({} if index.resized is None else extension_entries(index.resized.engine)),
+                RECORDED: recorded_entries(target.config),
+                "schema": schema_text(target, begun.schema),
+            },
+            index_files=done.index_files,
+            group_key=layout.conflict_key_of_group,
+            tombstones=NO_TOMBSTONES
+            if tombstones is None
+            else tombstones.written(
+                done.deletes,
+                write.instant,
+                write.table.clock.now_ms(),
+                target.config.keep_deletes_ms,
+            ),
+        )
+        completed_at = commit_write(write, commit, target.engine)
+        result = _result(begun, plan, stats, completed_at, ignored)
+    else:
         settle(write.table, write.instant, write.action)
-        return WriteResult(None, ignored=ignored)
-    index = target.index
-    commit = replace(
-        own,
-        replaced=plan.replaced,
-        checks=(
-            partial(require_overwritten_alone, plan),
-            *own.checks,
-            partial(require_schema_kept, target, schema),
-        ),
-        extra={
-            **own.extra,
-            **{k: v for k, v in index.to_options().items() if k not in SAFE_SQL},
-            **(extension_entries(index.engine) if isinstance(index, RingKind) else {}),
-            RECORDED: recorded_entries(target.config),
-            "schema": schema_text(target, schema),
-        },
-    )
-    completed_at = commit_write(write, commit, target.engine)
-    stats = commit.stats
+        result = WriteResult(None, ignored=ignored)
+    return result if done.lookups is None else done.lookups.counted(result, begun, stats, ignored)
+
+
+def _kept(done: Written, layout: Layout) -> ConflictKeys:
+    """Return the file groups in which the records of a slot changed nothing."""
+    paths = {slot.number: slot.partition_path for slot in done.plan.slots}
+    held = ((paths[result.number], name) for result in done.slots for name in result.kept)
+    return {layout.conflict_key_of_group(*group) for group in held}
+
+
+def _checks(begun: BegunWrite, done: Written, stats: Sequence[WriteStat]) -> Iterator[CommitStep]:
+    """Yield what must still hold of what the stages looked at."""
+    yield partial(require_overwritten_alone, done.plan)
+    if done.upkeep is not None:
+        yield partial(require_same_index, done.upkeep)
+    yield partial(require_newest_slices, stats)
+    if done.changed is not None:
+        is_global = begun.target.index.has_global_keys
+        partitions = None if is_global else frozenset(begun.slots)
+        yield partial(require_alone, done.changed.added | done.looked_at, partitions)
+
+
+def _result(
+    begun: BegunWrite,
+    plan: WritePlan,
+    stats: Sequence[WriteStat],
+    completed_at: InstantTime,
+    ignored: int,
+) -> WriteResult:
+    """Return what a commit did, as far as the statistics of its files tell."""
+    target, reads_stored = begun.target, begun.how.reads_stored
     inserted = sum(s.insert_count for s in stats)
     updated = sum(s.update_count for s in stats)
     deleted = sum(s.delete_count for s in stats)
@@ -85,11 +397,11 @@ def commit_planned(
     logs = [s for s in stats if target.appends and not s.opens_group]
     knows_records = reads_stored or not any(s.update_count for s in logs)
     knows_deletes = not any(s.delete_count for s in logs)
-    compares = target.merge_rule(write.operation).compares
+    compares = target.merge_rule(begun.operation).compares
     knows_ignored = not logs or not compares or (reads_stored and knows_deletes)
     replaced_count = sum(len(ids) for ids in plan.replaced.values())
     return WriteResult(
-        write.instant,
+        begun.pending.instant,
         inserted=inserted if knows_records else None,
         updated=updated if knows_records else None,
         deleted=deleted if knows_deletes else None,
@@ -98,3 +410,40 @@ def commit_planned(
         completed_at=completed_at,
         ignored=ignored if knows_ignored else None,
     )
+
+
+def _save_written(begun: BegunWrite, partitions: Collection[str], view: CommitView) -> None:
+    """Save the index state that the commit of a write brings; a step of its commit."""
+    storage, instant = begun.target.storage, begun.pending.instant
+    record_written(begun.target.index, begun.layout, storage, view.timeline, instant, partitions)
+
+
+def _layout_of_write(target: Target, write: PendingWrite, partitions: Collection[str]) -> Layout:
+    """Return the layout with the state of the partitions that a write touches."""
+    creates = write.operation is not Operation.DELETE
+    layout = target.layout.pinned(partitions, creates=creates)
+    if write.operation.replaces:
+        return layout.renewed(partitions, write.instant)
+    if creates:
+        _require_living_groups(target, layout.fixed_groups(partitions))
+    return layout
+
+
+def _require_living_groups(target: Target, fixed: Collection[tuple[str, FileId]]) -> None:
+    """Raise IndexStateError for groups that a replace commit removed: no reader shows their rows.
+
+    bucketlake gives a partition that it empties new groups, but Hudi keeps those of its hash ring.
+    """
+    if not fixed:
+        return
+    replaced = target.snapshot.timeline.replaced_file_groups(target.storage)
+    dead = min((group for group in fixed if group in replaced), default=None)
+    if dead is not None:
+        path, file_id = dead
+        raise IndexStateError(
+            f"the buckets of partition {path!r} can take records",
+            f"its file group {file_id} was removed by {replaced[dead]}, a commit of a program that "
+            "gave the partition no new buckets",
+            "write the records with table.insert_overwrite(rows), which makes new buckets; upserts "
+            "can follow",
+        )

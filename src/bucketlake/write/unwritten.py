@@ -9,7 +9,6 @@ one of the two sees the other: no table is removed under a write.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -36,10 +35,11 @@ from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
 from bucketlake.index.stored_setting import read_stored
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage.waiting import until
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import has_archive
-from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
+from bucketlake.timeline.instant import system_now_ms
 from bucketlake.timeline.locks import FILE_LOCK, NO_LOCK, STORAGE_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config, table_at
@@ -47,7 +47,6 @@ from bucketlake.write.target import Target
 
 _MADE_ANEW = "another process made the table anew, with other settings; write again"
 _CLAIM = InstantTime("creation")
-_LOOK_SECONDS = 0.05
 _WAIT_SECONDS_MAX = 60.0
 
 _OF_OTHERS = (HEARTBEAT_FOLDER, SPOOL_FOLDER, FILE_LOCK, STORAGE_LOCK)
@@ -70,13 +69,9 @@ def claimed(storage: Storage) -> Iterator[None]:
 
 def wait_for_claims(storage: Storage, now_ms: Callable[[], int] = system_now_ms) -> None:
     """Wait until no living process has the claim."""
-    waited = 0.0
-    while is_alive(storage, _CLAIM, now_ms):
-        if waited > _WAIT_SECONDS_MAX:
-            claim = f"{storage.root}/{HEARTBEAT_FOLDER}/{_CLAIM}"
-            raise LockError(claim, "a process that makes the table", waited)
-        time.sleep(_LOOK_SECONDS)
-        waited += _LOOK_SECONDS
+    if not until(lambda: not is_alive(storage, _CLAIM, now_ms), _WAIT_SECONDS_MAX):
+        claim = f"{storage.root}/{HEARTBEAT_FOLDER}/{_CLAIM}"
+        raise LockError(claim, "a process that makes the table", _WAIT_SECONDS_MAX)
 
 
 def require_not_made_anew(target: Target, instant: InstantTime) -> None:

@@ -14,16 +14,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.errors import InputError
-from bucketlake.flow.spread import spread
-from bucketlake.flow.stage import NO_TASK
-from bucketlake.hashing.key_parts import parts_of_keys
+from bucketlake.flow.stage import NO_TASK, spread
+from bucketlake.hashing.key_filter import parts_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, Layout, Slot, SlotPart
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
@@ -41,6 +40,10 @@ A slot with more records is cut into parts, if the layout allows it.
 """
 
 RECORD_SIZE_BYTES_ESTIMATE = 50  # Compressed; weighs records against stored and full files.
+
+
+Elsewhere: TypeAlias = Mapping[Slot, Collection[int]]
+"""Slots with keys that another rule puts elsewhere (``index/key_rule.py``), and where it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class SlotPlan:
         The task that writes the slot.
     part : SlotPart
         Which part of the slot this is.
+    elsewhere : tuple of FileSlice
+        Live slices in which another rule would put keys of the slot.
     """
 
     partition_path: str
@@ -72,6 +77,7 @@ class SlotPlan:
     number: int
     task: int = 0
     part: SlotPart = WHOLE_SLOT
+    elsewhere: tuple[FileSlice, ...] = ()
 
     @property
     def key(self) -> Slot:
@@ -99,12 +105,15 @@ class SlotResult:
         Files that were written; empty if there was nothing to write.
     ignored : int
         Records that lost to a stored row by their ordering value.
+    kept : tuple of FileId
+        File groups in which no record changed anything.
     """
 
     number: int
     records: int
     stats: tuple[WriteStat, ...]
     ignored: int = 0
+    kept: tuple[FileId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +208,7 @@ class Placement:
 
     def tasks_of(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Return the task of each slot or part; ``NO_TASK`` for ``NO_TASK``."""
-        tasks: npt.NDArray[np.int32] = np.append(self.tasks, np.int32(NO_TASK))[positions]
-        return tasks
+        return np.asarray(np.append(self.tasks, np.int32(NO_TASK))[positions])
 
     def tasks_of_slots(self, slots: Collection[Slot]) -> dict[Slot, int] | None:
         """Return the tasks of slots as records are tagged; None if a slot is cut into parts."""
@@ -217,6 +225,8 @@ def plan_write(
     layout: Layout,
     *,
     tasks_wanted: int,
+    elsewhere: Elsewhere = MappingProxyType({}),
+    live: Mapping[Slot, tuple[FileSlice, ...]] | None = None,
 ) -> WritePlan:
     """Plan a write of records.
 
@@ -233,30 +243,40 @@ def plan_write(
     tasks_wanted : int
         Number of tasks that share the slots; the plan has fewer if there are fewer slots, more if
         a task would hold too many records.
+    elsewhere : mapping of (partition path, slot) to slots
+        Slots with keys that may be stored in other slots.
+    live : mapping of (partition path, slot) to FileSlice, optional
+        The slices of each slot, if slots are not those of the layout.
 
     Raises
     ------
     IndexStateError
         If the file groups contradict the layout.
-    InputError
-        If a bulk insert writes to a partition that already holds records.
     """
     if operation.replaces:
-        live: dict[Slot, tuple[FileSlice, ...]] = {}
-        replaced = file_ids_by_partition(slices)
+        live, replaced = {}, file_ids_by_partition(slices)
     else:
-        live, replaced = layout.live_slots(slices), {}
-    if operation is Operation.BULK_INSERT:
-        require_new_partitions(counts, live)
+        live, replaced = layout.live_slots(slices) if live is None else live, {}
+    beside = {
+        slot: tuple(held for other in others for held in live.get((slot[0], other), ()))
+        for slot, others in elsewhere.items()
+    }
     # A delete does nothing in a slot without file groups.
     wanted = [
         (slot, part, records)
         for slot, counted in sorted(counts.items())
-        if operation is not Operation.DELETE or slot in live
+        if operation is not Operation.DELETE or slot in live or beside.get(slot)
         for part, records in _parts(counted, layout, is_new=slot not in live)
     ]
     slots = [
-        SlotPlan(*slot, live.get(slot, ()), records, number, part=part)
+        SlotPlan(
+            *slot,
+            live.get(slot, ()),
+            records,
+            number,
+            part=part,
+            elsewhere=beside.get(slot, ()),
+        )
         for number, (slot, part, records) in enumerate(wanted)
     ]
     records_total = sum(slot.records for slot in slots)
@@ -275,17 +295,6 @@ def _parts(records: int, layout: Layout, *, is_new: bool) -> Iterator[tuple[Slot
         count = min(wanted, layout.parts_max(records * RECORD_SIZE_BYTES_ESTIMATE))
     for number in range(count):
         yield SlotPart(number, count), records * (number + 1) // count - records * number // count
-
-
-def require_new_partitions(counts: Mapping[Slot, int], live: Mapping[Slot, object]) -> None:
-    """Raise InputError if a bulk insert writes to a partition that already holds records."""
-    held = sorted({partition for partition, _ in live} & {partition for partition, _ in counts})
-    if held:
-        raise InputError(
-            f"bulk_insert into partition {held[0]!r}",
-            f"{len(held)} of the partitions already hold records, which bulk_insert would ignore",
-            "use upsert or insert, or insert_overwrite to replace them",
-        )
 
 
 def _find(codes: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

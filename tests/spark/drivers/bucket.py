@@ -8,13 +8,16 @@ from __future__ import annotations
 import io
 import json
 import sys
+import tempfile
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 
 import bucketlake as bl
 from bucketlake.errors import StorageError
+from bucketlake.storage.location import open_storage
 from tests import s3a
 from tests.spark.drivers.common import SCHEMA, model_of, rows_of_round, session
 from tests.unit.storage.bucket import ACCESS_KEY, SECRET_KEY
@@ -35,6 +38,9 @@ def plan_of(df: DataFrame) -> str:
 
 def main(endpoint: str, bucket: str) -> None:
     client = {"spark.jars.packages": s3a.packages(pyspark.__version__)}
+    events = Path(tempfile.mkdtemp())
+    client |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    client["spark.eventLog.compress"] = "false"
     spark = session("local[2]", s3a.settings(endpoint) | client)
     options = {
         "endpoint": endpoint,
@@ -59,18 +65,30 @@ def main(endpoint: str, bucket: str) -> None:
             "model": sorted([*row.values()] for row in model_of(range(3))),
             "where": rows_of(table.read(spark, where="part = 'a' AND ts > 1")),
             "plan": plan_of(read) + plan_of(read.where("v > 0").groupBy("part").count()),
+            "shown": f"{table!r} {table.explain(where='ts > 1')} {table.buckets()!r}",
         }
         if kind == "merge_on_read":
             table.compact()
             told[kind]["compacted"] = rows_of(table.read(spark))
+    if not spark.version.startswith("3."):  # Spark 3 has no sources in Python.
+        bl.register(spark)
+        reader = spark.read.format("bucketlake")
+        for name, text in options.items():
+            reader = reader.option(f"storage.{name}", text)
+        from_source = reader.load(table.path)
+        told["source"] = {"rows": from_source.count(), "plan": plan_of(from_source)}
+    files = bl.files(f"s3://{bucket}/lake/landed/*.csv", storage_options=options)
+    open_storage(f"s3://{bucket}/lake/landed", options).put("1.csv", b"id,part,ts,v\nz,a,9,9\n")
+    told["files"] = [table.upsert(files).written, repr(files)]
     wrong = bl.Table(table.path, table.index, options | {"endpoint": "http://127.0.0.1:9"})
     try:
         wrong.upsert(spark.createDataFrame(rows_of_round(3).to_pylist()))
     except StorageError as error:
         told["error"] = str(error)
     told["secrets"] = [ACCESS_KEY, SECRET_KEY]
-    print(json.dumps(told))
     spark.stop()
+    told["events"] = "".join(f.read_text() for f in events.rglob("*") if f.is_file())
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import bucketlake as bl
-from bucketlake.metadata.location_cache import cache_options
+from bucketlake.metadata.location_cache import cache as cache_module
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from tests.spark.drivers import common
 
@@ -41,8 +41,8 @@ class NotingCache(LocationCache):
 
 if __name__ == "__main__":
     Path(NOTES).mkdir(parents=True)
-    os.environ[cache_options.FOLDER] = str(CACHE)
-    cache_options.LocationCache = NotingCache  # type: ignore[misc]
+    os.environ[cache_module.FOLDER] = str(CACHE)
+    cache_module.LocationCache = NotingCache  # type: ignore[misc]
     spark = common.session(MASTER, SETTINGS)
     table = bl.create_table(
         f"{FOLDER}/table", schema=common.SCHEMA, record_key=["id"], partition_by=["part"],

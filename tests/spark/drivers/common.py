@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import bucketlake as bl
-import bucketlake.table
+import bucketlake.read.handle
 from bucketlake.config.paths_of_table import MARKER_FOLDER
+from bucketlake.flow import threads
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import is_rolled_back
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema(
     [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
 )
+threads.HERE_BYTES_MAX = -1  # Few rows go to tasks, too.
 KEYS = 200
 _PARENT = os.getppid()
 PARTS = ["a", "b"]
@@ -154,10 +157,23 @@ class HookedStorage(LocalStorage):
         super().put_if_absent(path, data)
         self.hook("put_if_absent", path, done=True)
 
+    def put_all_if_absent(self, objects: Sequence[tuple[str, Buffer]]) -> set[str]:
+        for path, _ in objects:
+            self.hook("put_if_absent", path, done=False)
+        existing = super().put_all_if_absent(objects)
+        for path, _ in objects:
+            self.hook("put_if_absent", path, done=True)
+        return existing
+
+
+def is_marker_list(path: str) -> bool:
+    """Tell whether an object is a list of markers."""
+    return "/.temp/" in path and not path.endswith(".type")
+
 
 def use_storage(storage: type[LocalStorage]) -> None:
     """Have all tables of this process lie on a storage of this class."""
-    bucketlake.table.open_storage = lambda path, options=None: storage(str(path))
+    bucketlake.read.handle.open_storage = lambda path, options=None: storage(str(path))
 
 
 def is_first(folder: str, name: str) -> bool:
@@ -203,14 +219,21 @@ def notes_of(folder: str, event: str) -> list[str]:
     return sorted(path.name for path in Path(folder).glob(f"*-{event}"))
 
 
-def wait_for_note(folder: str, event: str, seconds_max: float = 60) -> bool:
-    """Wait until a note is there; False where it does not come in time."""
-    deadline = time.monotonic() + seconds_max
-    while time.monotonic() < deadline:
-        if notes_of(folder, event):
-            return True
-        time.sleep(0.1)
-    return False
+def wait_for_note(folder: str, event: str) -> None:
+    """Wait until a note is there."""
+    wait_until(lambda: notes_of(folder, event), lambda: f"there is no note of '{event}'")
+
+
+def wait_until_quiet(path: str) -> None:
+    """Wait until for some seconds no file of a table has come or gone."""
+    seen: list[list[Path]] = [[]]
+
+    def is_quiet() -> bool:
+        time.sleep(4)
+        seen.append(sorted(Path(path).rglob("*")))
+        return seen[-1] == seen[-2]
+
+    wait_until(is_quiet)
 
 
 def left_over(path: str) -> dict[str, list[str]]:
@@ -229,7 +252,7 @@ def left_over(path: str) -> dict[str, list[str]]:
     }
     found = [str(file.relative_to(root)) for file in root.rglob("*.parquet")]
     marked = {
-        folder.name: [str(file.relative_to(root)) for file in folder.rglob("*.marker.*")]
+        folder.name: [str(file.relative_to(root)) for file in folder.rglob("MARKERS[0-9]*")]
         for folder in root.glob(f"{MARKER_FOLDER}/*")
     }
     return {

@@ -35,9 +35,9 @@ class KillingStorage(common.HookedStorage):
     notes, moment = NOTES, MOMENT
 
     def hook(self, operation: str, path: str, *, done: bool) -> None:
-        published = "entries" if "/record_index/" in path else "published"
-        moments = {"put": "marked" if "/.temp/" in path else "", "put_if_absent": published}
-        wanted = done and moments[operation] == self.moment
+        moment = "entries" if "/record_index/" in path else "published"
+        moment = "marked" if common.is_marker_list(path) else moment
+        wanted = done and operation == "put_if_absent" and moment == self.moment
         executor = own_executor() if wanted else None
         if executor is not None and common.is_first(self.notes, "killed"):
             common.note(self.notes, "kills")

@@ -16,7 +16,6 @@ from tests.spark.drivers import common
 MASTER, FOLDER, MODE = sys.argv[1:]
 NOTES = f"{FOLDER}/notes"
 SLOW_HOST = "127.0.0.2"
-SLEEP_SECONDS_MAX = 120
 SETTINGS = {
     # A killed attempt goes on in Python, as one does whose executor lost touch with the driver.
     "spark.python.task.killTimeout": "300s",
@@ -41,7 +40,7 @@ SPECULATION = {
 def sleep(notes: str) -> None:
     """Sleep until the write has returned to its caller, and a little longer."""
     common.note(notes, "sleeps")
-    common.wait_for_note(notes, "returned", SLEEP_SECONDS_MAX)
+    common.wait_for_note(notes, "returned")
     time.sleep(1)
     common.note(notes, "wakes")
 
@@ -52,7 +51,7 @@ class OvertakenStorage(common.HookedStorage):
     notes = NOTES
 
     def hook(self, operation: str, path: str, *, done: bool) -> None:
-        is_marker = operation == "put" and "/.temp/" in path
+        is_marker = operation == "put_if_absent" and common.is_marker_list(path)
         if is_marker and not done and common.attempt_number() == 0 and common.host() == SLOW_HOST:
             if common.is_first(self.notes, "slept"):
                 sleep(self.notes)
@@ -71,7 +70,8 @@ class RolledBackStorage(common.HookedStorage):
         if path.startswith("a/") and common.is_first(self.notes, "slept"):
             sleep(self.notes)
             common.note(self.notes, "puts")
-        if path.startswith("b/") and common.wait_for_note(self.notes, "sleeps"):
+        if path.startswith("b/"):
+            common.wait_for_note(self.notes, "sleeps")
             raise StorageError(path, operation, "no space left on device")
 
 
@@ -86,8 +86,8 @@ if __name__ == "__main__":
     first = common.try_upsert(table, frames[0])
     common.note(NOTES, "returned")
     rows_before = common.table_rows(table.path)
-    woke = common.wait_for_note(NOTES, "wakes")
-    time.sleep(3)  # The sleeper does what it still has to do.
+    common.wait_for_note(NOTES, "wakes")
+    common.wait_until_quiet(table.path)  # The sleeper does what it still has to do.
     rows_after = common.table_rows(table.path)
     left_before = common.left_over(table.path)
     common.use_storage(common.LocalStorage)
@@ -95,7 +95,6 @@ if __name__ == "__main__":
     common.report(
         first=first,
         rows_before=rows_before,
-        woke=woke,
         rows_after=rows_after,
         left_before=left_before,
         second=second,

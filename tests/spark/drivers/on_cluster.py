@@ -23,7 +23,6 @@ NOTES = f"{FOLDER}/notes"
 STEPS = [("upsert", 0), ("upsert", 1), ("delete", 1), ("upsert", 2), ("delete", 2)]
 KILLED_IN = [("upsert", 1), ("delete", 2)]
 SLOW_IN = ("upsert", 2)
-SLEEP_SECONDS_MAX = 60
 SETTINGS = {
     "spark.cores.max": "2",
     "spark.locality.wait": "0s",
@@ -59,7 +58,7 @@ class SlowStorage(common.HookedStorage):
             return
         if common.attempt_number() == 0 and common.is_first(self.notes, self.once):
             common.note(self.notes, "sleeps")
-            common.wait_for_note(self.notes, "returned", SLEEP_SECONDS_MAX)
+            common.wait_for_note(self.notes, "returned")
         elif common.attempt_number():
             common.note(self.notes, "copies")
 

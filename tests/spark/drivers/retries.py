@@ -29,12 +29,12 @@ class FailsOnce(common.HookedStorage):
     is_indexed: bool
 
     def hook(self, operation: str, path: str, *, done: bool) -> None:
-        is_file = "/record_index/" in path if self.is_indexed else path.endswith(".parquet")
-        kind = {
-            ("put", False): "marker" if "/.temp/" in path else None,
-            ("put_if_absent", False): "file" if is_file else None,
-            ("put_if_absent", True): "published" if is_file else None,
-        }.get((operation, done))
+        kind = None
+        if operation == "put_if_absent" and common.is_marker_list(path):
+            kind = None if done else "marker"
+        elif operation == "put_if_absent":
+            is_file = "/record_index/" in path if self.is_indexed else path.endswith(".parquet")
+            kind = ("published" if done else "file") if is_file else None
         if kind == self.fault and common.is_first(self.notes, "failed"):
             common.note(self.notes, "fails")
             raise StorageError(path, operation, "the line went dead")

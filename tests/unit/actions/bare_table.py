@@ -18,9 +18,8 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action, Instant, InstantClock, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome

@@ -13,8 +13,8 @@ from bucketlake.actions import commit
 from bucketlake.actions.commit import CommitPlan, CommitView, PendingWrite, commit_write
 from bucketlake.actions.metadata_upkeep import PreparedCommit
 from bucketlake.actions.rollback import rollback_plan, undo
-from bucketlake.actions.stream_batches import Batch
-from bucketlake.actions.turns import head, publish
+from bucketlake.actions.transact import Decision, publish
+from bucketlake.actions.turns import head
 from bucketlake.errors import CommitConflictError, LockError, ServiceWarning, StorageError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.index.conflict_keys import (
@@ -22,18 +22,19 @@ from bucketlake.index.conflict_keys import (
     key_of_slot,
     looked_at_keys,
 )
-from bucketlake.metadata.slices.compaction_state import Look
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.model.position import Batch, Origin
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, LogCopy, WriteStat, by_partition
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.commit_order import last_turn
+from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import Action, State
-from bucketlake.timeline.locks import Check
+from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import remove_pending
+from tests.meanwhile import PUTS, meanwhile
 from tests.unit.actions.bare_table import AHEAD, BareTable, files_of, group_of
 
 
@@ -50,7 +51,7 @@ def complete(
     stats = [WriteStat(group_of(n), f"x/{group_of(n)}_0-0-0_1.parquet", "x") for n in buckets]
     content = encode_commit_metadata(CommitMetadata(operation, by_partition(stats), **facts))
     now = head(table.opened)
-    publish(now, pending, content, None, lambda: None)
+    publish(now, Decision(pending, content, None), lambda: None)
     return pending.requested_at
 
 
@@ -161,6 +162,23 @@ def test_a_write_on_a_commit_that_was_rolled_back_does_not_commit(table: BareTab
         )
         with refused(table, write, f"instant {base} was rolled back meanwhile"):
             commit_write(write, CommitPlan(files_of(write, 2)))
+
+
+def test_a_write_with_the_instant_of_a_build_does_not_commit(table: BareTable) -> None:
+    """Both would write log files of one name to the metadata table."""
+    with table.begin() as write:
+        assert take_turn(table.storage, write.instant, None, changes_metadata=True)
+        with refused(table, write, "a build of the metadata table has the same instant"):
+            commit_write(write, CommitPlan(files_of(write, 1)))
+
+
+def test_a_write_before_a_savepoint_does_not_commit_after_it(new_path: Callable[[], str]) -> None:
+    """Commits of table version 6 count in the order in which they began."""
+    table = BareTable.at(new_path(), version=6)
+    with table.begin() as write:
+        savepoint = table.leave(Action.SAVEPOINT).requested_at
+        with refused(table, write, f"savepoint {savepoint} of a later commit was made meanwhile"):
+            commit_write(write, CommitPlan(files_of(write, 1)))
 
 
 def test_of_two_writes_to_a_bucket_the_second_does_not_commit(table: BareTable) -> None:
@@ -395,7 +413,9 @@ def test_a_commit_has_the_files_the_groups_and_the_words_of_its_plan(table: Bare
     batch = Batch("q", 7)
     with table.begin(Operation.INSERT_OVERWRITE) as write:
         files = files_of(write, 1, 2)
-        plan = CommitPlan(files, {"y": (group_of(3),)}, extra={"word": "said"}, batch=batch)
+        plan = CommitPlan(
+            files, {"y": (group_of(3),)}, extra={"word": "said"}, origin=Origin(batch)
+        )
         commit_write(write, plan)
     made = metadata_of(table, write.instant)
     assert [stat.path for stat in made.stats] == [stat.path for stat in files]
@@ -403,7 +423,7 @@ def test_a_commit_has_the_files_the_groups_and_the_words_of_its_plan(table: Bare
     assert made.extra["word"] == "said"
     assert write.instant in made.extra["bucketlake.batches"]
     with table.begin() as write, refused(table, write, "batch 7 of query 'q' was committed"):
-        commit_write(write, CommitPlan(files_of(write, 4), batch=batch))
+        commit_write(write, CommitPlan(files_of(write, 4), origin=Origin(batch)))
     assert "7" in metadata_of(table, table.commit(5)).extra["bucketlake.batches"]
 
 
@@ -415,7 +435,7 @@ class NotedLock:
     is_lost: bool = False
 
     @contextmanager
-    def held(self, storage: Storage) -> Iterator[Check]:
+    def held(self, storage: Storage) -> Iterator[LockCheck]:
         def check() -> None:
             self.noted.append("held?")
             if self.is_lost:
@@ -433,15 +453,13 @@ def test_the_lock_is_held_from_the_checks_to_the_publication(
     table: BareTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = NotedLock()
-    monkeypatch.setattr(
-        commit, "publish", lambda *given: (lock.noted.append("published"), publish(*given))[1]
-    )
     with table.begin(lock=lock) as write:
+        meanwhile(monkeypatch, lambda: lock.noted.append("published"), PUTS, ".hoodie/timeline/")
         commit_write(
             write,
             CommitPlan(files_of(write, 1), checks=(lambda _: lock.noted.append("checked"),)),
         )
-    assert lock.noted == ["taken", "checked", "published", "held?", "given up"]
+    assert lock.noted == ["taken", "checked", "held?", "published", "given up"]
 
 
 def test_a_write_that_lost_its_lock_is_not_decided(table: BareTable) -> None:
@@ -458,25 +476,22 @@ def test_copies_for_a_resize_are_made_between_the_turn_and_the_decision(
     """So no resize completes meanwhile, and the commit names its copies."""
     table = BareTable.at(new_path(), table_type="merge_on_read")
     resize = table.leave(Action.CLUSTERING, b"plan").requested_at
-    make = commit.make_log_copies
-    made: list[int] = []
+    made: list[InstantTime] = []
 
-    def noted(opened: OpenTable, instant: InstantTime, copies: Any) -> None:
-        turn = last_turn(opened.storage)
+    def noted() -> None:
+        turn = last_turn(table.storage)
         assert turn is not None
-        assert turn.instant == instant
-        assert table.decided(instant) is None
-        made.append(len(copies))
-        make(opened, instant, copies)
+        assert table.decided(turn.instant) is None
+        made.append(turn.instant)
 
-    monkeypatch.setattr(commit, "make_log_copies", noted)
+    meanwhile(monkeypatch, noted, ("duplicate",), "x/")
     with table.begin() as write:
         name = LogFileName(group_of(1), write.instant, 1, "1-0-1").to_file_name()
         copy = LogCopy(group_of(6), resize, 0)
         table.storage.put(f"x/{name}", b"rows")
         commit_write(write, CommitPlan([WriteStat(group_of(1), f"x/{name}", "x", log_copy=copy)]))
     paths = [stat.path for stat in metadata_of(table, write.instant).stats]
-    assert made == [1]
+    assert made == [write.instant]
     assert len(paths) == 2
     assert [table.storage.read(path) for path in paths] == [b"rows", b"rows"]
 
@@ -494,12 +509,9 @@ class Services:
     def end_dead_cleans(self, table: OpenTable) -> None:
         self._note("ended", table)
 
-    def compact_metadata(self, table: OpenTable, look: Look, engine: object) -> None:
+    def compact_metadata(self, table: OpenTable, engine: object) -> None:
         self._note("compacted", table)
         assert engine is self.engine
-        seen = look()
-        assert seen.turn == last_turn(self.table.storage)
-        assert seen.table == table
         if self.fails:
             raise StorageError("p", "put", "simulated")
 

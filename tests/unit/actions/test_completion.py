@@ -17,15 +17,14 @@ from bucketlake.actions import completion
 from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.turns import head
 from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
-from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action, Instant, InstantClock, State
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import Publication
@@ -176,9 +175,10 @@ PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] 
 
 COMPLETES_NOTHING = set(
     "advise archive buckets changes changes_to_arrow config count delete_savepoint doctor "
-    "downgrade drop_metadata_table explain index locate lock log_format metadata_table path read "
-    "rebuild_metadata_table record_locations recorded_counts report rule_versions schema "
-    "set_upkeep show "
+    "downgrade drop_metadata_table explain index locate lock log_format metadata_table path "
+    "position read "
+    "rebuild_metadata_table record_locations recorded_counts report rule_versions scan schema "
+    "set_keep_deletes set_upkeep show unseen "
     "storage_options timeline to_arrow to_pandas to_polars upgrade".split()
 )
 
@@ -289,8 +289,8 @@ def uses_of(name: str) -> set[str]:
 
 
 def test_nothing_but_the_door_calls_what_puts_a_completed_instant() -> None:
-    names = ("changes", "creation", "slices/compaction_state")
-    of_metadata = {f"metadata/{name}.py" for name in names}
+    names = ("metadata/changes", "actions/metadata_withdrawal")
+    of_metadata = {f"{name}.py" for name in names}
     doors = {"actions/completion.py", *of_metadata}  # Of both tables.
     assert uses_of("publish_completed") == doors
     assert uses_of("_put_completed") == {"timeline/transitions.py"}
@@ -320,15 +320,14 @@ def begun_in(table: bl.Table, action: Action) -> tuple[Storage, Instant, Publica
 
 
 def test_publication_that_keeps_failing_is_unknown_and_not_to_be_retried(
-    make: Callable[[str], bl.Table],
+    new_path: Callable[[], str],
 ) -> None:
-    table = make(COW)
-    storage, pending, publication = begun_in(table, COMMIT)
+    table = BareTable.at(new_path())
+    pending, publication = table.leave(COMMIT), Publication(DONE, COMMIT, b"")
+    over = table.over(failing(table.storage, 1, 2, lands=False))
     with pytest.raises(CommitOutcomeUnknownError, match="do not retry"):
-        complete_instant(
-            opened_table(failing(storage, 1, 2, lands=False), table.config()), pending, publication
-        )
-    assert load_timeline(opened_table(storage, table.config())).find_completed(AT) is None
+        complete_instant(over.opened, pending, publication)
+    assert not table.is_completed(pending.requested_at)
 
 
 def test_a_savepoint_that_storage_fails_to_publish_raises_the_error_of_storage(

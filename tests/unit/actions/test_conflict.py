@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from bucketlake.actions import conflict
 from bucketlake.actions.conflict import (
     WAIT_SECONDS_MAX,
     Commits,
-    WaitedError,
+    ReplanError,
     commits_since,
     require_kept,
     require_no_conflict,
@@ -71,7 +72,7 @@ def test_a_write_that_finds_no_file_is_tried_again_too() -> None:
 
 
 def test_an_attempt_that_only_waited_is_not_counted() -> None:
-    failures: list[Exception] = [WaitedError(OWN, "a", 2.0) for _ in range(9)]
+    failures: list[Exception] = [ReplanError(OWN, "a", 2.0) for _ in range(9)]
     failures += [CommitConflictError(OWN, "b") for _ in range(3)]
 
     def write() -> str:
@@ -87,11 +88,22 @@ def test_waiting_ends_after_ten_minutes() -> None:
 
     def write() -> None:
         waited.append(200.0)
-        raise WaitedError(OWN, "the other one goes on", 200.0)
+        raise ReplanError(OWN, "the other one goes on", 200.0)
 
-    with pytest.raises(CommitConflictError, match="goes on"):
+    with pytest.raises(CommitConflictError, match="goes on; it was tried 3 times") as caught:
         retried(write)
+    assert pickle.loads(pickle.dumps(caught.value)).attempts == 3
     assert sum(waited) == WAIT_SECONDS_MAX == 600
+
+
+def test_a_conflict_says_how_often_the_write_was_tried() -> None:
+    failures: list[Exception] = [ReplanError(OWN, "a", 2.0), missing("a")]
+
+    def write() -> None:
+        raise failures.pop() if failures else CommitConflictError(OWN, "retry the write")
+
+    with pytest.raises(CommitConflictError, match="retry the write; it was tried 5 times"):
+        retried(write)
 
 
 def test_another_error_is_not_tried_again() -> None:

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import conflict, early_conflict, recovery
-from bucketlake.actions.conflict import WAIT_SECONDS_MAX
-from bucketlake.actions.early_conflict import wait_for_writers
-from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.actions import conflict
+from bucketlake.actions.conflict import wait_for_writers
+from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError
 from bucketlake.index.conflict_keys import key_of_slot
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, Subfolder
 from bucketlake.storage.location import open_storage
-from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.instant import Action
-from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.heartbeat import delete_heartbeat
+from bucketlake.timeline.instant import Action, InstantClock
+from bucketlake.timeline.markers import Marker, MarkerType, write_markers
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.transitions import create_requested
+from tests.fake_time import FakeTime
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string())])
 T = InstantTime("20991231235959999")  # Of the other writer.
+ELSEWHERE = b'{"process": "of another machine"}'
 FILE = f"00000001-aaaa-0_1-0-1_{T}.parquet"
 
 
@@ -38,17 +37,17 @@ class Other:
     """Another process that writes bucket 1 of partition x."""
 
     storage: Storage
-    now_ms: float = 0
-    waited_ms: list[float] = field(default_factory=list)
-    lives_until_ms: float = float("inf")
+    clock: FakeTime
 
-    def pass_(self, seconds: float) -> None:
-        """Stand in for ``sleep``."""
-        self.waited_ms.append(seconds * 1000)
-        self.now_ms += seconds * 1000
+    def lives_until(self, seconds: float) -> None:
+        """Let its heartbeat end at a time."""
 
-    def is_alive(self, *_: object) -> bool:
-        return self.now_ms < self.lives_until_ms
+        def look() -> None:
+            if self.clock.seconds >= seconds:
+                delete_heartbeat(self.storage, T)
+
+        self.clock.then = look
+        look()
 
     def wait(self, bucket_id: int = 1, partition: str = "x") -> None:
         """Do as a write of a bucket does before it begins."""
@@ -64,25 +63,24 @@ def other(new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> Other
     table = bl.create_table(
         new_path(), schema=SCHEMA, record_key=["id"], partition_by=["p"], index=bl.SimpleBucket(2)
     )
-    made = Other(open_storage(table.path))
+    made = Other(open_storage(table.path), FakeTime().installed(monkeypatch))
+    made.storage.put(f"{HEARTBEAT_FOLDER}/{T}", ELSEWHERE)
     create_requested(opened_table(made.storage, table.config()), T, Action.COMMIT)
-    write_marker(made.storage, T, Marker("x", FILE, MarkerType.MERGE))
-    monkeypatch.setattr(early_conflict, "time", SimpleNamespace(sleep=made.pass_))
-    monkeypatch.setattr(early_conflict, "is_alive", made.is_alive)
+    write_markers(made.storage, T, [Marker("x", FILE, MarkerType.MERGE)])
     return made
 
 
 def test_a_write_waits_until_the_other_one_has_ended_and_then_begins_anew(
     other: Other, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other.lives_until_ms = 2_000
+    other.lives_until(2)
     with (
         caplog.at_level(logging.INFO, logger="bucketlake"),
         pytest.raises(CommitConflictError, match=r"bucket 1 of partition 'x'.*retry") as caught,
     ):
         other.wait()
     assert caught.value.instant == T
-    assert 2_000 <= sum(other.waited_ms) < 2_200, "it looks again after a tenth of the time at most"
+    assert 2 <= other.clock.seconds < 2.2, "it looks again after a tenth of the time at most"
     assert [one.getMessage() for one in caplog.records] == [
         f"waiting for {T}, which writes bucket 1 of partition 'x'"
     ]
@@ -91,7 +89,7 @@ def test_a_write_waits_until_the_other_one_has_ended_and_then_begins_anew(
 def test_it_waits_ten_minutes_at_most(other: Other) -> None:
     with pytest.raises(CommitConflictError, match="bucket 1"):
         other.wait()
-    assert sum(other.waited_ms) == pytest.approx(WAIT_SECONDS_MAX * 1000) == 600_000
+    assert 600 <= other.clock.seconds < 601
 
 
 @pytest.mark.parametrize(("bucket_id", "partition"), [(0, "x"), (1, "y")])
@@ -99,15 +97,16 @@ def test_it_does_not_wait_for_one_at_other_buckets(
     other: Other, bucket_id: int, partition: str
 ) -> None:
     other.wait(bucket_id, partition)
-    assert not other.waited_ms
+    assert not other.clock.naps
 
 
 def test_it_does_not_wait_for_one_that_died(other: Other) -> None:
-    other.lives_until_ms = 0
+    other.lives_until(0)
     other.wait()
-    assert not other.waited_ms
+    assert not other.clock.naps
 
 
+@pytest.mark.filterwarnings("ignore::bucketlake.ClockWarning")  # T is far ahead.
 @pytest.mark.parametrize(
     ("key", "waits"),
     [("new", True), ("held", True), ("other", False), ("elsewhere", False)],
@@ -125,20 +124,18 @@ def test_under_a_record_index_it_waits_for_groups_and_for_shards_with_new_keys(
     storage = open_storage(table.path)
     [group] = [found.file_id for found in table.locate("held")]
     create_requested(opened_table(storage, table.config()), T, Action.COMMIT)
-    write_marker(storage, T, Marker("x", f"{group}_1-0-1_{T}.parquet", MarkerType.MERGE))
+    write_markers(storage, T, [Marker("x", f"{group}_1-0-1_{T}.parquet", MarkerType.MERGE)])
     log = f".record-index-x-0000-0_{T}.log.1_1-0-1"
     metadata = Subfolder(storage, METADATA_TABLE_FOLDER)
-    write_marker(metadata, T, Marker("record_index", log, MarkerType.CREATE))
-    waited: list[float] = []
-    monkeypatch.setattr(early_conflict, "time", SimpleNamespace(sleep=waited.append))
-    monkeypatch.setattr(early_conflict, "is_alive", lambda *_: True)
-    monkeypatch.setattr(recovery, "is_alive", lambda *_: True)
+    write_markers(metadata, T, [Marker("record_index", log, MarkerType.CREATE)])
+    clock = FakeTime().installed(monkeypatch)
+    storage.put(f"{HEARTBEAT_FOLDER}/{T}", ELSEWHERE)
     if waits:
         with pytest.raises(CommitConflictError, match="at the same time"):
             table.upsert(_row(key))
     else:
         table.upsert(_row(key, "y" if key == "elsewhere" else "x"))
-    assert bool(waited) is waits
+    assert bool(clock.naps) is waits
 
 
 def _row(key: str, partition: str = "x") -> pa.Table:

@@ -33,10 +33,10 @@ class TakenTwice:
     def __init__(self, table: BareTable, taken: InstantTime) -> None:
         self.table, self.taken, self.asked = table, taken, list[Timeline]()
 
-    def next_instant(self, timeline: Timeline) -> InstantTime:
+    def next_instant(self, timeline: Timeline, after: InstantTime | None = None) -> InstantTime:
         self.asked.append(timeline)
         is_late = len(self.asked) > 2
-        return self.table.clock.next_instant(timeline) if is_late else self.taken
+        return self.table.clock.next_instant(timeline, after) if is_late else self.taken
 
 
 def test_a_plan_takes_another_time_where_another_writer_has_its_time(table: BareTable) -> None:

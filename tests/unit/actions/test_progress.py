@@ -10,6 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.actions import progress
+from tests.bounds import set_bounds
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def table(new_path: Callable[[], str]) -> bl.Table:
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     """What was logged, where no time has to pass."""
     caplog.set_level(logging.INFO, "bucketlake")
-    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0)
+    set_bounds(monkeypatch, progress, PROGRESS_SECONDS=0)
     return lambda: caplog.text
 
 

@@ -13,15 +13,13 @@ from bucketlake.actions import recovery
 from bucketlake.actions.pending import begin_instant
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import InstantClock, system_now_ms
-from bucketlake.timeline.instant import Action, shift_instant
+from bucketlake.timeline.instant import Action, InstantClock, shift_instant, system_now_ms
 from bucketlake.timeline.locks import NO_LOCK
-from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.markers import Marker, MarkerType, write_markers
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.transitions import to_inflight
+from tests.inside import storage_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 
@@ -40,15 +38,11 @@ def upsert(table: bl.Table) -> InstantTime:
     return result.instant
 
 
-def storage_of(table: bl.Table) -> Storage:
-    return open_storage(table.path)
-
-
 def leave_file(table: bl.Table, instant: InstantTime) -> str:
     """Do as a task of that instant does: a marker, then a file of a bucket that is new."""
     name = f"00000000-0000-4000-8000-000000000000-0_1-0-1_{instant}.parquet"
     storage = storage_of(table)
-    write_marker(storage, instant, Marker("", name, MarkerType.CREATE))
+    write_markers(storage, instant, [Marker("", name, MarkerType.CREATE)])
     storage.put(name, b"rows")
     return name
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from bucketlake.actions import turns
+from bucketlake.actions.metadata_upkeep import PreparedCommit
 from bucketlake.actions.pending import decide_plan
-from bucketlake.actions.turns import head, publish
+from bucketlake.actions.transact import Decision, publish
+from bucketlake.actions.turns import head
+from bucketlake.config.paths_of_table import OUTCOME_FOLDER
 from bucketlake.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -17,12 +19,11 @@ from bucketlake.errors import (
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline import heartbeat
-from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import last_turn
+from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
-from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.instant import Action, Instant, InstantClock, State, instant_to_ms
 from bucketlake.timeline.locks import NO_LOCK
-from bucketlake.timeline.markers import Marker, MarkerType, read_markers, write_marker
+from bucketlake.timeline.markers import Marker, MarkerType, read_markers, write_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import (
     OutcomeKind,
@@ -31,12 +32,15 @@ from bucketlake.timeline.outcome import (
     claim_rollback,
     read_outcome,
 )
+from tests.fake_time import FakeTime
 from tests.faulty_storage import FaultyStorage
+from tests.meanwhile import LOOKS, meanwhile
 from tests.storages import failing
 from tests.unit.actions.bare_table import AHEAD, BareTable
 
 WRITES = [Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT]
 EARLY = InstantTime("20240101000000000")
+TIMELINE = ".hoodie/timeline"
 PLANS = [Action.ROLLBACK, Action.RESTORE, Action.CLEAN]
 
 
@@ -53,9 +57,9 @@ def decide(table: BareTable, pending: Instant, content: bytes = b"{}") -> Public
     return publication
 
 
-def put_out(table: BareTable, pending: Instant, metadata_commit: bytes | None = None) -> str:
+def put_out(table: BareTable, pending: Instant, prepared: PreparedCommit | None = None) -> str:
     now = head(table.opened, own=pending.requested_at)
-    return publish(now, pending, b"{}", metadata_commit, lambda: None)
+    return publish(now, Decision(pending, b"{}", prepared), lambda: None)
 
 
 def test_without_turns_the_head_has_none_and_the_timeline_as_it_is(table: BareTable) -> None:
@@ -128,32 +132,17 @@ def test_a_decided_compaction_is_completed_by_the_next_turn(table: BareTable) ->
     assert now.timeline.find_completed(left.requested_at) is not None
 
 
-class Waiting:
-    """Stands in for the module ``time`` in waits for a decision."""
-
-    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
-        self.seconds, self._then = 0.0, then
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        assert 0.01 <= seconds <= 1
-        self.seconds += seconds
-        self._then()
-
-
 def test_a_living_writer_is_waited_for_between_its_turn_and_its_decision(
     table: BareTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = table.leave(Action.COMMIT)
     table.take(left.requested_at)
-    waiting = Waiting(lambda: waiting.seconds > 0.12 and decide(table, left))
-    monkeypatch.setattr(turns, "time", waiting)
+    clock = FakeTime(lambda: clock.seconds > 0.12 and decide(table, left))
+    clock.installed(monkeypatch)
     with beating(table.storage, left.requested_at):
         now = head(table.opened)
     assert now.timeline.find_completed(left.requested_at) is not None
-    assert 0.1 < waiting.seconds < 0.5
+    assert 0.1 < clock.seconds < 0.5
 
 
 def test_a_living_writer_that_does_not_decide_is_rolled_back_after_ten_seconds(
@@ -161,12 +150,12 @@ def test_a_living_writer_that_does_not_decide_is_rolled_back_after_ten_seconds(
 ) -> None:
     left = table.leave(Action.COMMIT)
     table.take(left.requested_at)
-    waiting = Waiting()
-    monkeypatch.setattr(turns, "time", waiting)
+    clock = FakeTime()
+    clock.installed(monkeypatch)
     with beating(table.storage, left.requested_at):
         head(table.opened)
     assert table.decided(left.requested_at) is OutcomeKind.ROLLBACK
-    assert 10 < waiting.seconds < 10.2
+    assert 10 <= clock.seconds < 10.6
 
 
 def test_the_clock_of_the_table_says_whether_a_writer_of_elsewhere_lives(
@@ -174,15 +163,15 @@ def test_the_clock_of_the_table_says_whether_a_writer_of_elsewhere_lives(
 ) -> None:
     left = table.leave(Action.COMMIT)
     table.take(left.requested_at)
-    waiting = Waiting()
-    monkeypatch.setattr(turns, "time", waiting)
+    clock = FakeTime()
+    clock.installed(monkeypatch)
     path = f".hoodie/.heartbeat/{left.requested_at}"
     table.storage.put(path, b'{"process": "of another machine"}')
     stored = table.storage.stat(path)
     assert stored is not None
     late = stored.modified_at_ms + heartbeat.EXPIRES_AFTER_MS + 1
     head(OpenTable(table.storage, table.config, InstantClock("UTC", lambda: late), NO_LOCK))
-    assert waiting.seconds == 0
+    assert clock.seconds == 0
     assert table.decided(left.requested_at) is OutcomeKind.ROLLBACK
 
 
@@ -266,7 +255,7 @@ def test_nothing_is_decided_under_a_lock_that_was_lost(table: BareTable) -> None
         raise LockError("the lock", "another writer", None)
 
     with pytest.raises(LockError):
-        publish(now, pending, b"{}", None, lost)
+        publish(now, Decision(pending, b"{}", None), lost)
     assert table.decided(pending.requested_at) is None
     assert not table.is_completed(pending.requested_at)
 
@@ -304,23 +293,21 @@ def test_a_service_that_another_process_decided_completes_as_that_said(
 
 
 def test_the_outcome_has_all_that_another_process_needs_to_complete(
-    table: BareTable, monkeypatch: pytest.MonkeyPatch
+    table: BareTable,
 ) -> None:
     pending = table.leave(Action.COMPACTION, b"plan")
-    completed: list[Publication] = []
-    monkeypatch.setattr(turns, "complete_instant", lambda *given: completed.append(given[2]))
-    completed_at = put_out(table, pending, b"of the metadata table")
+    prepared = PreparedCommit(b"of the metadata table", False)
+    with pytest.raises(CommitConflictError):  # The table has no metadata table to complete.
+        put_out(table, pending, prepared)
     outcome = read_outcome(table.storage, pending.requested_at)
     assert outcome is not None
-    expected = Publication(
-        InstantTime(completed_at), Action.COMMIT, b"{}", b"of the metadata table"
-    )
-    assert [outcome.publication] == completed == [expected]
+    expected = Publication(outcome.completed_at, Action.COMMIT, b"{}", b"of the metadata table")
+    assert outcome.publication == expected
 
 
 def test_the_markers_go_once_the_instant_is_completed(table: BareTable) -> None:
     pending = table.leave(Action.COMMIT)
-    write_marker(table.storage, pending.requested_at, Marker("x", "f", MarkerType.CREATE))
+    write_markers(table.storage, pending.requested_at, [Marker("x", "f", MarkerType.CREATE)])
     put_out(table, pending)
     assert read_markers(table.storage, pending.requested_at) == []
 
@@ -333,7 +320,7 @@ def test_markers_that_storage_does_not_delete_are_no_failure_of_the_commit(
             raise StorageError(folder, "delete", "simulated")
 
     pending = table.leave(Action.COMMIT)
-    write_marker(table.storage, pending.requested_at, Marker("x", "f", MarkerType.CREATE))
+    write_markers(table.storage, pending.requested_at, [Marker("x", "f", MarkerType.CREATE)])
     put_out(table.over(KeepsFolders(table.storage)), pending)
     assert table.is_completed(pending.requested_at)
     assert read_markers(table.storage, pending.requested_at) != []
@@ -342,16 +329,59 @@ def test_markers_that_storage_does_not_delete_are_no_failure_of_the_commit(
 def test_a_turn_is_taken_after_the_one_that_the_head_saw(table: BareTable) -> None:
     first, second = (table.leave(Action.COMMIT).requested_at for _ in range(2))
     now = head(table.opened)
-    assert now.take(first)
-    assert not now.take(second), "another writer has taken it"
+    assert take_turn(table.storage, first, now.turn)
+    assert not take_turn(table.storage, second, now.turn), "another writer has taken it"
     turn = last_turn(table.storage)
     assert turn is not None
     assert (turn.number, turn.instant, turn.metadata_changed) == (1, first, False)
     later = head(table.opened, own=first)
-    assert later.take(second, changes_metadata=True)
+    assert take_turn(table.storage, second, later.turn, changes_metadata=True)
     turn = last_turn(table.storage)
     assert turn is not None
     assert (turn.number, turn.instant, turn.metadata_changed) == (2, second, True)
+
+
+def test_the_greatest_instant_of_all_turns_is_carried_on(table: BareTable) -> None:
+    table.take(AHEAD)
+    table.take(EARLY)
+    turn = last_turn(table.storage)
+    assert turn is not None
+    assert (turn.instant, turn.floor) == (EARLY, AHEAD)
+
+
+def test_a_commit_that_comes_while_the_head_is_read_takes_the_turn(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either the head has the commit, or the turn after the head is gone."""
+    late: list[InstantTime] = []
+    meanwhile(monkeypatch, lambda: late.append(table.commit(1)), LOOKS, TIMELINE, after=True)
+    now = head(table.opened)
+    if now.timeline.find_completed(late[0]) is None:
+        assert not take_turn(table.storage, EARLY, now.turn)
+
+
+def test_a_table_whose_timeline_moves_takes_no_turn(table: BareTable) -> None:
+    at = table.leave(Action.COMMIT).requested_at
+    assert take_turn(table.storage, at, None, layout=1)
+    with (
+        beating(table.storage, at),
+        pytest.raises(CommitConflictError, match="is being changed; repeat") as caught,
+    ):
+        head(table.opened)
+    assert caught.value.instant == at
+
+
+@pytest.mark.parametrize("action", [*WRITES, Action.COMPACTION])
+def test_an_instant_is_decided_once_then_completed_and_its_markers_go_last(
+    table: BareTable, action: Action
+) -> None:
+    pending = table.leave(action, b"" if action in WRITES else b"plan")
+    write_markers(table.storage, pending.requested_at, [Marker("x", "f", MarkerType.CREATE)])
+    traced = FaultyStorage(table.storage, reads_count=False)
+    put_out(table.over(traced), pending)
+    puts = [step.path for step in traced.trace if step.operation == "put_if_absent"]
+    assert [path.rpartition("/")[0] for path in puts] == [OUTCOME_FOLDER, TIMELINE]
+    assert [step.operation for step in traced.trace][2:] == ["delete_folder"]
 
 
 @pytest.mark.parametrize(

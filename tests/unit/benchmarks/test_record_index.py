@@ -22,6 +22,7 @@ from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
+from tests.bounds import set_bounds
 from tests.faulty_storage import FaultyStorage
 from tests.unit.benchmarks.pages import contender, content, measured, page_of
 
@@ -80,9 +81,8 @@ def test_upsert_into_a_large_table_reads_the_metadata_of_its_partitions_alone(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Read files of some hundred kilobytes as files of hundred megabytes are read.
-    monkeypatch.setattr(object_file, "WHOLE_BYTES_MAX", 2**14)
-    monkeypatch.setattr(hfile_reader, "_TAIL_BYTES", 2**14)
-    monkeypatch.setattr(hfile_reader, "_GAP_BYTES", 0)
+    set_bounds(monkeypatch, object_file, WHOLE_BYTES_MAX=2**14)
+    set_bounds(monkeypatch, hfile_reader, _TAIL_BYTES=2**14, _GAP_BYTES=0)
     small, large = (upsert_one(kind, folders) for folders in (100, 300))
     assert small.operations == large.operations
     assert small.objects == large.objects

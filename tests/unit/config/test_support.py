@@ -117,6 +117,7 @@ def test_merging_of_its_own_keeps_merge_on_read_from_being_read_and_every_table_
         ({"drop_partition_columns": True}, "files lack the partition columns"),
         ({"foreign_key_generator": "USER_PROVIDED"}, "key generator USER_PROVIDED"),
         ({"slash_separated_dates": True}, "partition paths"),
+        ({"ordering_groups": {"a": "b"}, "ordering_fields": ("t", "u")}, "without one ordering"),
     ],
 )
 def test_table_that_would_be_left_wrong_is_read_but_not_written(

@@ -219,6 +219,8 @@ def test_folders_follow_the_layout() -> None:
         ("hoodie__table__timeline__timezone", "CET"),
         ("hoodie__record__merge__mode", "NEWEST"),
         ("hoodie__populate__meta__fields", "yes"),
+        ("bucketlake__ordering__groups", "city=at"),
+        ("bucketlake__ordering__groups", '{"city": 3}'),
     ],
 )
 def test_entry_that_no_table_can_have_is_refused_by_its_key(key: str, text: str | None) -> None:

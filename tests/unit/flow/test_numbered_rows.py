@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from bucketlake.flow import numbered_rows
 from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
 from bucketlake.flow.stage import NO_TASK
-from bucketlake.model.number_order import number_order
+from bucketlake.model.arrays import number_order
+from tests.spies import forbid
 
 SENT = st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 5)), max_size=60)
 
@@ -44,7 +45,7 @@ def test_tasks_get_their_rows_by_number_in_the_order_of_arrival(
 
 
 def test_rows_in_long_runs_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numbered_rows, "number_order", lambda _: pytest.fail("sorted"))
+    forbid(monkeypatch, numbered_rows, "number_order")
     numbers = np.repeat([3, 1, 3], 1000)
     numbered = NumberedRows.of(pa.table({"n": numbers, "at": range(3000)}), "n")
     assert numbered.take(3)["at"].to_pylist() == [*range(1000), *range(2000, 3000)]

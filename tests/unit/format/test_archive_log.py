@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from bucketlake.errors import FormatError
-from bucketlake.format.archive_log import (
+from bucketlake.format.archive_file import (
     ArchivedState,
     archive_log_name,
     archive_log_number,

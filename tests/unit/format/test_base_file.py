@@ -23,11 +23,12 @@ from bucketlake.format.base_file import (
     encode_base_file,
 )
 from bucketlake.model.cast import cast_table
-from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_of
+from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_type
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import META_NAMES, with_meta
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
+from tests.bounds import set_bounds
 from tests.meta_columns import meta_columns
 
 SCHEMA = pa.schema({"id": pa.string(), "n": pa.int64()})
@@ -92,7 +93,7 @@ def test_footer_is_asked_for_when_all_rows_were_taken() -> None:
 
 
 def test_row_groups_do_not_depend_on_how_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_layout, "ROW_GROUP_ROWS_MAX", 5_000)
+    set_bounds(monkeypatch, parquet_layout, ROW_GROUP_ROWS_MAX=5_000)
     whole = encode_base_file([rows(12_000)], SCHEMA).data
     for step in (1_000, 4_097, 7_001):
         parts = [rows(min(step, 12_000 - at), at) for at in range(0, 12_000, step)]
@@ -102,10 +103,29 @@ def test_row_groups_do_not_depend_on_how_rows_come(monkeypatch: pytest.MonkeyPat
     assert groups == [5_000, 5_000, 2_000]
 
 
+@pytest.mark.parametrize("count", [1_500, 6_000])
+def test_row_groups_of_long_texts_are_bounded_in_bytes_however_they_come(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bounds(monkeypatch, parquet_layout, LARGE_ROWS_BYTES_MAX=2**20)
+    texts, schema = (
+        pa.array([f"{at:05}" * 400 for at in range(count)]),
+        pa.schema({"x": pa.string()}),
+    )
+    given = rows(count).select([*META_NAMES]).append_column("x", texts)
+    whole = encode_base_file([given], schema).data
+    parts = [given.slice(at, 700) for at in range(0, count, 700)]
+    assert bytes(encode_base_file(parts, schema).data) == bytes(whole)
+    metadata = pq.read_metadata(pa.BufferReader(whole))
+    sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
+    assert max(sizes) <= 2**20
+    assert count // 520 <= len(sizes) <= count // 450
+
+
 def test_chunks_are_bounded_and_in_order(
     storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_layout, "ROW_GROUP_ROWS_MAX", 5_000)
+    set_bounds(monkeypatch, parquet_layout, ROW_GROUP_ROWS_MAX=5_000)
     with put(storage, encode_base_file([rows(12_000)], SCHEMA).data) as reader:
         chunks = list(reader.iter_chunks(["n"], rows_max=3_000))
     assert [chunk.num_rows for chunk in chunks] == [3_000, 2_000, 3_000, 2_000, 2_000]
@@ -118,7 +138,7 @@ def test_columns_come_in_the_order_asked_and_missing_ones_as_nulls(storage: Memo
         assert read.column_names == ["new", "n", META_NAMES[2]]
         assert read["new"].type == pa.null()
         alone = reader.read(["new"])
-    target = pa.schema({"new": list_of(pa.string())})
+    target = pa.schema({"new": list_type(pa.string())})
     assert cast_table(alone, target).to_pylist() == [{"new": None}] * 2
 
 
@@ -143,7 +163,7 @@ def test_types_are_stored_as_spark_reads_them() -> None:
         at=pa.array([0], TIMESTAMP),
         local=pa.array([0], TIMESTAMP_NTZ),
         price=pa.array([None], pa.decimal128(10, 2)),
-        tags=pa.array([["a"]], list_of(pa.string())),
+        tags=pa.array([["a"]], list_type(pa.string())),
     )
     text = str(pq.ParquetFile(pa.BufferReader(encode_base_file([data], schema).data)).schema)
     assert "int64 field_id=-1 at (Timestamp(isAdjustedToUTC=true, timeUnit=microseconds" in text
@@ -164,7 +184,7 @@ def test_first_and_last_dates_and_times_survive(storage: MemoryStorage) -> None:
 
 
 def test_null_element_is_stored_and_warned_of_once_per_column(storage: MemoryStorage) -> None:
-    data, schema = with_data(tags=pa.array([["a", None], [None]], list_of(pa.string())))
+    data, schema = with_data(tags=pa.array([["a", None], [None]], list_type(pa.string())))
     with pytest.warns(NullElementWarning, match="column tags") as caught:
         content = encode_base_file([data, data], schema).data
     assert len(caught) == 1
@@ -199,7 +219,7 @@ def test_int96_timestamps_of_spark_are_instants_at_any_depth(storage: MemoryStor
     content = foreign(table, use_deprecated_int96_timestamps=True)
     with put(storage, content) as reader:
         assert reader.schema.field("at").type == TIMESTAMP
-        assert reader.schema.field("deep").type.equals(pa.struct({"a": list_of(TIMESTAMP)}))
+        assert reader.schema.field("deep").type.equals(pa.struct({"a": list_type(TIMESTAMP)}))
         assert reader.schema.field("map").type.item_type == TIMESTAMP
         read = reader.read()
     micros = int((at - dt.datetime(1970, 1, 1)) / dt.timedelta(microseconds=1))
@@ -275,7 +295,7 @@ class CountingStorage(MemoryStorage):
 def test_large_remote_file_is_read_by_the_ranges_of_its_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(object_file, "WHOLE_BYTES_MAX", 100)
+    set_bounds(monkeypatch, object_file, WHOLE_BYTES_MAX=100)
     storage = CountingStorage("ranges")
     content = encode_base_file([rows(50_000)], SCHEMA).data
     storage.put("f.parquet", content)
@@ -342,7 +362,7 @@ def test_texts_stay_a_dictionary_if_the_file_has_a_small_one(storage: MemoryStor
 def test_file_of_dictionaries_is_that_of_their_values(
     storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_layout, "ROW_GROUP_ROWS_MAX", 5_000)
+    set_bounds(monkeypatch, parquet_layout, ROW_GROUP_ROWS_MAX=5_000)
     table, schema = texts(["open", None, "paid", "sent"] * 3_000)
     plain = encode_base_file([table], schema).data
     held = read_texts(storage, plain)

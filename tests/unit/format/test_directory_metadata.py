@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bucketlake.errors import DirectoryMetadataError, FormatError, UnsupportedFeatureError
-from bucketlake.format.directory_metadata import (
+from bucketlake.format.hashing_metadata import (
     decode_child_buckets,
     decode_directory_metadata,
     encode_directory_metadata,

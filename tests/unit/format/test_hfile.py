@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.hfile.framing import TRAILER_BYTES
-from bucketlake.format.hfile.reader import HFile, HFileReader
+from bucketlake.format.hfile.reader import Entries, HFileReader
 from tests.unit.format.hfiles import Cell, encode_hfile
 
 PATH = "files/f.hfile"
@@ -19,16 +19,19 @@ CELLS: list[list[Cell]] = [
 ]
 
 
-def read(content: bytes | bytearray, *, offset_bytes: int = 0) -> HFile:
-    return HFileReader.of_bytes(content, PATH, offset_bytes=offset_bytes).read()
+def read(content: bytes | bytearray, *, offset_bytes: int = 0) -> Entries:
+    reader = HFileReader.of_bytes(content, PATH, offset_bytes=offset_bytes)
+    _ = reader.info  # Raises FormatError if it is damaged.
+    return reader.read()
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_cells_of_all_blocks_come_in_order(compressed: bool) -> None:
-    hfile = read(encode_hfile(CELLS, compressed=compressed))
+    content = encode_hfile(CELLS, compressed=compressed)
+    hfile = read(content)
     cells = [cell for block in CELLS for cell in block]
     assert list(zip(hfile.keys.to_pylist(), hfile.values.to_pylist(), strict=True)) == cells
-    assert hfile.info == {"schema": b"{}"}
+    assert HFileReader.of_bytes(content, PATH).info == {"schema": b"{}"}
 
 
 def test_hfile_without_cells_is_empty() -> None:

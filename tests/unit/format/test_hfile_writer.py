@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
 from bucketlake.format.hfile import cells as cells_module
-from bucketlake.format.hfile.framing import TRAILER_BYTES, Place
+from bucketlake.format.hfile.framing import TRAILER_BYTES, BlockPlace
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import BLOCK_BYTES, encode_hfile
 from bucketlake.format.object_file import ObjectRanges
 from bucketlake.storage.memory import MemoryStorage
+from tests.bounds import set_bounds
 from tests.unit.format import hfiles
 
 PATH = "record_index/f.hfile"
@@ -97,7 +98,7 @@ def test_file_is_a_function_of_its_entries() -> None:
 
 def test_info_and_trailer_are_those_that_hudi_reads() -> None:
     content = encode([(b"a", b"1"), (b"bcd", b"345")])
-    assert HFileReader.of_bytes(content, PATH).read().info == {
+    assert HFileReader.of_bytes(content, PATH).info == {
         "KEY_VALUE_VERSION": b"\0\0\0\x01",
         "MAX_MEMSTORE_TS_KEY": bytes(8),
         "hfile.AVG_KEY_LEN": b"\0\0\0\x02",
@@ -111,8 +112,8 @@ def test_info_and_trailer_are_those_that_hudi_reads() -> None:
 
 
 def test_file_without_entries_has_no_last_key() -> None:
-    hfile = HFileReader.of_bytes(encode([]), PATH).read()
-    assert (len(hfile.keys), hfile.info["hfile.LASTKEY"]) == (0, b"")
+    hfile = HFileReader.of_bytes(encode([]), PATH)
+    assert (len(hfile.read().keys), hfile.info["hfile.LASTKEY"]) == (0, b"")
 
 
 @pytest.mark.parametrize("noise", [False, True], ids=["compressible", "random"])
@@ -148,7 +149,7 @@ def test_reader_of_few_long_blocks_finds_the_same_cells_as_one_of_many(
     entries = many(30_000, lambda row: b"v" * (row % 7))
     content = hfiles.encode_hfile([entries[:20_000], entries[20_000:]], compressed=True)
     assert entries_of(content) == entries
-    monkeypatch.setattr(cells_module, "_LANES_MIN", 10**9)
+    set_bounds(monkeypatch, cells_module, _LANES_MIN=10**9)
     assert entries_of(content) == entries
 
 
@@ -186,7 +187,7 @@ def test_lookup_reads_the_end_of_the_file_and_one_block() -> None:
     random = np.random.default_rng(1)
     content = encode(many(50_000, lambda row: random.bytes(30)))
     watched = Watched(content)
-    reader = HFileReader(watched.ranges(), Place(PATH))
+    reader = HFileReader(watched.ranges(), BlockPlace(PATH))
     found = reader.lookup(binary([b"%08d" % 12_345]))
     assert found.keys.to_pylist() == [b"%08d" % 12_345]
     assert watched.read[0][0] == len(content) - 2**17
@@ -196,7 +197,7 @@ def test_lookup_reads_the_end_of_the_file_and_one_block() -> None:
 
 
 def test_large_object_is_read_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketlake.format.object_file.WHOLE_BYTES_MAX", 1000)
+    set_bounds(monkeypatch, "bucketlake.format.object_file", WHOLE_BYTES_MAX=1000)
     storage = MemoryStorage("t")
     entries = many(20_000)
     content = encode(entries)

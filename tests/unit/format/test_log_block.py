@@ -18,6 +18,7 @@ from bucketlake.format.log_block import (
 )
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
+from tests.bounds import set_bounds
 from tests.storages import memory_of
 
 INSTANT = "20261120233122930"
@@ -89,7 +90,7 @@ class CountingStorage(MemoryStorage):
 
 
 def test_large_remote_file_is_read_by_one_request_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_file, "WHOLE_BYTES_MAX", 100)
+    set_bounds(monkeypatch, object_file, WHOLE_BYTES_MAX=100)
     storage = CountingStorage("log-blocks")
     storage.put(PATH, encode_block(BlockKind.AVRO_DATA, DATA, bytes(1000)) * 5)
     assert [len(block.content) for block in read_log_blocks(storage, PATH)] == [1000] * 5

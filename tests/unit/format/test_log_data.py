@@ -24,8 +24,9 @@ from bucketlake.format.log_data import (
     encode_parquet_block,
 )
 from bucketlake.model.cast import cast_table
-from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_of, map_of
+from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_type, map_of
 from bucketlake.model.schema import META_FIELDS, META_NAMES
+from tests.bounds import set_bounds
 from tests.unit.format.hfiles import encode_hfile
 from tests.unit.format.log_rows import (
     INSTANT,
@@ -53,11 +54,11 @@ EVERY_TYPE = pa.schema(
         ("day", pa.date32()),
         ("at", TIMESTAMP),
         ("local", TIMESTAMP_NTZ),
-        ("tags", list_of(pa.string())),
-        ("sizes", list_of(pa.float64(), nullable=False)),
+        ("tags", list_type(pa.string())),
+        ("sizes", list_type(pa.float64(), nullable=False)),
         ("attributes", map_of(pa.int64())),
         ("point", POINT),
-        ("track", list_of(pa.struct({"p": POINT, "notes": map_of(list_of(pa.int32()))}))),
+        ("track", list_type(pa.struct({"p": POINT, "notes": map_of(list_type(pa.int32()))}))),
     ]
 )
 AT = dt.datetime(1582, 10, 10, 1, 2, 3, 4)
@@ -121,10 +122,10 @@ def test_content_of_each_version_is_decoded(version: int) -> None:
 def test_chunks_of_records_leave_no_trace(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     table = pa.concat_tables([TABLE] * 2).slice(0, count)
     whole = encode_avro_block(table, SCHEMA, instant=INSTANT)
-    monkeypatch.setattr(log_data, "_CHUNK_RECORDS", 2)
+    set_bounds(monkeypatch, log_data, _CHUNK_RECORDS=2)
     assert encode_avro_block(table, SCHEMA, instant=INSTANT) == whole
     assert decode_data_block(only_block(whole)).equals(table)
-    monkeypatch.setattr(log_data, "_CHUNK_BYTES", 1)
+    set_bounds(monkeypatch, log_data, _CHUNK_BYTES=1)
     assert encode_avro_block(table, SCHEMA, instant=INSTANT) == whole
     assert decode_data_block(only_block(whole)).equals(table)
 
@@ -159,7 +160,7 @@ def test_parquet_block_is_a_parquet_file_that_any_reader_opens() -> None:
     assert (block.kind, block.is_partial) == (BlockKind.PARQUET_DATA, True)
     assert block.headers[HeaderKey.SCHEMA] == schema
     file = pq.ParquetFile(pa.BufferReader(block.content))
-    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    assert file.metadata.row_group(0).column(0).compression == "SNAPPY"
     assert cast_table(file.read(), data.schema).equals(data)
     assert decode_data_block(block).equals(data)
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.config.paths_of_table import is_inner
 from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
 from bucketlake.format.metadata_record.bounds import (
     StoredType,
@@ -23,30 +24,24 @@ from bucketlake.format.metadata_record.bounds import (
     unwrap_bounds,
     wrap_bounds,
 )
-from bucketlake.format.metadata_record.column_stats import (
-    ColumnStats,
-    WrappedValues,
-    decode_column_stats,
-    encode_column_stats,
-)
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.format.metadata_record.file_records import (
-    FILE_MAP,
-    decode_file_maps,
-    encode_file_maps,
-)
-from bucketlake.format.metadata_record.record_index import (
-    IndexedLocation,
-    decode_locations,
-    encode_locations,
-)
 from bucketlake.format.metadata_record.record_schema import (
+    FILE_MAP,
+    ColumnStats,
+    IndexedLocation,
     RecordKind,
+    WrappedValues,
     commit_schema_json,
+    decode_column_stats,
+    decode_file_maps,
+    decode_locations,
+    encode_column_stats,
+    encode_file_maps,
+    encode_locations,
     record_schema,
     record_schema_json,
+    resolver,
 )
-from bucketlake.format.metadata_record.resolution import resolver
 from bucketlake.hashing.xx_hash_64 import xx_hash_64
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.file_name import FileId
@@ -122,11 +117,12 @@ FILE_IDS = st.one_of(
     st.builds("{}-{}".format, st.uuids(), st.integers(0, 2**33)),
     st.builds("{}-{}".format, st.uuids(), st.sampled_from(["00", "-1", "x", ""])),
     st.uuids().map(lambda value: str(value).upper() + "-0"),
-    st.text(min_size=1, max_size=10),
+    st.text(min_size=1, max_size=10).filter(lambda name: is_inner(name) and "/" not in name),
 )
+PATHS = st.text(max_size=5).filter(lambda path: not path or is_inner(path))
 
 
-@given(st.lists(st.tuples(st.text(max_size=5), FILE_IDS, st.integers(0, 2**50)), max_size=5))
+@given(st.lists(st.tuples(PATHS, FILE_IDS, st.integers(0, 2**50)), max_size=5))
 def test_locations_come_back_whatever_the_file_id(facts: list[tuple[str, str, int]]) -> None:
     locations = [IndexedLocation(path, FileId(name), ms) for path, name, ms in facts]
     found = decode_locations(encode_locations(locations), PATH)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from bucketlake.format.partition_metadata import (
-    parse_commit_time,
     partition_marker_path,
     render_partition_metadata,
 )
@@ -18,13 +17,8 @@ INSTANT = InstantTime("20240102030405678")
 @pytest.mark.parametrize(("path", "depth"), [("", 0), ("eu", 1), ("2024/01/02", 3)])
 def test_marker_tells_the_first_commit_and_the_depth(path: str, depth: int) -> None:
     content = render_partition_metadata(INSTANT, path)
-    assert parse_commit_time(content) == INSTANT
-    assert parse_properties(content)["partitionDepth"] == str(depth)
-
-
-@pytest.mark.parametrize("content", [b"", b"#only a comment\n", b"partitionDepth=deep\n"])
-def test_marker_without_content_tells_nothing(content: bytes) -> None:
-    assert parse_commit_time(content) is None
+    entries = {"commitTime": INSTANT, "partitionDepth": str(depth)}
+    assert parse_properties(content) == entries
 
 
 def test_marker_of_a_table_without_partitions_lies_at_its_root() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bucketlake.hashing.index_key import hash_index_keys
+from bucketlake.hashing.index_key import SplitFields, hash_index_keys
 from tests.hash_oracle import index_key, java_list_hash
 
 
@@ -17,14 +17,14 @@ from tests.hash_oracle import index_key, java_list_hash
         ("__null__", [], ["__null__"]),
         ("a:b", ["a"], ["a:b"]),
         ("a,b", ["a"], ["a,b"]),
-        ("f1:a,f2:b", [], ["a", "b"]),
-        ("f1:a,f2:b", [""], ["a", "b"]),
+        ("f1:a,f2:b", [], ["f1:a,f2:b"]),
+        ("f1:a,f2:b", [""], ["f1:a,f2:b"]),
         ("f1:a,f2:b", ["f2"], ["b"]),
         ("f1:a,f2:b", ["f2", "f1"], ["a", "b"]),
         ("f1:a,f2:b", ["f3"], ["f1:a,f2:b"]),
-        ("f1:__null__,f2:b", [], [None, "b"]),
-        ("f1:__empty__,f2:b", [], ["", "b"]),
-        ("f1:__null__,f2:__empty__", [], [None, ""]),
+        ("f1:__null__,f2:b", ["f1", "f2"], [None, "b"]),
+        ("f1:__empty__,f2:b", ["f1", "f2"], ["", "b"]),
+        ("f1:__null__,f2:__empty__", ["f1", "f2"], [None, ""]),
         ("f1:x,y,f2:b", ["f1"], ["x,y"]),
         ("f1:10:30,f2:b", ["f1"], ["10:30"]),
         ("f1:a,f2:2014-10-22 13:50:42", ["f1"], ["a"]),
@@ -33,9 +33,14 @@ from tests.hash_oracle import index_key, java_list_hash
         ("a:b,c", ["id"], ["a:b,c"]),
         ("x,y:z", ["y"], ["x,y:z"]),
         ("x,y:z", ["x,y"], ["z"]),
-        (":,", [], [","]),
-        (",:", [], [""]),
-        ("a:,b:", [], ["", ""]),
+        (":,", [""], [","]),
+        (":,", ["a"], [":,"]),
+        (",:", [","], [""]),
+        ("a:,b:", ["a", "b"], ["", ""]),
+        ("a:b,", ["id"], ["a:b,"]),
+        ("a:p,zz:q,b:1", ["a", "b"], ["p", "1"]),
+        ("a:x,b:1,b:2", ["a", "b"], ["x", "1", "2"]),
+        ("longer_name_1:a,longer_name_2:b", ["longer_name_1", "longer_name_3"], ["a"]),
         ("名:1,é:2", ["é"], ["2"]),
     ],
 )
@@ -68,3 +73,10 @@ def test_keys_with_different_numbers_of_hash_fields_fold_apart() -> None:
 def test_no_keys_have_no_hashes() -> None:
     assert hash_index_keys(pa.array([], pa.string())).tolist() == []
     assert hash_index_keys(pa.chunked_array([], pa.string())).tolist() == []
+
+
+def test_split_fields_are_not_the_same_names_of_whole_keys() -> None:
+    split, whole = SplitFields(["id"]), ("id",)
+    assert split != whole
+    assert whole != split
+    assert len({split, SplitFields(["id"]), whole}) == 2

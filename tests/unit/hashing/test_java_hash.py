@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import InputError
-from bucketlake.hashing.java_hash import hash_spans, hash_strings, powers_of_31
+from bucketlake.hashing.index_key import hash_spans, hash_strings, powers_of_31
 from tests.hash_oracle import java_string_hash
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.errors import InputError
-from bucketlake.hashing.texts import Texts, hash_texts, same_texts
+from bucketlake.hashing import texts as texts_module
+from bucketlake.hashing.texts import TextHashes, Texts, TextTable, hash_texts, same_texts
 
 texts = st.text(max_size=12) | st.sampled_from(["x" * size for size in (7, 8, 9, 63, 64, 65, 200)])
 
@@ -60,3 +61,30 @@ def test_hashes_of_numbered_keys_fill_all_cells_evenly() -> None:
 def test_column_that_is_not_text_is_refused() -> None:
     with pytest.raises(InputError, match="int64"):
         Texts.of_array(pa.array([1]))
+
+
+keys = texts | st.builds("a:{},b:{}".format, texts, texts)
+
+
+@given(
+    st.lists(keys, unique=True, max_size=30),
+    st.lists(st.lists(keys, max_size=30), max_size=3),
+    st.sampled_from([0, 3, 3 << 62, 2**64 - 1]),
+    st.data(),
+)
+def test_table_finds_what_a_dict_finds_whatever_the_hash(
+    held: list[str], lookups: list[list[str]], mask: int, data: st.DataObject
+) -> None:
+    def weak(texts: Texts) -> TextHashes:
+        return hash_texts(texts) & np.uint64(mask)
+
+    if held:  # Most drawn keys are not there; these are, some of them several times.
+        lookups = [*lookups, data.draw(st.lists(st.sampled_from(held) | keys, max_size=30))]
+    model = {key: place for place, key in enumerate(held)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts_module, "hash_texts", weak)
+        table = TextTable.of_array(pa.array(["before", *held], pa.string()).slice(1))
+        for sought in lookups:
+            rows, places = table.places_of(pa.array(["", *sought], pa.large_string()).slice(1))
+            found = [(row, model[key]) for row, key in enumerate(sought) if key in model]
+            assert [*zip(rows.tolist(), places.tolist(), strict=True)] == found

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import InputError
-from bucketlake.hashing.java_hash import text_buffers
+from bucketlake.hashing.index_key import text_buffers
 from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys, xx_hash_texts
 from tests.ring_oracle import ring_hash, xx_hash_32
 
@@ -27,8 +27,8 @@ TEXTS_OF_LENGTHS = ["0123456789abcdefghij"[:5] * 14, "x" * 70, "~" * 70]
     ],
 )
 def test_known_keys_have_the_hash_of_hudi(key: str, expected: int) -> None:
-    assert hash_ring_keys(pa.array([key])).tolist() == [expected]
-    assert ring_hash(key) == expected
+    assert hash_ring_keys(pa.array([key]), ["f1", "f2"]).tolist() == [expected]
+    assert ring_hash(key, ["f1", "f2"]) == expected
 
 
 @pytest.mark.parametrize(

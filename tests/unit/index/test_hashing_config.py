@@ -11,9 +11,9 @@ import pytest
 from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import AlreadyExistsError, FormatError
 from bucketlake.index.hashing_config import (
-    ARCHIVE_FOLDER,
     CONFIGS_FOLDER,
     DRAFT_FILE,
+    HASHING_ARCHIVE_FOLDER,
     INITIAL_INSTANT,
     HashingConfig,
     archive_configs,
@@ -120,10 +120,10 @@ def test_a_version_is_never_replaced(storage: MemoryStorage) -> None:
 def test_archived_versions_count_in_the_form_of_hudi_and_of_the_rfc(storage: MemoryStorage) -> None:
     for n in (1, 2):
         storage.delete(config_path(at(n)))
-    storage.put(f"{ARCHIVE_FOLDER}/{at(1)}.hashing_config", a_config(at(1), 7).to_json())
+    storage.put(f"{HASHING_ARCHIVE_FOLDER}/{at(1)}.hashing_config", a_config(at(1), 7).to_json())
     merged = {at(2): json.loads(a_config(at(2), 8).to_json())}
     draft = {at(3): {"expression": "a,1", "rule": "regex", "default": 9}}
-    path = f"{ARCHIVE_FOLDER}/archived.hashing_config"
+    path = f"{HASHING_ARCHIVE_FOLDER}/archived.hashing_config"
     storage.put(path, json.dumps(merged | draft).encode())
     assert counts(storage, timeline()) == [1, 7, 8, 9]
 
@@ -144,7 +144,7 @@ def test_versions_of_the_draft_count_until_there_are_others() -> None:
 def test_a_time_travel_finds_archived_versions(storage: MemoryStorage) -> None:
     for instant in (INITIAL_INSTANT, at(1)):
         data = storage.read(config_path(instant))
-        storage.put(f"{ARCHIVE_FOLDER}/{instant}.hashing_config", data)
+        storage.put(f"{HASHING_ARCHIVE_FOLDER}/{instant}.hashing_config", data)
         storage.delete(config_path(instant))
     assert latest_config(storage, timeline(until=1)) == a_config(at(1), 2)
     assert latest_config(storage, timeline(until=0)) == a_config(INITIAL_INSTANT, 1)

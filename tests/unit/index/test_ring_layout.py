@@ -19,6 +19,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import table_at
 from tests.ring_tables import MERGE_ALL, SPLIT_ALL, make_table, rows
+from tests.table_index import of_table
 
 NOW = InstantTime("20991231000000000")
 KEYS = pa.array([f"k{number}" for number in range(50)])
@@ -35,7 +36,7 @@ def layout_of(table: bl.Table) -> RingLayout:
     """Return the layout of a write that pins the table now."""
     storage = open_storage(table.path)
     timeline = load_timeline(table_at(storage))
-    layout = bl.ConsistentBucket(2).bound(storage, timeline).layout()
+    layout = of_table(bl.ConsistentBucket(2).bound(storage, timeline)).layout()
     return layout.pinned(["a"], creates=False)
 
 

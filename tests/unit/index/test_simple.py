@@ -20,6 +20,7 @@ from bucketlake.index.bucket_hash import (
     new_file_id,
 )
 from bucketlake.index.simple import SimpleBucket
+from tests.table_index import of_table
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ from bucketlake.index.simple import SimpleBucket
 def test_simple_bucket_matches_java_list_hash(
     record_key: str, bucket_count: int, bucket_id: int
 ) -> None:
-    assert assign_buckets([record_key], bucket_count).tolist() == [bucket_id]
+    assert assign_buckets([record_key], bucket_count, ["f1", "f2"]).tolist() == [bucket_id]
 
 
 def test_a_negative_hash_loses_its_sign_bit_before_the_modulo() -> None:
@@ -49,10 +50,10 @@ def test_a_negative_hash_loses_its_sign_bit_before_the_modulo() -> None:
 
 
 def test_literals_lead_to_the_buckets_of_each_partition() -> None:
-    layout = SimpleBucket(4).layout()
+    layout = of_table(SimpleBucket(4)).layout()
     assert layout.slots_of_literals(["p", "q"], ["k1", "k1", ""]) == {"p": {1, 3}, "q": {1, 3}}
     assert layout.slots_of_literals(["p"], []) == {"p": frozenset()}
-    by_f2 = SimpleBucket(8, ["f2"]).layout()
+    by_f2 = of_table(SimpleBucket(8, ["f2"]), "f1", "f2").layout()
     wanted = assign_buckets(["f1:a,f2:b"], 8, ["f2"]).tolist()
     assert by_f2.slots_of_literals(["p"], ["f1:a,f2:b"]) == {"p": {*wanted}}
 

@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bucketlake.hashing.texts import TextTable
 from bucketlake.merge.group_merge import GroupMerge, MergeCounts, MergeRule, Stamp
 from bucketlake.merge.incoming import IncomingRecords, comparable
+from bucketlake.model import arrays
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.table_type import MergeMode
+from tests.spies import spy
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 T = InstantTime("20260101000000000")
@@ -117,3 +120,17 @@ def test_deletes_by_key_need_no_other_columns() -> None:
     [part] = merged(merge, stored(("a", 1), ("b", 1), ("c", 1)))
     assert [(row[0], row[2], row[3]) for row in part] == [("old", "a", "p"), ("old", "c", "p")]
     assert merge.counts == MergeCounts(deleted=1, written=2)
+
+
+@pytest.mark.parametrize("chunk_count", [3, 12])
+def test_all_chunks_are_matched_by_one_table_and_copy_only_records_of_their_own_rows(
+    chunk_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = spy(monkeypatch, TextTable, "of_array", len)
+    copied = spy(monkeypatch, arrays, "gather", lambda parts, _: sum(map(len, parts)))
+    names = [f"k{number:03d}" for number in range(10 * chunk_count)]
+    chunks = [stored(*((name, 1) for name in names[at::chunk_count])) for at in range(chunk_count)]
+    merge = GroupMerge(incoming(*((name, 2, False) for name in names)), BY_EVENT, STAMP, SCHEMA)
+    assert [row[-1] for part in merged(merge, *chunks) for row in part] == ["new"] * len(names)
+    assert built == [len(names)]
+    assert copied == [10] * chunk_count * (1 + len(SCHEMA.names))

@@ -42,7 +42,8 @@ def test_rows_of_a_key_are_paired_in_their_order() -> None:
     before = pa.table({"k": ["b", "a", "b", "d"], "v": [1, 2, 3, 4]})
     after = pa.table({"k": ["c", "b", "b", "a", "b"], "v": [9, 1, 8, 2, 7]})
     keys = [table["k"].combine_chunks() for table in (before, after)]
-    found = row_changes(*keys, before.select(["v"]), after.select(["v"]))
+    found = row_changes(*keys)
+    found = found.chosen(found.differ(before.select(["v"]), after.select(["v"])))
     pairs = list(zip(found.before.tolist(), found.after.tolist(), strict=True))
     assert pairs == [(2, 2), (-1, 4), (-1, 0), (3, -1)]
     assert found.operations.to_pylist() == ["u", "i", "i", "d"]
@@ -59,7 +60,8 @@ def test_many_rows_are_compared_with_a_dictionary() -> None:
     before, after = states
     tables = [pa.table({"v": pa.array(list(s.values()), pa.int64())}) for s in states]
     keys = [pa.array(list(s)) for s in states]
-    found = row_changes(*keys, *tables)
+    found = row_changes(*keys)
+    found = found.chosen(found.differ(*tables))
     changed = {k for k in before.keys() | after.keys() if before.get(k, "") != after.get(k, "")}
     of_row = [
         keys[0 if a < 0 else 1][b if a < 0 else a].as_py()
@@ -70,4 +72,4 @@ def test_many_rows_are_compared_with_a_dictionary() -> None:
 
 def test_empty_states_have_no_changes() -> None:
     empty, none = pa.table({"v": pa.array([], pa.int64())}), pa.array([], pa.string())
-    assert len(row_changes(none, none, empty, empty)) == 0
+    assert row_changes(none, none).differ(empty, empty).tolist() == []

@@ -10,11 +10,14 @@ import pytest
 from bucketlake.errors import CommitConflictError, StorageError
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.format.metadata_record.bounds import StoredType, ValueType, unwrap_bounds
-from bucketlake.format.metadata_record.column_stats import decode_column_stats
-from bucketlake.format.metadata_record.entry_keys import column_stats_keys, partition_stats_key
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.record_schema import RecordKind
-from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.format.metadata_record.record_schema import (
+    RecordKind,
+    column_stats_keys,
+    decode_column_stats,
+    partition_stats_key,
+)
+from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.metadata.changes import (
     MetadataChange,
     publish_change,
@@ -22,15 +25,16 @@ from bucketlake.metadata.changes import (
     write_change,
 )
 from bucketlake.metadata.creation import delete_metadata_table
-from bucketlake.metadata.file_listing import list_files, list_partitions
-from bucketlake.metadata.slices.entry_reader import SliceEntries, read_all
-from bucketlake.metadata.slices.log_files import (
+from bucketlake.metadata.entry_reader import SliceEntries, read_all
+from bucketlake.metadata.file_listing import listed_files, listed_partitions
+from bucketlake.metadata.log_files import (
+    EntryEncoder,
     GroupEntries,
     log_file_name,
     open_file_group,
     put_log_file,
 )
-from bucketlake.metadata.slices.newest_entries import merge_of
+from bucketlake.metadata.rewrite import merge_of
 from bucketlake.metadata.statistics.of_file import ColumnRange, FileStatistics, NamedStatistics
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -119,15 +123,15 @@ def test_change_of_a_commit_has_the_names_and_sizes_of_its_statistics() -> None:
 
 
 def test_clean_removes_files_and_leaves_the_partition(table: WrittenTable) -> None:
-    table.commit(at(3), at(4), MetadataChange.of_deletion({"eu": [A]}), Action.CLEAN)
+    table.commit(at(3), at(4), MetadataChange(deleted={"eu": [A]}), Action.CLEAN)
     assert sizes_of(table) == {"eu": {}, "us": {B: 20}}
 
 
 def test_clean_of_the_last_file_of_a_partition_removes_the_partition(table: WrittenTable) -> None:
-    change = MetadataChange.of_deletion({"eu": [A]}, emptied=["eu"])
+    change = MetadataChange(deleted={"eu": [A]}, emptied=["eu"])
     table.commit(at(3), at(4), change, Action.CLEAN)
     assert sizes_of(table) == {"us": {B: 20}}
-    assert list_partitions(table.open()) == ["us"]
+    assert listed_partitions(table.open()) == ["us"]
     table.write_files(5, {"eu": {C: 1}})
     assert sizes_of(table) == {"eu": {C: 1}, "us": {B: 20}}
 
@@ -212,7 +216,7 @@ def test_clean_removes_the_statistics_of_its_files(with_stats: WrittenTable) -> 
     files = {A: {"id": (1, 2), "v": (3, 4)}, B: {"id": (5, 6), "v": (7, 8)}}
     change = MetadataChange({"eu": {A: 1, B: 1}}, listed=["eu"], statistics={"eu": stats_of(files)})
     with_stats.commit(at(1), at(2), change)
-    gone = MetadataChange.of_deletion({"eu": [A]}, columns=["id", "v", "never indexed"])
+    gone = MetadataChange(deleted={"eu": [A]}, columns=["id", "v", "never indexed"])
     with_stats.commit(at(3), at(4), gone, Action.CLEAN)
     assert statistics_in(with_stats, COLUMN_STATS) == {(B, "id"): (5, 6), (B, "v"): (7, 8)}
 
@@ -276,8 +280,7 @@ def test_log_files_of_tasks_belong_to_the_commit(table: WrittenTable) -> None:
         RECORD_INDEX,
         log_file_name(group, at(3), "7-0-1"),
         entries,
-        instant=at(3),
-        created_at_ms=0,
+        EntryEncoder(at(3), 0),
     )
     change = MetadataChange({"eu": {C: 1}}, listed=["eu"], side_files=[side])
     content = write_change(table.open(), at(3), change)
@@ -467,5 +470,5 @@ def entries_at(found: Sequence[SliceEntries]) -> list[bytes]:
 
 
 def test_size_of_a_file_is_that_of_the_data_table(table: WrittenTable) -> None:
-    assert {file.size_bytes for file in list_files(table.open(), ["eu"])} == {10}
+    assert {file.size_bytes for file in listed_files(table.open(), ["eu"])} == {10}
     assert entries_at(read_all(table.open(), FILES)).count(b"eu") == 1

@@ -18,16 +18,15 @@ from bucketlake.metadata.creation import (
     create_metadata_table,
     delete_metadata_table,
     initial_instant,
-    initialise_partition,
+    initialise_partitions,
     next_initial_instant,
     usual_file_groups,
     withdraw_initialisations,
 )
-from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.file_listing import list_files, list_partitions
-from bucketlake.metadata.inner_table import inner_properties
-from bucketlake.metadata.slices.entry_reader import read_all
-from bucketlake.metadata.slices.log_files import GroupEntries
+from bucketlake.metadata.entry_reader import read_all
+from bucketlake.metadata.file_listing import entries_of_table, listed_files, listed_partitions
+from bucketlake.metadata.log_files import GroupEntries
+from bucketlake.metadata.metadata_table import inner_properties
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.instant import Action, Instant, State
@@ -55,8 +54,8 @@ TWO_PARTITIONS = {
 def sizes_of(table: WrittenTable) -> dict[str, dict[str, int]]:
     """Return the sizes of the files that the metadata table lists, by partition and name."""
     metadata = table.open()
-    found: dict[str, dict[str, int]] = {path: {} for path in list_partitions(metadata)}
-    for file in list_files(metadata):
+    found: dict[str, dict[str, int]] = {path: {} for path in listed_partitions(metadata)}
+    for file in listed_files(metadata):
         found[file.partition_path][file.name.to_file_name()] = file.size_bytes
     return found
 
@@ -64,10 +63,9 @@ def sizes_of(table: WrittenTable) -> dict[str, dict[str, int]]:
 def build_files(table: WrittenTable, instant: InstantTime, completed_at: InstantTime) -> None:
     (group,) = usual_file_groups(FILES)
     entries = {group: entries_of_table(TWO_PARTITIONS)}
-    initialise_partition(
+    initialise_partitions(
         opened_table(table.storage, table.config),
-        FILES,
-        entries,
+        {FILES: entries},
         instant=instant,
         completed_at=completed_at,
     )
@@ -142,8 +140,11 @@ def test_table_without_partitions_has_one_partition_without_a_name() -> None:
     files = {"": {"a_0-0-1_1.parquet": 1}}
     entries = {group: entries_of_table(files)}
     first = initial_instant(0)
-    initialise_partition(
-        opened_table(table.storage, table.config), FILES, entries, instant=first, completed_at=at(1)
+    initialise_partitions(
+        opened_table(table.storage, table.config),
+        {FILES: entries},
+        instant=first,
+        completed_at=at(1),
     )
     assert sizes_of(table) == files
 
@@ -201,10 +202,9 @@ def test_build_that_dies_at_any_step_is_repeated_with_newer_entries() -> None:
     def build(table: WrittenTable, files: dict[str, dict[str, int]]) -> None:
         (group,) = usual_file_groups(FILES)
         entries = {group: entries_of_table(files)}
-        initialise_partition(
+        initialise_partitions(
             opened_table(table.storage, table.config),
-            FILES,
-            entries,
+            {FILES: entries},
             instant=at(3),
             completed_at=at(4),
         )
@@ -241,10 +241,9 @@ def test_file_groups_of_the_index_share_its_keys() -> None:
     ids = [f"record-index-{n:04d}-0" for n in range(3)]
     keys, value = pa.array(["b", "a"]), pa.array([b"1", b"2"], pa.binary())
     groups = {ids[0]: GroupEntries.of(keys, value), ids[1]: GroupEntries(), ids[2]: GroupEntries()}
-    initialise_partition(
+    initialise_partitions(
         opened_table(table.storage, table.config),
-        RECORD_INDEX,
-        groups,
+        {RECORD_INDEX: groups},
         instant=next_initial_instant(opened_table(table.storage, table.config)),
         completed_at=at(2),
     )
@@ -271,10 +270,9 @@ def test_an_initial_instant_belongs_to_one_build_and_ends_with_it() -> None:
     assert (first, second) == (initial_instant(1), initial_instant(2))
     withdraw_initialisations(opened_table(table.storage, table.config))
     with pytest.raises(CommitConflictError, match="withdrew the initialisation"):
-        initialise_partition(
+        initialise_partitions(
             opened_table(table.storage, table.config),
-            RECORD_INDEX,
-            {FileId("record-index-0000-0"): GroupEntries()},
+            {RECORD_INDEX: {FileId("record-index-0000-0"): GroupEntries()}},
             instant=first,
             completed_at=at(2),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bucketlake.errors import FormatError, MetadataTableError
-from bucketlake.metadata.file_listing import list_files, list_partitions
+from bucketlake.metadata.file_listing import listed_files, listed_partitions
 from tests.metadata_tables import (
     FIRST,
     Entries,
@@ -31,7 +31,7 @@ def made() -> MadeTable:
 
 
 def listed(made: MadeTable, *partitions: str) -> dict[str, int]:
-    files = list_files(made.open(), partitions or None)
+    files = listed_files(made.open(), partitions or None)
     return {file.path: file.size_bytes for file in files}
 
 
@@ -44,7 +44,7 @@ def test_files_are_those_of_the_records(made: MadeTable) -> None:
     assert listed(made, "a") == {f"a/{A1}": 100, f"a/{A2}": 200}
     assert listed(made, "a", "a", "b") == listed(made)
     assert listed(made, "c") == {}
-    assert list_partitions(made.open()) == ["a", "b"]
+    assert listed_partitions(made.open()) == ["a", "b"]
 
 
 def test_commits_add_files_and_cleans_remove_them(made: MadeTable) -> None:
@@ -85,7 +85,7 @@ def test_removed_partition_has_no_files(made: MadeTable) -> None:
     made.both(at(10), at(15))
     gone = data_block(partition_list(removed=["b"]), at(10))
     made.log(at(10), gone, delete_block(["b"], at(10)))
-    assert list_partitions(made.open()) == ["a"]
+    assert listed_partitions(made.open()) == ["a"]
     assert listed(made, "b") == {}
     assert listed(made) == {f"a/{A1}": 100, f"a/{A2}": 200}
 
@@ -96,21 +96,21 @@ def test_partition_that_is_written_again_has_only_its_new_files(made: MadeTable)
     made.log(at(10), gone, delete_block(["b"], at(10)))
     again = f"b2-0_1-0-1_{at(20)}.parquet"
     change(made, 20, partition_list("b") | sizes_of("b", {again: 7}))
-    assert list_partitions(made.open()) == ["a", "b"]
+    assert listed_partitions(made.open()) == ["a", "b"]
     assert listed(made, "b") == {f"b/{again}": 7}
 
 
 def test_table_without_partitions_has_one_empty_path() -> None:
     made = MadeTable()
     made.initialise(partition_list(".") | sizes_of("", {A1: 100}))
-    assert list_partitions(made.open()) == [""]
+    assert listed_partitions(made.open()) == [""]
     assert listed(made) == listed(made, "") == {A1: 100}
 
 
 def test_new_table_lists_no_partition() -> None:
     made = MadeTable()
     made.initialise(partition_list())
-    assert list_partitions(made.open()) == []
+    assert listed_partitions(made.open()) == []
     assert listed(made) == listed(made, "a") == {}
 
 
@@ -118,9 +118,9 @@ def test_missing_list_of_partitions_is_an_error() -> None:
     made = MadeTable()
     made.initialise(sizes_of("a", {A1: 100}))
     with pytest.raises(MetadataTableError, match="files does not list the partitions"):
-        list_partitions(made.open())
+        listed_partitions(made.open())
     with pytest.raises(MetadataTableError, match="files does not list the partitions"):
-        list_files(made.open())
+        listed_files(made.open())
 
 
 def test_value_that_is_no_record_names_the_file_group(made: MadeTable) -> None:

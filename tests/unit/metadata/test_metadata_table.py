@@ -13,6 +13,7 @@ from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.metadata.metadata_table import skipped_commits
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
+from tests.bounds import set_bounds
 from tests.faulty_storage import FaultyStorage
 from tests.metadata_tables import FIRST, ROOT, MadeTable, at, data_block, partition_list
 
@@ -217,7 +218,7 @@ def test_missing_metadata_table_is_an_error_with_the_next_step() -> None:
 
 
 def test_damaged_properties_name_the_file(made: MadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketlake.timeline.table_properties._READ_PAUSE_S", 0)
+    set_bounds(monkeypatch, "bucketlake.timeline.table_properties", _READ_SECONDS_MAX=0)
     made.storage.put(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}", b"hoodie.table.name=a\n")
     with pytest.raises(FormatError, match=r"\.hoodie/metadata/\.hoodie/hoodie\.properties"):
         made.open()

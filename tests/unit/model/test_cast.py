@@ -12,7 +12,7 @@ import pytest
 
 from bucketlake.errors import InputError
 from bucketlake.model.cast import cast_table
-from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_of, map_of
+from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_type, map_of
 
 
 def cast(array: pa.Array, target: pa.DataType) -> list[object]:
@@ -57,15 +57,19 @@ def refusal(array: pa.Array, target: pa.DataType) -> InputError:
         (pa.array([1e10, 0.1]), pa.string(), ["1.0E10", "0.1"]),
         (pa.array([0.1], pa.float32()), pa.string(), ["0.1"]),
         (pa.array(["a"]), pa.binary(), [b"a"]),
-        (pa.array([[1], None, []], pa.large_list(pa.int8())), list_of(pa.int32()), [[1], None, []]),
-        (pa.array([[1], None], pa.list_(pa.int8(), 1)), list_of(pa.int32()), [[1], None]),
-        (pa.array([[1], None], pa.list_view(pa.int8())), list_of(pa.int32()), [[1], None]),
+        (
+            pa.array([[1], None, []], pa.large_list(pa.int8())),
+            list_type(pa.int32()),
+            [[1], None, []],
+        ),
+        (pa.array([[1], None], pa.list_(pa.int8(), 1)), list_type(pa.int32()), [[1], None]),
+        (pa.array([[1], None], pa.list_view(pa.int8())), list_type(pa.int32()), [[1], None]),
         (
             pa.array([[("a", 1)], None, []], pa.map_(pa.large_string(), pa.int8())),
             map_of(pa.int32()),
             [[("a", 1)], None, []],
         ),
-        (pa.nulls(2), pa.struct({"a": list_of(pa.int32())}), [None, None]),
+        (pa.nulls(2), pa.struct({"a": list_type(pa.int32())}), [None, None]),
         (
             pa.array([{"b": 1, "a": 2}, None], pa.struct([("b", pa.int8()), ("a", pa.int8())])),
             pa.struct([("a", pa.int32()), ("new", map_of(pa.int32())), ("b", pa.int64())]),
@@ -90,7 +94,7 @@ def test_values_are_cast(array: pa.Array, target: pa.DataType, expected: list[ob
         (pa.array([Decimal("123.45")]), pa.decimal128(4, 2), "c", "fit"),
         (pa.array([1000]), pa.decimal128(4, 2), "c", "fit"),
         (pa.array([b"\xff"]), pa.string(), "c", "UTF8"),
-        (pa.array([[2**31]]), list_of(pa.int32()), "c[]", "2147483648"),
+        (pa.array([[2**31]]), list_type(pa.int32()), "c[]", "2147483648"),
         (
             pa.array([{"a": {"b": 2**31}}]),
             pa.struct({"a": pa.struct({"b": pa.int32()})}),
@@ -103,7 +107,7 @@ def test_values_are_cast(array: pa.Array, target: pa.DataType, expected: list[ob
             "c{}",
             "2147483648",
         ),
-        (pa.array([1]), list_of(pa.int32()), "c", "array<int>"),
+        (pa.array([1]), list_type(pa.int32()), "c", "array<int>"),
     ],
     ids=lambda value: str(getattr(value, "type", value))[:40],
 )
@@ -127,7 +131,7 @@ def test_values_hidden_under_a_null_do_not_count() -> None:
     lists = pa.ListArray.from_arrays(
         pa.array([0, 1, 2], pa.int32()), pa.array([2**40, 1]), mask=pa.array([True, False])
     )
-    assert cast(lists, list_of(pa.int32())) == [None, [1]]
+    assert cast(lists, list_type(pa.int32())) == [None, [1]]
 
 
 def test_null_in_a_required_column_is_refused_at_any_depth() -> None:
@@ -143,7 +147,7 @@ def test_null_in_a_required_column_is_refused_at_any_depth() -> None:
     inner = pa.struct([pa.field("x", pa.int32(), False)])
     assert refusal(pa.array([{"x": None}, None]), inner).where == "orders, column c.x"
     assert refusal(pa.array([{"y": 1}]).cast(pa.struct([("y", pa.int64())])), inner)
-    assert refusal(pa.array([[None]]), list_of(pa.int32(), nullable=False)).where.endswith("c[]")
+    assert refusal(pa.array([[None]]), list_type(pa.int32(), nullable=False)).where.endswith("c[]")
     assert cast(pa.array([{"x": 1}, None]), inner) == [{"x": 1}, None]
 
 
@@ -177,7 +181,7 @@ def test_columns_of_the_right_type_are_taken_as_they_are() -> None:
 
 def test_old_two_level_list_gets_the_tables_names_and_nullability() -> None:
     old = pa.list_(pa.field("array", pa.int32(), nullable=False))
-    assert cast(pa.array([[1, 2], None], old), list_of(pa.int32())) == [[1, 2], None]
+    assert cast(pa.array([[1, 2], None], old), list_type(pa.int32())) == [[1, 2], None]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +193,7 @@ def test_old_two_level_list_gets_the_tables_names_and_nullability() -> None:
         pa.date32(),
         TIMESTAMP,
         pa.decimal128(38, 38),
-        list_of(pa.int32()),
+        list_type(pa.int32()),
         map_of(pa.int32()),
         pa.struct([pa.field("deep", pa.float64(), False)]),
     ],

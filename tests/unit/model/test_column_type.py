@@ -10,7 +10,7 @@ from bucketlake.model.column_type import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     is_avro_name,
-    list_of,
+    list_type,
     map_of,
     stored_type,
     type_name,
@@ -38,9 +38,9 @@ from bucketlake.model.column_type import (
         (pa.decimal128(38, 38), pa.decimal128(38, 38)),
         (pa.dictionary(pa.int8(), pa.large_string()), pa.string()),
         (pa.run_end_encoded(pa.int32(), pa.int16()), pa.int32()),
-        (pa.large_list(pa.int8()), list_of(pa.int32())),
-        (pa.list_(pa.int8(), 3), list_of(pa.int32())),
-        (pa.list_view(pa.int8()), list_of(pa.int32())),
+        (pa.large_list(pa.int8()), list_type(pa.int32())),
+        (pa.list_(pa.int8(), 3), list_type(pa.int32())),
+        (pa.list_view(pa.int8()), list_type(pa.int32())),
         (pa.map_(pa.large_string(), pa.int8()), map_of(pa.int32())),
         (pa.struct({"a": pa.int8()}), pa.struct({"a": pa.int32()})),
     ],
@@ -121,7 +121,7 @@ def test_name_that_hudi_refuses_is_refused(name: str) -> None:
 
 
 def test_type_names_are_those_of_spark() -> None:
-    nested = pa.struct({"a": list_of(pa.decimal128(10, 2)), "b": map_of(TIMESTAMP_NTZ)})
+    nested = pa.struct({"a": list_type(pa.decimal128(10, 2)), "b": map_of(TIMESTAMP_NTZ)})
     expected = "struct<a:array<decimal(10,2)>,b:map<string,timestamp_ntz>>"
     assert type_name(nested) == expected
     assert type_name(pa.int64()) == "bigint"

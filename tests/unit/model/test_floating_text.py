@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from bucketlake.model.floating_text import floating_text
+from bucketlake.model.value_text import floating_text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bucketlake.model.map_entries import map_entries, map_lengths
+from bucketlake.model.arrays import map_entries, map_lengths
 
 KIND = pa.map_(pa.string(), pa.int64())
 
@@ -31,6 +31,11 @@ def test_entries_are_those_of_present_maps(
     assert map_entries(maps)[0].to_pylist() == keys
     assert len(map_entries(maps)[1]) == len(keys)
     assert map_lengths(maps).to_pylist() == lengths
+
+
+def test_entries_of_views_beside_a_null_map_are_given() -> None:
+    kind = pa.map_(pa.string_view(), pa.int8())
+    assert map_entries(pa.array([[("a", 1)], None], kind))[0].to_pylist() == ["a"]
 
 
 def test_entries_under_a_null_map_are_left_out() -> None:

@@ -8,6 +8,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.model.result import WriteResult
+from bucketlake.table import handle_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string())])
 
@@ -48,7 +49,7 @@ def test_timeline_shows_the_operation_and_the_rows_of_each_commit(table: bl.Tabl
 
 
 def test_timeline_lists_a_commit_whose_file_is_damaged(table: bl.Table) -> None:
-    storage = table._open().storage
+    storage = handle_of(table).storage
     last = table.timeline()[-1]
     path = f".hoodie/timeline/{last.to_file_name(LAYOUT_2)}"
     storage.delete(path)

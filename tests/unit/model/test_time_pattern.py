@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import ConfigError
-from bucketlake.model.time_pattern import (
+from bucketlake.model.time_partition import (
     format_times,
     input_unit_ms,
     parse_times,

@@ -35,6 +35,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import FaultyStorage
 from tests.golden.objects import objects_of_table
 from tests.metadata_tables import data_block, put_instant, sizes_of
+from tests.pinned import snapshot_as_of
 from tests.storages import memory_of, set_properties
 
 GROUP = "00000002-8d9c-4c2b-a82f-d207f79f8ce6-0"
@@ -54,7 +55,7 @@ def config_of(storage: MemoryStorage) -> TableConfig:
 
 
 def snapshot_of(storage: MemoryStorage, as_of: str | None = None) -> Snapshot:
-    return load_snapshot(opened_table(storage, config_of(storage)), as_of=as_of)
+    return snapshot_as_of(opened_table(storage, config_of(storage)), as_of)
 
 
 def paths_of(snapshot: Snapshot) -> set[str]:

@@ -11,6 +11,7 @@ import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.read.read_plan import plan_read
 from bucketlake.read.request import PinnedRead, ReadRequest
+from bucketlake.table import handle_of
 
 
 @pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
@@ -30,4 +31,4 @@ def test_an_empty_list_of_columns_is_refused(new_path: Callable[[], str], table_
         with pytest.raises(InputError, match=r"columns of .*: the list of columns is empty"):
             read()
     with pytest.raises(InputError, match="omit the argument to read all columns"):
-        plan_read(PinnedRead(table._snapshot(), ReadRequest(columns=())), None)
+        plan_read(PinnedRead(handle_of(table).snapshot(), ReadRequest(columns=())), None)

@@ -14,6 +14,7 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.timeline.open_table import opened_table
+from tests.pinned import snapshot_as_of
 from tests.storages import memory_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
@@ -44,4 +45,4 @@ def test_table_whose_columns_may_have_other_names_in_its_files_is_refused() -> N
     )
     with pytest.raises(UnsupportedFeatureError, match="schema evolution on read"):
         load_snapshot(opened_table(storage, CONFIG))
-    assert load_snapshot(opened_table(storage, CONFIG), as_of=FIRST).schema.names == ["id"]
+    assert snapshot_as_of(opened_table(storage, CONFIG), FIRST).schema.names == ["id"]

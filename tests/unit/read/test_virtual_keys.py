@@ -18,7 +18,7 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.schema import META_NAMES, RECORD_KEY, with_meta
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.read.virtual_keys import RowOrigin, VirtualKeys
+from bucketlake.read.stored_keys import RowOrigin, VirtualKeys
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.open_table import opened_table
 from tests.golden.objects import objects_of_table

@@ -21,7 +21,7 @@ from bucketlake.cli.main import main
 from bucketlake.model.table_type import TableType
 from bucketlake.services.advice import index_rules, steps
 from bucketlake.services.advice.advice import Advice, AdviceList
-from bucketlake.services.advice.rules import advise
+from bucketlake.services.advice.rules import advice_for
 from bucketlake.services.advice.workload import Conditions, HotValue, PartitionFacts, Workload
 from bucketlake.services.upkeep import Waiting
 
@@ -144,7 +144,7 @@ def require_command(text: str, sample_file: Path) -> None:
 def test_advice_is_given_for_every_workload_and_can_be_followed(
     sample_file: Path, work: Workload, asked: Conditions
 ) -> None:
-    found = AdviceList(advise(work, asked), work)
+    found = AdviceList(advice_for(work, asked), work)
     assert [own.subject for own in found[:4]] == ["index", "table type", "partitions", "upkeep"]
     assert len({own.subject for own in found}) == len(found)
     for own in found:
@@ -372,7 +372,7 @@ def test_a_hot_bucket_gets_several_files_unless_hudi_writes_it() -> None:
 
 
 def subjects(work: Workload, asked: Conditions) -> dict[str, Advice]:
-    return {own.subject: own for own in advise(work, asked)}
+    return {own.subject: own for own in advice_for(work, asked)}
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_key_that_comes_twice_asks_for_an_ordering_column() -> None:
     ],
 )
 def test_an_index_is_spelled_as_python_reads_it(index: Any) -> None:
-    assert eval(steps.spelled(index), {"bl": bl}) == index
+    assert eval(steps.index_in_python(index), {"bl": bl}) == index
 
 
 @pytest.mark.parametrize("path", ["", "a=b", "x(y)", "a.b", "50%/c d", "Köln*", "a,b;c", "[1]\\d"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bucketlake.spark.placement import spark_hash, values_for_tasks
+from bucketlake.spark.facts import spark_hash, values_for_tasks
 
 # SELECT hash(v) of Spark 4.3, v an INT.
 HASHES_OF_SPARK = {

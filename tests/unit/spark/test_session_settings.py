@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
-from bucketlake.spark.session_settings import PIECE_SETTINGS, changed_settings, row_settings
+from bucketlake.spark.flow import PIECE_SETTINGS, changed_settings, row_settings
 
 
 class Session:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, Subfolder
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.storage.subfolder import Subfolder
 from tests.faulty_storage import FaultyStorage
 from tests.s3_server import client_of, new_bucket, running_moto
 from tests.unit.storage.bucket import Bucket

@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import at_once
 from bucketlake.storage.memory import MemoryStorage
+from tests.waiting import SECONDS_MAX
 
 
 class Remote(MemoryStorage):
@@ -27,7 +28,7 @@ def remote() -> Remote:
 
 
 def test_as_many_are_under_way_as_the_storage_likes(remote: Remote) -> None:
-    together = threading.Barrier(4, timeout=10)
+    together = threading.Barrier(4, timeout=SECONDS_MAX)
 
     def request(path: str) -> bytes:
         together.wait()  # Broken, and an error, unless four come.
@@ -56,7 +57,7 @@ def test_an_error_is_raised_and_what_had_not_begun_is_not_asked_for(remote: Remo
         asked.append(path)
         if path == "0":
             raise ValueError(path)
-        threading.Event().wait(0.05)
+        threading.Event().wait(0.2)
         return remote.read(path)
 
     with pytest.raises(ValueError, match="0"):

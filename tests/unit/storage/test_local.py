@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import time
@@ -13,7 +14,9 @@ import pytest
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
 from bucketlake.storage import system_calls
+from bucketlake.storage.base import put_all_if_absent
 from bucketlake.storage.local import STAGING_FOLDER, LocalStorage
+from tests.spies import spy
 from tests.unit.storage.names import CONTROL_NAMES
 
 Write = Callable[[LocalStorage, str, bytes], None]
@@ -28,11 +31,26 @@ def _files(storage: LocalStorage) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
 
 
-def _fail_with(code: int) -> Callable[..., int]:
+def _instead(monkeypatch: pytest.MonkeyPatch, call: str, does: Callable[..., object]) -> None:
+    """Let the system do something else at one of its calls."""
+    monkeypatch.setattr(system_calls.os, call, does)
+
+
+def _fails(monkeypatch: pytest.MonkeyPatch, call: str, code: int) -> None:
+    """Let a call of the system fail."""
+    _instead(monkeypatch, call, _raises(code))
+
+
+def _raises(code: int) -> Callable[..., int]:
     def fail(*_: object, **__: object) -> int:
         raise OSError(code, os.strerror(code))
 
     return fail
+
+
+def _came_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the look before a link see nothing, as if another writer's object came after it."""
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)
 
 
 @WRITES
@@ -45,7 +63,7 @@ def test_loser_of_a_race_that_staged_its_bytes_leaves_nothing_behind(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local.put("a", b"first")
-    monkeypatch.setattr(os.path, "lexists", lambda _: False)  # As if the winner came just now.
+    _came_just_now(monkeypatch)  # As if the winner came just now.
     with pytest.raises(AlreadyExistsError):
         local.put_if_absent("a", b"second")
     assert _files(local) == ["a"]
@@ -74,7 +92,7 @@ def test_failed_write_names_path_and_operation_and_leaves_nothing(
 ) -> None:
     local.put("before", b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(system_calls.os, call, _fail_with(code))
+        _fails(patch, call, code)
         with pytest.raises(StorageError, match=words) as caught:
             write(local, "p/a", b"123")
     assert caught.value.path == f"{local.root}/p/a"
@@ -95,7 +113,7 @@ def test_disk_that_fills_up_half_way_leaves_no_partial_object(
         return written[-1]
 
     local.put("before", b"1")
-    monkeypatch.setattr(system_calls.os, "write", write_a_little)
+    _instead(monkeypatch, "write", write_a_little)
     with pytest.raises(StorageError, match="disk is full"):
         write(local, "a", b"123456789")
     assert written == [2, 2, 2]
@@ -107,7 +125,7 @@ def test_write_that_the_system_takes_in_small_pieces_is_whole(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
     plain = os.write
-    monkeypatch.setattr(system_calls.os, "write", lambda fd, data: plain(fd, data[:2]))
+    _instead(monkeypatch, "write", lambda fd, data: plain(fd, data[:2]))
     write(local, "a", b"123456789")
     assert local.read("a") == b"123456789"
 
@@ -117,7 +135,7 @@ def test_read_that_the_system_answers_in_small_pieces_is_whole(
 ) -> None:
     local.put("a", b"123456789")
     plain = os.pread
-    monkeypatch.setattr(system_calls.os, "pread", lambda fd, n, at: plain(fd, min(n, 2), at))
+    _instead(monkeypatch, "pread", lambda fd, n, at: plain(fd, min(n, 2), at))
     assert local.read("a") == b"123456789"
     assert local.read_range("a", 2, 5) == b"34567"
 
@@ -126,7 +144,7 @@ def test_failed_read_is_a_storage_error_that_is_not_not_found(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local.put("a", b"1")
-    monkeypatch.setattr(system_calls.os, "open", _fail_with(errno.EACCES))
+    _fails(monkeypatch, "open", errno.EACCES)
     with pytest.raises(StorageError, match=r"read .*/a: this user has no permission") as caught:
         local.read("a")
     assert not isinstance(caught.value, ObjectNotFoundError)
@@ -139,7 +157,7 @@ def test_failed_read_is_a_storage_error_that_is_not_not_found(
 def test_disk_without_hard_links_is_refused_in_clear_words(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch, code: int, words: str
 ) -> None:
-    monkeypatch.setattr(system_calls.os, "link", _fail_with(code))
+    _fails(monkeypatch, "link", code)
     with pytest.raises(StorageError, match=words):
         local.put_if_absent("a", b"1")
     assert _files(local) == []
@@ -156,7 +174,7 @@ def test_link_that_took_effect_although_it_said_exists_has_won(
         plain(source, target)
         plain(source, target)  # What NFS does when the first answer is lost.
 
-    monkeypatch.setattr(system_calls.os, "link", link_twice)
+    _instead(monkeypatch, "link", link_twice)
     local.put_if_absent("a", b"1")
     assert local.read("a") == b"1"
 
@@ -171,7 +189,7 @@ def test_a_second_name_that_a_backup_gave_to_a_staged_file_wins_nothing(
         Path(target).write_bytes(b"theirs")
         plain(source, target)
 
-    monkeypatch.setattr(system_calls.os, "link", link)
+    _instead(monkeypatch, "link", link)
     with pytest.raises(AlreadyExistsError):
         local.put_if_absent("a", b"mine")
     assert local.read("a") == b"theirs"
@@ -181,8 +199,8 @@ def test_duplicate_is_a_second_name_of_the_file(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local.put("p/a", b"1")
-    monkeypatch.setattr(system_calls.os, "pread", _fail_with(errno.EIO))
-    monkeypatch.setattr(system_calls.os, "write", _fail_with(errno.EIO))
+    _fails(monkeypatch, "pread", errno.EIO)
+    _fails(monkeypatch, "write", errno.EIO)
     assert local.duplicate("p/a", "q/b")
     assert Path(local.root, "p/a").samefile(Path(local.root, "q/b"))
     assert _files(local) == ["p/a", "q/b"]
@@ -197,7 +215,7 @@ def test_duplicate_on_a_disk_without_hard_links_is_a_second_file(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     local.put("p/a", b"123")
-    monkeypatch.setattr(system_calls.os, "link", _fail_with(code))
+    _fails(monkeypatch, "link", code)
     assert not local.duplicate("p/a", "q/b")
     assert local.duplicate("p/a", "q/b")  # The file of the first attempt is there.
     assert local.read("q/b") == b"123"
@@ -223,7 +241,7 @@ def test_failed_duplicate_names_the_new_path_and_leaves_nothing(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str, code: int, words: str
 ) -> None:
     local.put("a", b"123")
-    monkeypatch.setattr(system_calls.os, call, _fail_with(code))
+    _fails(monkeypatch, call, code)
     with pytest.raises(StorageError, match=words) as caught:
         local.duplicate("a", "p/b")
     assert (caught.value.path, caught.value.operation) == (f"{local.root}/p/b", "duplicate")
@@ -235,9 +253,9 @@ def test_failed_copy_of_a_duplicate_leaves_nothing_and_can_be_repeated(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     local.put("p/a", b"123")
-    monkeypatch.setattr(system_calls.os, "link", _fail_with(errno.EPERM))
+    _fails(monkeypatch, "link", errno.EPERM)
     with monkeypatch.context() as patch:
-        patch.setattr(system_calls.os, call, _fail_with(errno.EIO))
+        _fails(patch, call, errno.EIO)
         with pytest.raises(StorageError):
             local.duplicate("p/a", "p/b")
     assert _files(local) == ["p/a"]
@@ -251,14 +269,14 @@ def test_duplicate_whose_folder_was_not_flushed_is_flushed_by_the_next_attempt(
     local.put("p/a", b"1")
     local.put("q/b", b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(system_calls.os, "fsync", _fail_with(errno.EIO))
+        _fails(patch, "fsync", errno.EIO)
         for _ in range(2):
             with pytest.raises(StorageError, match="Input/output error"):
                 local.duplicate("p/a", "q/c")
     flushed: list[str] = []
-    plain = system_calls.flush_folder
+    plain = system_calls.flush
     monkeypatch.setattr(
-        system_calls, "flush_folder", lambda folder: (flushed.append(folder), plain(folder))
+        system_calls, "flush", lambda folders: (flushed.extend(folders), plain(folders))
     )
     assert local.duplicate("p/a", "q/c")
     assert flushed == [f"{local.root}/q"]
@@ -270,7 +288,7 @@ def test_duplicate_that_another_attempt_made_just_now_is_taken_by_its_size(
 ) -> None:
     local.put("a", b"1")
     local.put("b", theirs)
-    monkeypatch.setattr(os.path, "lexists", lambda _: False)  # As if the other came just now.
+    _came_just_now(monkeypatch)  # As if the other came just now.
     if wins:
         assert local.duplicate("a", "b")
     else:
@@ -290,7 +308,7 @@ def test_duplicate_whose_source_is_deleted_meanwhile_is_not_found(
         Path(source).unlink()
         plain(source, target)
 
-    monkeypatch.setattr(system_calls.os, "link", link)
+    _instead(monkeypatch, "link", link)
     with pytest.raises(ObjectNotFoundError, match=r"duplicate .*/a: there is no object"):
         local.duplicate("a", "b")
 
@@ -300,7 +318,7 @@ def test_put_if_absent_wins_and_loses_beside_duplicated_files_as_ever(
 ) -> None:
     local.put_if_absent("a", b"1")
     local.duplicate("a", "b")
-    monkeypatch.setattr(os.path, "lexists", lambda _: False)  # The link has to decide.
+    _came_just_now(monkeypatch)  # The link has to decide.
     for path in ("a", "b"):
         with pytest.raises(AlreadyExistsError):
             local.put_if_absent(path, b"1")
@@ -352,15 +370,104 @@ def test_object_is_flushed_before_it_has_its_name_and_its_folder_after(
         events.append("named" if (Path(local.root) / "p/a").exists() else "not named")
         plain(descriptor)
 
-    monkeypatch.setattr(system_calls.os, "fsync", fsync)
+    _instead(monkeypatch, "fsync", fsync)
     write(local, "p/a", b"1")
     assert events == ["staging", "not named", "p", "named"]
+
+
+def test_objects_that_are_written_together_are_flushed_before_any_has_its_name(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("p/before", b"1")
+    events: list[tuple[str, int]] = []
+    plain = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        flushed = Path(f"/proc/self/fd/{descriptor}").resolve()
+        named = sum((Path(local.root) / path).exists() for path in ("p/a", "q/r/b"))
+        name = "staged" if flushed.is_file() else str(flushed.relative_to(local.root))
+        events.append((name, named))
+        plain(descriptor)
+
+    _instead(monkeypatch, "fsync", fsync)
+    found = put_all_if_absent(local, [("p/a", b"1"), ("q/r/b", b"2"), ("p/before", b"3")])
+    assert found == {"p/before"}
+    assert events[:2] == [("staged", 0), ("staged", 0)]
+    assert sorted(events[2:]) == [(".", 2), ("p", 2), ("q", 2), ("q/r", 2)]
+    assert local.read("p/before") == b"1"
+    assert _files(local) == ["p/a", "p/before", "q/r/b"]
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "link"])
+def test_failed_write_of_many_leaves_nothing_in_staging(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    local.put("before", b"1")
+    with monkeypatch.context() as patch:
+        _fails(patch, call, errno.ENOSPC)
+        with pytest.raises(StorageError, match="disk is full"):
+            put_all_if_absent(local, [("p/a", b"1"), ("p/b", b"2")])
+    assert _files(local) == ["before"]
+
+
+def test_flushes_of_many_objects_do_not_grow_with_their_number(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("before", b"1")
+    if not system_calls._flush_file_system(local.root):
+        pytest.skip("this file system is flushed file by file")
+    flushed: list[int] = []
+    _instead(monkeypatch, "fsync", flushed.append)
+    for count in (32, 128):
+        objects = [(f"{count}-{number}/a", b"1") for number in range(count)]
+        assert put_all_if_absent(local, objects) == set()
+    assert flushed == []
+
+
+def test_a_folder_is_resolved_once_for_all_objects_that_are_written_into_it(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = spy(monkeypatch, system_calls, "real_path", str)
+    for count in (8, 32):
+        asked.clear()
+        objects = [(f"p/{count}-{number}", b"1") for number in range(count)]
+        assert put_all_if_absent(local, objects) == set()
+        assert sorted(asked) == sorted({*asked})
+        assert len(asked) == 2  # The other one is the folder of staged files.
+
+
+def test_an_error_of_many_objects_names_the_one_that_failed(local: LocalStorage) -> None:
+    local.put("p/taken/inner", b"1")
+    with pytest.raises(StorageError, match="p/taken"):
+        put_all_if_absent(local, [("p/a", b"1"), ("p/taken", b"2")])
+    assert _files(local) == ["p/taken/inner"]
+
+
+def test_a_disk_that_fails_while_many_are_flushed_is_an_error(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not system_calls._flush_file_system(local.parent().root):  # type: ignore[union-attr]
+        pytest.skip("this file system is flushed file by file")
+
+    class Broken:
+        fstatfs = staticmethod(system_calls._libc().fstatfs)  # type: ignore[union-attr]
+
+        @staticmethod
+        def syncfs(_: int) -> int:
+            ctypes.set_errno(errno.EIO)
+            return -1
+
+    monkeypatch.setattr(system_calls, "_libc", Broken)
+    objects = [(f"p/{number}", b"1") for number in range(40)]
+    with pytest.raises(StorageError, match="Input/output error"):
+        put_all_if_absent(local, objects)
+    assert _files(local) == []
 
 
 def test_storage_without_fsync_flushes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_calls.os, "fsync", _fail_with(errno.EIO))
+    _fails(monkeypatch, "fsync", errno.EIO)
     storage = LocalStorage(str(tmp_path / "t"), fsync=False)
     storage.put("a/b", b"1")
     storage.put_if_absent("c", b"1")
@@ -420,7 +527,7 @@ def test_stale_checksum_of_hadoop_goes_before_its_file_changes(
                 seen.append(checksum.exists())
             plain(*paths)
 
-        monkeypatch.setattr(system_calls.os, call, watched)
+        _instead(monkeypatch, call, watched)
     changes: dict[str, Callable[[], object]] = {
         "put": lambda: local.put("p/a", b"2"),
         "put_if_absent": lambda: local.put_if_absent("p/a", b"2"),
@@ -581,7 +688,7 @@ def test_system_that_does_not_tell_by_descriptor_is_asked_by_path(
             raise FileNotFoundError(path)
         return plain(path)
 
-    monkeypatch.setattr(system_calls.os, "readlink", readlink)
+    _instead(monkeypatch, "readlink", readlink)
     assert local.read("a") == b"1"
     with pytest.raises(StorageError, match="symbolic link leads to"):
         local.read("link")
@@ -636,7 +743,7 @@ def test_folder_into_which_others_write_is_removed_in_the_end(
             Path(local.root, late.pop()).write_bytes(b"1")
         plain(folder)
 
-    monkeypatch.setattr(system_calls.os, "rmdir", rmdir)
+    _instead(monkeypatch, "rmdir", rmdir)
     local.delete_folder("p")
     assert not Path(local.root, "p").exists()
 

@@ -16,6 +16,7 @@ from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageEr
 from bucketlake.storage import object_store
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.object_store import ObjectStorage
+from tests.fake_time import FakeTime
 from tests.unit.storage.bucket import ACCESS_KEY, SECRET_KEY, Bucket
 from tests.unit.storage.cloud import Answer, Cloud, running_cloud
 from tests.unit.storage.names import CONTROL_NAMES, NAMES
@@ -270,7 +271,7 @@ def test_copy_takes_few_requests(cloud: Cloud) -> None:
 def test_copy_that_azure_has_not_completed_is_waited_for(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "_PAUSE_S", 0)
+    FakeTime().installed(monkeypatch)
     cloud.objects["/acc/lake/t/a"], cloud.looks_until_copied = b"123", 5
     assert _on_azure(cloud).duplicate("a", "b")
     assert cloud.looks_until_copied == 0
@@ -280,7 +281,7 @@ def test_copy_that_azure_has_not_completed_is_waited_for(
 def test_copy_that_azure_never_completes_is_no_success(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "_PAUSE_S", 0)
+    FakeTime().installed(monkeypatch)
     cloud.objects["/acc/lake/t/a"], cloud.looks_until_copied = b"123", 1_000
     with pytest.raises(StorageError, match=r"has 0 bytes, but .*/a has 3 bytes"):
         _on_azure(cloud).duplicate("a", "b")
@@ -290,10 +291,9 @@ def test_copy_of_nothing_on_azure_needs_no_wait(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.objects["/acc/lake/t/a"] = b""
-    slept: list[float] = []
-    monkeypatch.setattr(object_store.time, "sleep", slept.append)
+    clock = FakeTime().installed(monkeypatch)
     assert _on_azure(cloud).duplicate("a", "b")
-    assert slept == [0]
+    assert not clock.naps
 
 
 @pytest.mark.parametrize("status", [0, 500, 503, 429])
@@ -332,7 +332,7 @@ def test_put_that_never_arrived_is_repeated_and_wins(cloud: Cloud) -> None:
 def test_conflict_with_nothing_there_is_asked_again(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "_PAUSE_S", 0)
+    FakeTime().installed(monkeypatch)
     cloud.answers = [Answer(409), Answer(409)]
     _on_s3(cloud).put_if_absent("a", b"mine")
     assert cloud.objects == {"/lake/t/a": b"mine"}
@@ -349,8 +349,8 @@ def test_conflict_with_something_there_is_lost(cloud: Cloud) -> None:
 def test_conflict_without_end_leaves_the_outcome_unknown(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "_PAUSE_S", 0)
-    cloud.answers = [Answer(409)] * 9
+    FakeTime().installed(monkeypatch)
+    cloud.answers = [Answer(409)] * 99
     with pytest.raises(StorageError, match="repeat the request") as caught:
         _on_s3(cloud).put_if_absent("a", b"mine")
     assert type(caught.value) is StorageError

@@ -108,7 +108,7 @@ def test_value_that_is_no_text_is_refused_unless_its_text_is_plain() -> None:
      "https://store/?a=b", "https://store/<b>"],
 )  # fmt: skip
 def test_an_endpoint_that_is_no_address_is_refused(endpoint: str) -> None:
-    with pytest.raises(ConfigError, match="https://host or http://host:port"):
+    with pytest.raises(ConfigError, match=r"https://host or http://host:port|a line end"):
         StoreOptions.from_user({"endpoint": endpoint}, "lake")
 
 

@@ -27,6 +27,7 @@ from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
 from tests.faulty_storage import FaultyStorage
+from tests.spies import spy
 from tests.storages import memory_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
@@ -229,14 +230,7 @@ def test_local_timeline_describes_one_of_its_files(
     storage = LocalStorage(str(tmp_path), fsync=False)
     for number in range(50):
         storage.put(f".hoodie/timeline/{_time(number)}_{_time(number)}.commit", b"")
-    described: list[str] = []
-    describe = local._described
-
-    def seen(path: str, status: os.stat_result) -> StoredObject:
-        described.append(path)
-        return describe(path, status)
-
-    monkeypatch.setattr(local, "_described", seen)
+    described = spy(monkeypatch, local, "_described", lambda path, _: path)
     assert len(load_timeline(opened_table(storage, CONFIG)).instants) == 50
     assert described == [f".hoodie/timeline/{_time(49)}_{_time(49)}.commit"]
 

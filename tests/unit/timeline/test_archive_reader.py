@@ -13,8 +13,13 @@ import pytest
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError
-from bucketlake.format.archive_file import ArchivedInstant, decode_archive_file
-from bucketlake.format.archive_log import ArchivedState, archive_log_name, encode_archive_log
+from bucketlake.format.archive_file import (
+    ArchivedInstant,
+    ArchivedState,
+    archive_log_name,
+    decode_archive_file,
+    encode_archive_log,
+)
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType

@@ -12,8 +12,15 @@ from bucketlake.config.table_version import LAYOUT_2
 from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.clock import InstantClock, IssuedTimes, issued_times
-from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms
+from bucketlake.timeline.instant import (
+    Action,
+    Instant,
+    InstantClock,
+    IssuedTimes,
+    State,
+    instant_from_ms,
+    issued_times,
+)
 
 NOW_MS = 1_704_164_645_678  # 2024-01-02 03:04:05.678 UTC
 

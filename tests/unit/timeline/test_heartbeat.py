@@ -16,7 +16,6 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline import heartbeat
-from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.heartbeat import (
     EXPIRES_AFTER_MS,
     HUDI_EXPIRES_AFTER_MS,
@@ -24,6 +23,9 @@ from bucketlake.timeline.heartbeat import (
     is_alive,
     is_of_this_thread,
 )
+from bucketlake.timeline.instant import system_now_ms
+from tests.bounds import set_bounds
+from tests.waiting import wait_until
 
 T = InstantTime("20260101000000000")
 PATH = f".hoodie/.heartbeat/{T}"
@@ -99,14 +101,10 @@ def test_a_heartbeat_that_says_nothing_sensible_counts(storage: Storage) -> None
 
 
 def test_the_heartbeat_is_renewed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "INTERVAL_SECONDS", 0.01)
+    set_bounds(monkeypatch, heartbeat, INTERVAL_SECONDS=0.01)
     with beating(storage, T):
         storage.delete(PATH)
-        for _ in range(500):
-            if is_alive(storage, T, system_now_ms):
-                break
-            heartbeat.threading.Event().wait(0.01)
-        assert is_alive(storage, T, system_now_ms)
+        wait_until(lambda: is_alive(storage, T, system_now_ms))
 
 
 def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(storage: Storage) -> None:

@@ -22,7 +22,6 @@ from bucketlake.storage.base import Storage, VersionedStorage
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline import locks
-from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.timeline.locks import (
     FILE_LOCK,
     NO_LOCK,
@@ -32,8 +31,11 @@ from bucketlake.timeline.locks import (
     StorageLock,
     TableLock,
     _Lease,
+    lock_from_options,
 )
+from tests.fake_time import locks_are_later
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment
+from tests.waiting import SECONDS_MAX, wait_until
 
 SOON = 0.3
 
@@ -114,11 +116,10 @@ def test_a_table_has_one_lock_in_a_process_however_its_path_is_spelled(tmp_path:
 def test_a_file_lock_that_expired_is_taken_over_and_its_owner_notices(storage: Storage) -> None:
     with FileSystemLock(timeout_seconds=SOON).held(storage) as check:
         MemoryStorage(storage.root.removeprefix("memory://"))
-        taken = FileSystemLock(expire_minutes=1, timeout_seconds=2)
+        taken = FileSystemLock(expire_minutes=1, timeout_seconds=SECONDS_MAX)
         check()
-        later = locks.system_now_ms() + 61_000
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(locks, "system_now_ms", lambda: later)
+            locks_are_later(patch, 61_000)
             with taken.held(storage) as new_check:
                 new_check()
                 with pytest.raises(LockError, match="took it over"):
@@ -129,7 +130,7 @@ def test_a_file_lock_that_expired_is_taken_over_and_its_owner_notices(storage: S
 def test_a_file_lock_never_expires_by_default(storage: Storage) -> None:
     storage.put(FILE_LOCK, b"")  # As Hudi leaves it when it dies.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locks, "system_now_ms", lambda: 10**15)
+        locks_are_later(patch, 10**15)
         with pytest.raises(LockError, match=r"\.hoodie/lock is held .* delete the lock"):
             FileSystemLock(timeout_seconds=SOON).held(storage).__enter__()
     assert storage.read(FILE_LOCK) == b""
@@ -149,9 +150,8 @@ def test_a_storage_lock_that_ran_out_is_taken_over_and_its_owner_notices(storage
     lock = StorageLock(validity_seconds=60, renew_seconds=6, timeout_seconds=SOON)
     with lock.held(storage) as check:
         check()
-        later = locks.system_now_ms() + 60_600
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(locks, "system_now_ms", lambda: later)
+            locks_are_later(patch, 60_600)
             with lock.held(storage):
                 with pytest.raises(LockError, match="expired"):
                     check()
@@ -164,15 +164,10 @@ def test_a_storage_lock_is_renewed_while_it_is_held(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StorageLock, "__post_init__", lambda _: None)
-    lock = StorageLock(validity_seconds=1, renew_seconds=0, timeout_seconds=SOON)
+    lock = StorageLock(validity_seconds=30, renew_seconds=0, timeout_seconds=SOON)
     with lock.held(storage) as check:
         first = json.loads(storage.read(STORAGE_LOCK))["validUntil"]
-        for _ in range(100):
-            if json.loads(storage.read(STORAGE_LOCK))["validUntil"] > first:
-                break
-            locks.time.sleep(0.02)
-        else:
-            raise AssertionError("not renewed")
+        wait_until(lambda: json.loads(storage.read(STORAGE_LOCK))["validUntil"] > first)
         check()
 
 
@@ -202,8 +197,7 @@ def test_a_lock_that_was_lost_is_not_renewed_though_it_is_free_again(
     """What its owner checked before may be out of date: another one has perhaps committed."""
     slept, other = _Lease(storage, 10_000), _Lease(storage, 10_000)
     assert slept.taken()
-    later = locks.system_now_ms() + 20_000
-    monkeypatch.setattr(locks, "system_now_ms", lambda: later)
+    locks_are_later(monkeypatch, 20_000)
     if by == "another owner":
         assert other.taken()
         other.release()
@@ -223,8 +217,7 @@ def test_a_lock_that_nobody_took_meanwhile_is_renewed_after_a_long_sleep(
 ) -> None:
     lease = _Lease(storage, 10_000)
     assert lease.taken()
-    later = locks.system_now_ms() + 20_000
-    monkeypatch.setattr(locks, "system_now_ms", lambda: later)
+    locks_are_later(monkeypatch, 20_000)
     assert lease.renewed()
     lease.check()
 
@@ -253,8 +246,21 @@ def test_a_file_lock_goes_though_storage_fails_at_first(storage: Storage) -> Non
     assert storage.stat(FILE_LOCK) is None
 
 
-def test_a_lock_object_that_is_damaged_is_an_error_that_names_it(storage: Storage) -> None:
-    storage.put(STORAGE_LOCK, b"[]")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]",
+        b'{"owner": "o", "validUntil": Infinity, "expired": false}',
+        b'{"owner": "o", "validUntil": 1e999, "expired": false}',
+        b'{"owner": "o", "validUntil": "' + b"9" * 4301 + b'", "expired": false}',
+        b"[" * 10**5,
+    ],
+    ids=["list", "infinity", "exponent", "digits", "brackets"],
+)
+def test_a_lock_object_that_is_damaged_is_an_error_that_names_it(
+    storage: Storage, content: bytes
+) -> None:
+    storage.put(STORAGE_LOCK, content)
     with pytest.raises(FormatError, match=r"table_lock\.json"):
         StorageLock(timeout_seconds=SOON).held(storage).__enter__()
 

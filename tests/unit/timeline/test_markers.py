@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bucketlake.model.file_name import InstantTime
@@ -10,7 +12,7 @@ from bucketlake.timeline.markers import (
     MarkerType,
     delete_markers,
     read_markers,
-    write_marker,
+    write_markers,
 )
 from tests.storages import memory_of, objects_of
 
@@ -35,9 +37,35 @@ LOG = ".00000001-aaaa-0_20240102030405678.log.1_1-0-1"
 )
 def test_marker_is_written_and_read_back(marker: Marker, text: str) -> None:
     storage = memory_of()
-    write_marker(storage, T, marker)
-    assert objects_of(storage) == {f"{FOLDER}/{text}": b""}
+    write_markers(storage, T, [marker])
+    found = objects_of(storage)
+    assert found.pop(f"{FOLDER}/MARKERS.type") == b"TIMELINE_SERVER_BASED"
+    ((path, data),) = found.items()
+    if "\n" in text:  # No list can hold it.
+        assert (path, data) == (f"{FOLDER}/{text}", b"")
+    else:
+        assert re.fullmatch(rf"{FOLDER}/MARKERS\d{{1,10}}", path)
+        assert data == f"{text}\n".encode()
     assert read_markers(storage, T) == [marker]
+
+
+def test_markers_of_files_that_are_published_together_are_one_list() -> None:
+    storage = memory_of()
+    markers = [Marker(name, BASE, MarkerType.CREATE) for name in ("eu", "us")]
+    write_markers(storage, T, markers)
+    write_markers(storage, T, markers)  # Another attempt.
+    assert len(objects_of(storage)) == 2
+    assert read_markers(storage, T) == markers
+
+
+def test_a_list_never_replaces_another_with_its_number() -> None:
+    markers = [Marker(name, BASE, MarkerType.CREATE) for name in ("eu", "us")]
+    storage = memory_of()
+    write_markers(storage, T, markers[:1])
+    (path,) = {*objects_of(storage)} - {f"{FOLDER}/MARKERS.type"}
+    storage = memory_of({path: f"{markers[1].to_text()}\n".encode()})
+    write_markers(storage, T, markers[:1])
+    assert read_markers(storage, T) == markers
 
 
 def test_marker_names_its_data_file() -> None:
@@ -48,7 +76,7 @@ def test_marker_names_its_data_file() -> None:
 def test_marker_written_twice_is_one() -> None:
     storage = memory_of()
     for _ in range(2):
-        write_marker(storage, T, Marker("eu", BASE, MarkerType.CREATE))
+        write_markers(storage, T, [Marker("eu", BASE, MarkerType.CREATE)])
     assert len(read_markers(storage, T)) == 1
 
 
@@ -82,7 +110,7 @@ def test_other_files_are_no_markers() -> None:
 def test_partition_whose_name_looks_like_a_list_is_a_partition() -> None:
     storage = memory_of()
     marker = Marker("MARKERS0", BASE, MarkerType.CREATE)
-    write_marker(storage, T, marker)
+    write_markers(storage, T, [marker])
     assert read_markers(storage, T) == [marker]
 
 
@@ -90,7 +118,7 @@ def test_markers_of_other_instants_stay() -> None:
     storage = memory_of()
     other = InstantTime(f"{T}1")
     for instant in (T, other):
-        write_marker(storage, instant, Marker("eu", BASE, MarkerType.CREATE))
+        write_markers(storage, instant, [Marker("eu", BASE, MarkerType.CREATE)])
     delete_markers(storage, T)
     assert read_markers(storage, T) == []
     assert len(read_markers(storage, other)) == 1

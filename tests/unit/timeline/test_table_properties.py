@@ -16,22 +16,30 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Buffer, Storage, StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.table_properties import (
-    create_table_properties,
+    create_properties,
     read_properties,
     read_table_config,
     update_table_properties,
 )
+from tests.fake_time import FakeTime
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, crash_points
 from tests.storages import failing, memory_of, objects_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
 CONFIG = TableConfig("trips", TableType.COPY_ON_WRITE, SPEC, MergeMode.COMMIT_TIME)
 UPDATE_CHANGES = 3  # The backup, the new content, the backup away.
+CLOCK = FakeTime()
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    CLOCK.__init__()  # type: ignore[misc]
+    CLOCK.installed(monkeypatch)
 
 
 def _table() -> MemoryStorage:
     storage = memory_of()
-    create_table_properties(storage, CONFIG)
+    create_properties(storage, CONFIG.to_properties())
     return storage
 
 
@@ -46,32 +54,25 @@ def _update(
     def change(entries: dict[str, str]) -> dict[str, str]:
         return {key: value for key, value in entries.items() if key not in remove} | {**set_}
 
-    return update_table_properties(storage, change, sleep=lambda _: meanwhile())
+    CLOCK.then = meanwhile
+    return update_table_properties(storage, change)
 
 
-def _never(seconds: float) -> None:
-    pytest.fail(f"waited {seconds} s")
-
-
-def _sleeper(*effects: Callable[[], None]) -> tuple[list[float], Callable[[float], None]]:
-    """A sleep that notes its times and lets something happen meanwhile."""
-    naps: list[float] = []
-    happenings = iter(effects)
-
-    def sleep(seconds: float) -> None:
-        naps.append(seconds)
-        next(happenings, lambda: None)()
-
-    return naps, sleep
+def _at_once(storage: Storage) -> TableConfig:
+    """Read the properties; the reader must not wait."""
+    naps = len(CLOCK.naps)
+    config = read_table_config(storage)
+    assert len(CLOCK.naps) == naps, "waited"
+    return config
 
 
 def test_created_table_is_read_as_it_was() -> None:
-    assert read_table_config(_table(), sleep=_never) == CONFIG
+    assert _at_once(_table()) == CONFIG
 
 
 def test_created_properties_bear_the_time_on_top() -> None:
     storage = memory_of()
-    create_table_properties(storage, CONFIG, now_ms=lambda: 1_795_219_140_781)
+    create_properties(storage, CONFIG.to_properties(), now_ms=lambda: 1_795_219_140_781)
     lines = storage.read(PROPERTIES_FILE).decode().splitlines()
     assert lines[:2] == [
         "#Properties saved on 2026-11-20T23:59:00.781Z",
@@ -82,7 +83,7 @@ def test_created_properties_bear_the_time_on_top() -> None:
 def test_table_is_created_once() -> None:
     storage = _table()
     with pytest.raises(AlreadyExistsError):
-        create_table_properties(storage, CONFIG)
+        create_properties(storage, CONFIG.to_properties())
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_table_is_created_once() -> None:
 def test_path_without_a_table_says_what_is_there(paths: tuple[str, ...], found: str) -> None:
     storage = memory_of(dict.fromkeys(paths, b""))
     with pytest.raises(TableNotFoundError, match=f"^memory://.* is not a Hudi table: .*{found}"):
-        read_table_config(storage, sleep=_never)
+        _at_once(storage)
 
 
 def test_entry_that_no_table_can_have_names_the_file_and_the_key() -> None:
@@ -117,7 +118,7 @@ def test_reader_takes_the_backup_while_the_file_is_away() -> None:
     storage = _table()
     storage.put(PROPERTIES_BACKUP_FILE, storage.read(PROPERTIES_FILE))
     storage.delete(PROPERTIES_FILE)
-    assert read_table_config(storage, sleep=_never) == CONFIG
+    assert _at_once(storage) == CONFIG
 
 
 @pytest.mark.parametrize("in_hundredths", [0, 10, 50, 90, 98])
@@ -126,7 +127,7 @@ def test_reader_takes_the_backup_where_the_file_is_cut_off(in_hundredths: int) -
     whole = storage.read(PROPERTIES_FILE)
     storage.put(PROPERTIES_BACKUP_FILE, whole)
     storage.put(PROPERTIES_FILE, whole[: len(whole) * in_hundredths // 100])
-    assert read_table_config(storage, sleep=_never) == CONFIG
+    assert _at_once(storage) == CONFIG
     assert _update(storage, {"a": "1"})["a"] == "1"
     assert set(objects_of(storage)) == {PROPERTIES_FILE}
 
@@ -134,14 +135,14 @@ def test_reader_takes_the_backup_where_the_file_is_cut_off(in_hundredths: int) -
 def test_table_from_before_checksums_is_read_without_one() -> None:
     storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\nhoodie.table.version=3\n"})
     expected = {"hoodie.table.name": "t", "hoodie.table.version": "3"}
-    assert read_properties(storage, sleep=_never) == expected
+    assert read_properties(storage) == expected
 
 
 @pytest.mark.parametrize("version", [b"", b"hoodie.table.version=6\n", b"hoodie.table.version=9\n"])
 def test_table_without_its_checksum_was_cut_off_or_edited(version: bytes) -> None:
     storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\n" + version})
     with pytest.raises(FormatError, match="found no checksum, which every table has: the file was"):
-        read_properties(storage, sleep=lambda _: None)
+        read_properties(storage)
 
 
 def test_file_without_a_checksum_is_never_taken_for_whole_wherever_it_was_cut() -> None:
@@ -151,24 +152,23 @@ def test_file_without_a_checksum_is_never_taken_for_whole_wherever_it_was_cut() 
     for count in range(len(lines) + 1):
         storage.put(PROPERTIES_FILE, b"".join(lines[:count]))
         with pytest.raises(FormatError):
-            read_properties(storage, sleep=lambda _: None)
+            read_properties(storage)
 
 
 def test_reader_waits_for_invalid_properties_to_become_valid() -> None:
     storage = _table()
     whole = storage.read(PROPERTIES_FILE)
     storage.put(PROPERTIES_FILE, b"")
-    naps, sleep = _sleeper(lambda: None, lambda: storage.put(PROPERTIES_FILE, whole))
-    assert read_table_config(storage, sleep=sleep) == CONFIG
-    assert naps == [1.0, 1.0]
+    CLOCK.then = lambda: CLOCK.seconds > 2 and storage.put(PROPERTIES_FILE, whole)
+    assert read_table_config(storage) == CONFIG
+    assert 2 < CLOCK.seconds < 3
 
 
 def test_reader_gives_up_on_properties_that_stay_invalid() -> None:
-    naps, sleep = _sleeper()
     storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\nhoodie.table.checksum=1\n"})
     with pytest.raises(FormatError, match="matching checksum"):
-        read_properties(storage, sleep=sleep)
-    assert naps == [1.0] * 4
+        read_properties(storage)
+    assert 4 <= CLOCK.seconds < 5
 
 
 def test_reader_that_comes_between_two_steps_of_an_update_finds_the_table() -> None:
@@ -183,8 +183,7 @@ def test_reader_that_comes_between_two_steps_of_an_update_finds_the_table() -> N
 
     storage = Updating.fresh()
     storage.put(PROPERTIES_BACKUP_FILE, _table().read(PROPERTIES_FILE))
-    _, sleep = _sleeper()
-    assert read_table_config(storage, sleep=sleep) == CONFIG
+    assert read_table_config(storage) == CONFIG
 
 
 def test_update_sets_and_removes_entries_and_keeps_the_others() -> None:
@@ -225,7 +224,7 @@ def test_update_that_dies_at_any_step_leaves_old_or_new_and_the_next_one_succeed
     old = read_properties(storage)
     with pytest.raises(SimulatedCrash):
         _update(FaultyStorage(storage, [fault], reads_count=False), {"a": "1"})
-    found = read_properties(storage, sleep=_never)
+    found = read_properties(storage)
     assert found in (old, old | {"a": "1"})
     assert _update(storage, {"b": "2"}) == found | {"b": "2"}
     assert set(objects_of(storage)) == {PROPERTIES_FILE}
@@ -246,7 +245,7 @@ def test_update_whose_storage_fails_at_any_step_leaves_old_or_new_too(
     old = read_properties(storage)
     with pytest.raises(StorageError):
         _update(failing(storage, change, lands=lands), {"a": "1"})
-    found = read_properties(storage, sleep=_never)
+    found = read_properties(storage)
     assert found in (old, old | {"a": "1"})
     assert _update(storage, {"b": "2"}) == found | {"b": "2"}
 
@@ -261,7 +260,7 @@ def test_recovery_that_dies_at_any_step_is_itself_recovered(change: int, lands: 
     dying = failing(storage, change, lands=lands, effect=Effect.DIE)
     with pytest.raises(SimulatedCrash):
         _update(dying, {"a": "1"})
-    assert read_properties(storage, sleep=_never) == old
+    assert read_properties(storage) == old
     assert _update(storage, {"b": "2"}) == old | {"b": "2"}
 
 
@@ -293,7 +292,7 @@ def test_update_beside_others_that_never_end_is_refused() -> None:
             return super().read(path)
 
     storage = Racing.fresh()
-    create_table_properties(storage, CONFIG)
+    create_properties(storage, CONFIG.to_properties())
     with pytest.raises(AlreadyExistsError, match="other processes updated it"):
         _update(storage, {"a": "1"})
     assert read_properties(storage) == CONFIG.to_properties()
@@ -336,12 +335,12 @@ def test_update_that_another_one_overtakes_between_two_steps_keeps_both_changes(
 
     storage = Overtaken.fresh()
     storage.is_inside = True
-    create_table_properties(storage, CONFIG)
+    create_properties(storage, CONFIG.to_properties())
     storage.is_inside = False
     _update(storage, {"ours": "1"})
     found = memory_of(objects_of(storage))
     expected = {"ours", "theirs"} if storage.left <= 0 else {"ours"}
-    assert expected <= read_properties(found, sleep=_never).keys()
+    assert expected <= read_properties(found).keys()
 
 
 def test_update_that_does_not_read_back_fails_and_the_next_one_restores() -> None:
@@ -352,11 +351,11 @@ def test_update_that_does_not_read_back_fails_and_the_next_one_restores() -> Non
             super().put(path, bytes(data)[: len(data) // 2])
 
     storage = Cutting.fresh()
-    create_table_properties(storage, CONFIG)
+    create_properties(storage, CONFIG.to_properties())
     with pytest.raises(StorageError, match="cannot be read back"):
         _update(storage, {"a": "1"})
     healthy = memory_of(objects_of(storage))
-    assert read_properties(healthy, sleep=_never) == CONFIG.to_properties()
+    assert read_properties(healthy) == CONFIG.to_properties()
     assert "a" not in _update(healthy, {"b": "2"})
 
 

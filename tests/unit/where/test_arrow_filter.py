@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.where.arrow_filter import to_arrow_expression
+from bucketlake.where.arrow_filter import require_answerable, truth_of
 from bucketlake.where.parser import parse_where
 
 ROWS = pa.table(
@@ -93,10 +93,9 @@ def test_filter_keeps_the_rows_that_spark_keeps(where: str, kept: list[int] | No
     predicate = parse_where(where, ROWS.schema)
     if kept is None:
         with pytest.raises(UnsupportedFeatureError, match="several types"):
-            to_arrow_expression(predicate, ROWS.schema)
+            truth_of(predicate, ROWS)
     else:
-        expression = to_arrow_expression(predicate, ROWS.schema)
-        assert ROWS.filter(expression)["row"].to_pylist() == kept
+        assert ROWS.filter(truth_of(predicate, ROWS))["row"].to_pylist() == kept
 
 
 @pytest.mark.parametrize(
@@ -107,9 +106,9 @@ def test_many_conditions_take_a_time_that_grows_with_their_number(
     one: str, join: str, kept: list[int]
 ) -> None:
     where = join.join(one.format(i if i != 2 else 1) for i in range(4_000))
-    expression = to_arrow_expression(parse_where(where, ROWS.schema), ROWS.schema)
+    predicate = parse_where(where, ROWS.schema)
     began = time.process_time()
-    assert ROWS.filter(expression)["row"].to_pylist() == kept
+    assert ROWS.filter(truth_of(predicate, ROWS))["row"].to_pylist() == kept
     assert time.process_time() - began < 1  # In one chain it takes several seconds.
 
 
@@ -117,5 +116,5 @@ def test_many_conditions_take_a_time_that_grows_with_their_number(
 def test_condition_that_only_spark_can_answer_is_refused(where: str) -> None:
     predicate = parse_where(where, ROWS.schema)
     with pytest.raises(UnsupportedFeatureError, match=r"s = 5|UPPER\(s\) = 'A'") as refused:
-        to_arrow_expression(predicate, ROWS.schema)
+        require_answerable(predicate)
     assert "read the table with Spark" in str(refused.value)

@@ -1,15 +1,20 @@
 """Which columns a literal can be compared with."""
 
 import math
+import random
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from sqlglot import TokenType
 
-from bucketlake.where.comparable import comparable_value
-from bucketlake.where.sql_literal import LiteralKind, SqlLiteral
-from bucketlake.where.sql_time import NotUnderstood
+from bucketlake.errors import InputError
+from bucketlake.where.comparable import comparable_value, plain_condition
+from bucketlake.where.parser import parse_where
+from bucketlake.where.sql_literal import LiteralKind, NotUnderstood, SqlLiteral
 
 UTC_TIME = pa.timestamp("us", "UTC")
 INTEGER, DECIMAL, STRING = LiteralKind.INTEGER, LiteralKind.DECIMAL, LiteralKind.STRING
@@ -111,3 +116,67 @@ def test_timestamp_column_takes_text_in_the_session_time_zone() -> None:
     literal = SqlLiteral(STRING, "2024-01-01 00:00:00")
     value = comparable_value(literal, UTC_TIME, time_zone="+01:00")
     assert value == datetime(2023, 12, 31, 23, tzinfo=UTC)
+
+
+# Conditions that are read without the parser.
+
+TYPES = [pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.decimal128(9, 2), pa.date32(),
+         UTC_TIME, pa.timestamp("us"), pa.bool_(), pa.binary()]  # fmt: skip
+# The first five of each are plain.
+LITERALS = ["'a'", "5", "'5'", "'2024-01-01'", "0", "007", "9" * 18, "'2024-01-01 10:00:00'",
+            "'true'", "''", "'it''s'", "'\\\\n'", "'--'", "'/*'", "'\n'", "'日本'", "'${x}'",
+            "'{{x}}'", '"a"', "5L", "-5", "1.5", "1e3", "NULL", "id", "'AND'", "'a' 'b'",
+            "x'00'"]  # fmt: skip
+OPERATORS = ["=", "<", "<=", " = ", "\n<>\n", ">", ">=", "!=", "==", "<=>", " LIKE ", " IS "]
+JOINTS = [" AND ", " and ", "\nAnd\n", " And ", " AND\n", " OR ", "AND", " AND NOT ",
+          " -- x\nAND ", " && "]  # fmt: skip
+ENDS = ["", " ", "\n", "", "", " AND", ";", " -- x"]
+
+
+def test_a_plain_condition_is_what_the_parser_makes_of_it() -> None:
+    draw = random.Random(5)
+    words = sorted({kind.name.lower() for kind in TokenType} | {"id", "ID", "_n", "n9", "x", "r"})
+    known = 0
+    for _ in range(6_000):
+        names = draw.sample(words, 3)
+        schema = pa.schema([(name, draw.choice(TYPES)) for name in names])
+
+        def drawn(choices: list[str]) -> str:
+            return draw.choice(choices[: draw.choice([5, 5, len(choices)])])
+
+        text = ""
+        for joint in ["", *(drawn(JOINTS) for _ in range(draw.randint(0, 2)))]:
+            text += joint + drawn([*names, names[0].upper()]) + drawn(OPERATORS) + drawn(LITERALS)
+        text += drawn(ENDS)
+        zone = draw.choice([None, "UTC"])
+        found = plain_condition(text, schema, zone)
+        if found is None:
+            continue
+        known += 1
+        assert found == parse_where(text, schema, time_zone=zone), (text, schema)
+    assert known > 400
+
+
+@pytest.mark.parametrize("text", ["m = 1", "A = 1", "", "a", "a = ", "a = 1 AND", "true = 1"])
+def test_what_is_no_plain_condition_is_left_to_the_parser(text: str) -> None:
+    schema = pa.schema([("a", pa.int64()), ("B", pa.int64()), ("b", pa.int64())])
+    assert plain_condition(text.replace("A", "Bb"), schema, None) is None
+    assert plain_condition("b = 1", schema, None) is not None
+    twice = pa.schema([("N", pa.int64()), ("n", pa.int64())])
+    assert plain_condition("n = 1", twice, None) == parse_where("n = 1", twice)
+    mixed = pa.schema([("aB", pa.int64()), ("Ab", pa.int64())])
+    assert plain_condition("ab = 1", mixed, None) is None
+    with pytest.raises(InputError, match="ambiguous"):
+        parse_where("ab = 1", mixed)
+
+
+def test_the_condition_of_a_point_read_needs_no_parser() -> None:
+    code = (
+        "import sys, pyarrow as pa\n"
+        "from bucketlake.read.read_plan import parsed_condition\n"
+        "schema = pa.schema({'id': pa.string(), 'day': pa.date32()})\n"
+        "parsed_condition(\"id = 'a' AND day = '2024-01-01'\", schema, None)\n"
+        "assert 'sqlglot' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,17 @@ import pytest
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.where.expression import Expression
 
-ROWS = pa.table({"s": ["b", None], "n": [1, 2]})
+ROWS = pa.table(
+    {
+        "s": ["b", None],
+        "n": [1, 2],
+        "f": pa.array([0.1, None], pa.float32()),
+        "d": [0.1, None],
+        "a": pa.array([Decimal("10.00"), None], pa.decimal128(10, 2)),
+        "p": [True, False],
+        "q": [False, True],
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -21,10 +32,39 @@ ROWS = pa.table({"s": ["b", None], "n": [1, 2]})
         ("coalesce(s, 'x')", ["b", "x"]),
         ("nvl(s, 'x')", ["b", "x"]),
         ("n * 2 + 1", [3, 5]),
+        ("upper('straße ŉ')", ["STRASSE ʼN"] * 2),
+        ("lower('ΟΔΟΣ İ')", ["οδος i\u0307"] * 2),
+        ("f * 2", [0.20000000298023224, None]),
+        ("coalesce(f, 0)", [0.10000000149011612, 0.0]),
+        ("d + 0.2", [0.30000000000000004, None]),
+        ("a * 1.1", [Decimal("11.000"), None]),
+        ("a + n", [Decimal("11.00"), None]),
+        ("(p = q) <= q", [True, True]),
+        ("p = (q <= q)", [True, False]),
     ],
 )
 def test_values_are_those_of_spark(text: str, expected: list[Any]) -> None:
     assert Expression(text, ROWS.schema, "set").values(ROWS).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p = q <= q",  # Spark reads (p = q) <= q.
+        "p = q IS NULL",
+        "p IS NULL = q",
+        "n IN (1) = true",
+        "s || n + 1",
+        "p OR n * 9223372036854775807 > 0",  # Spark needs no product of the first row.
+        "coalesce(n, n * 9223372036854775807)",
+        "lower(upper(s))",  # Spark drops the inner change.
+        "upper('\u0264')",  # Capital only since Unicode 16.
+        "f IN (1, 2) AND s LIKE 'a\\%'",
+    ],
+)
+def test_what_spark_may_read_otherwise_is_left_to_spark(text: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="start a SparkSession"):
+        Expression(text, ROWS.schema, "set").values(ROWS)
 
 
 @pytest.mark.parametrize("text", ["concat_ws('-', s, 'x')", "nvl2(s, 'x', 'y')", "reverse(s)"])

@@ -8,12 +8,13 @@ import pytest
 
 from bucketlake.where.sql_literal import (
     LiteralKind,
+    NotUnderstood,
     SqlLiteral,
     cast_literal,
     decode_string,
     number_literal,
+    parse_timestamp,
 )
-from bucketlake.where.sql_time import NotUnderstood, parse_timestamp
 
 BACKSLASH = "\\"
 

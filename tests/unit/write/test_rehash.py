@@ -15,11 +15,12 @@ from bucketlake.errors import IndexStateError
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.storage.memory import forget
 from bucketlake.write import rehash
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.rehash import RehashJob
 from tests.between import InterruptedEngine
+from tests.bounds import set_bounds
 from tests.choices import combinations, some
+from tests.spies import spy
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 _NUMBERS = count()
@@ -40,7 +41,7 @@ def table_of(buckets: int, rows: int, table_type: str = "copy_on_write") -> bl.T
 def noted_jobs(monkeypatch: pytest.MonkeyPatch) -> list[RehashJob]:
     jobs: list[RehashJob] = []
     engine = InterruptedEngine(lambda _, given: jobs.extend(given))
-    monkeypatch.setattr("bucketlake.engine.HERE", engine)
+    set_bounds(monkeypatch, "bucketlake.engine", HERE=engine)
     return jobs
 
 
@@ -76,15 +77,8 @@ def test_rows_that_do_not_fit_a_task_go_through_the_shuffle(
 ) -> None:
     table = table_of(4, 100)
     jobs = noted_jobs(monkeypatch)
-    monkeypatch.setattr(rehash, "JOB_BYTES_MAX", 10)
-    written: list[int] = []
-    write = PackedRecords.write
-
-    def noting(self: ArrowSource, *arguments: Any) -> Any:
-        written.append(1)
-        return write(self, *arguments)
-
-    monkeypatch.setattr(PackedRecords, "write", noting)
+    set_bounds(monkeypatch, rehash, JOB_BYTES_MAX=10)
+    written = spy(monkeypatch, PackedRecords, "write", lambda *_: 1)
     table.rescale({"a": 8}, dry_run=False)
     assert (jobs, written) == ([], [1])
     assert table.to_arrow().num_rows == 200

@@ -24,7 +24,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.resizer import ResizeJob, Resizer, distribution_of
-from tests.ring_tables import keyed, make_table, ring_of, rows, storage_of, timeline_of, values
+from tests.inside import storage_of
+from tests.ring_tables import keyed, make_table, ring_of, rows, timeline_of, values
 
 INFLIGHT = ".hoodie/timeline/pending"
 PREFIXES = [f"0000000{n}-0000-4000-8000-000000000000" for n in range(4)]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, SlotPart
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.setting import TableIndex
@@ -21,8 +21,7 @@ from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import Operation
-from bucketlake.write.counted import UNCOUNTED
-from bucketlake.write.tag import TaggedRecords
+from bucketlake.write.tag import UNCOUNTED, TaggedRecords
 from bucketlake.write.write_plan import (
     NO_TASK,
     RECORD_SIZE_BYTES_ESTIMATE,
@@ -32,6 +31,7 @@ from bucketlake.write.write_plan import (
     WritePlan,
     plan_write,
 )
+from tests.table_index import of_table
 
 GROUP_BYTES = RECORDS_PER_TASK_MAX * RECORD_SIZE_BYTES_ESTIMATE
 """A file group that takes as many records as a task."""
@@ -163,7 +163,7 @@ def test_every_key_is_in_one_part_of_its_slot_whichever_parts_a_task_has(
 @pytest.mark.parametrize("count", [2, 3, 16])
 def test_the_parts_of_a_bucket_are_even(buckets: int, count: int) -> None:
     keys = pa.array([f"order-{n:06d}" for n in range(50_000)])
-    layout = SimpleBucket(buckets).layout()
+    layout = of_table(SimpleBucket(buckets)).layout()
     codes = np.zeros(len(keys), np.int32)
     tagged = TaggedRecords(keys, ["p"], codes, layout.slots_of_keys(keys, ["p"], codes))
     placement = Placement.of_slots(slots_in_parts([count]))

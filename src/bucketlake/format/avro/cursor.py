@@ -18,10 +18,12 @@ from bucketlake.errors import FormatError
 from bucketlake.format.byte_slices import copy_slices
 
 Ints: TypeAlias = npt.NDArray[np.int64]
-Words: TypeAlias = npt.NDArray[np.uint64]
+Uint64Array: TypeAlias = npt.NDArray[np.uint64]
 Refuse: TypeAlias = Callable[[str, str, int], FormatError]  # Expected, found, offset in the bytes.
 
-PADDING_BYTES = 8  # After the last record, so that whole words can be read at every position.
+RECORD_PADDING_BYTES = (
+    8  # After the last record, so that whole words can be read at every position.
+)
 _MORE = np.uint64(0x8080808080808080)  # In each byte, the bit for "another byte follows".
 _LEAST = np.uint64(0x7F7F7F7F7F7F7F7F)
 _PACKING = (  # Closes the gaps between groups of 7 bits: low groups, high groups, the gap.
@@ -35,10 +37,10 @@ def padded_records(values: pa.BinaryArray) -> tuple[bytes, Ints, Ints]:
     """Return the bytes of records, padded for a cursor, and where each record starts and ends."""
     _, offsets, data = values.buffers()
     if offsets is None:
-        return bytes(PADDING_BYTES), np.empty(0, np.int64), np.empty(0, np.int64)
+        return bytes(RECORD_PADDING_BYTES), np.empty(0, np.int64), np.empty(0, np.int64)
     all_bounds = np.frombuffer(offsets, np.int32)
     bounds = all_bounds[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    padded = (b"" if data is None else data.to_pybytes()) + bytes(PADDING_BYTES)
+    padded = (b"" if data is None else data.to_pybytes()) + bytes(RECORD_PADDING_BYTES)
     return padded, bounds[:-1], bounds[1:]
 
 
@@ -58,17 +60,20 @@ class Cursor:
     def __init__(self, data: bytes, position: Ints, end: Ints, refuse: Refuse) -> None:
         self.data, self.position, self.end, self.refuse = data, position, end, refuse
         self._bytes = np.frombuffer(data, np.uint8)
-        shape = (len(data) - PADDING_BYTES + 1,)
-        self._words: Words = np.ndarray(shape, "<u8", data, strides=(1,))
+        shape = (len(data) - RECORD_PADDING_BYTES + 1,)
+        self._words: Uint64Array = np.ndarray(shape, "<u8", data, strides=(1,))
 
     def at(self, position: Ints, end: Ints) -> Cursor:
         """Return a cursor at other positions of the same bytes."""
         return Cursor(self.data, position, end, self.refuse)
 
-    def require(self, holds: npt.NDArray[np.bool_], expected: str, found: str) -> None:
+    def require(
+        self, holds: npt.NDArray[np.bool_], expected: str, found: str, at: Ints | None = None
+    ) -> None:
         """Raise an error for the first record for which ``holds`` is false."""
         if not holds.all():
-            raise self.refuse(expected, found, int(self.position[np.argmin(holds)]))
+            places = self.position if at is None else at
+            raise self.refuse(expected, found, int(places[np.argmin(holds)]))
 
     def longs(self) -> Ints:
         """Read a variable-length integer of each record."""
@@ -83,10 +88,15 @@ class Cursor:
     def ints(self) -> Ints:
         """Read a 32-bit integer of each record."""
         before, values = self.position, self.longs()
-        if not np.array_equal(values, values.astype(np.int32)):
-            self.position = before
-            fits = values == values.astype(np.int32)
-            self.require(fits, "an int of 32 bits", "a larger number")
+        fits = values == values.astype(np.int32)
+        self.require(fits, "an int of 32 bits", "a larger number", before)
+        return values
+
+    def numbers_below(self, count: int, expected: str) -> Ints:
+        """Read longs that number one of ``count`` things each."""
+        before, values = self.position, self.longs()
+        known = (values >= 0) & (values < count)
+        self.require(known, expected, "another number", before)
         return values
 
     def fixed(self, size_bytes: int) -> Ints:
@@ -99,13 +109,11 @@ class Cursor:
         """Skip values that follow their sizes; return where the values start, and the sizes."""
         before, sizes = self.position, self.longs()
         fits = (sizes >= 0) & (sizes <= self.end - self.position)
-        if not fits.all():
-            self.position = before
-            self.require(fits, "a value within its record", "a size beyond it")
+        self.require(fits, "a value within its record", "a size beyond it", before)
         starts, self.position = self.position, self.position + sizes
         return starts, sizes
 
-    def words(self, starts: Ints) -> Words:
+    def words(self, starts: Ints) -> Uint64Array:
         """Return eight bytes at each position, as little-endian integers."""
         return self._words[starts]
 
@@ -121,7 +129,7 @@ class Cursor:
         fits = self.position <= self.end - count
         self.require(fits, f"{count} bytes of a value", "the end of the record")
 
-    def _long_varints(self) -> Words:
+    def _long_varints(self) -> Uint64Array:
         """Read integers of up to ten bytes, eight of them in one word."""
         words = self._words[self.position]
         stops = ~words & _MORE
@@ -139,7 +147,7 @@ class Cursor:
         self.position = self.position + lengths
         return values
 
-    def _add_last_bytes(self, values: Words, rows: Ints) -> Ints:
+    def _add_last_bytes(self, values: Uint64Array, rows: Ints) -> Ints:
         """Add the ninth and tenth byte of long integers; return the lengths of these integers."""
         tail = self._words[np.minimum(self.position[rows] + 8, len(self._words) - 1)]
         ninth, tenth = tail & np.uint64(0xFF), (tail >> np.uint64(8)) & np.uint64(0xFF)

@@ -47,21 +47,17 @@ def read_column(node: AvroNode, cursor: Cursor) -> Make:
     union = node.union
     if union is None:
         return _READERS[node.wire](node, cursor)
-    before, branches = cursor.position, cursor.longs()
-    known = (branches >= 0) & (branches < union.branch_count)
-    if not known.all():
-        cursor.position = before
-        cursor.require(known, f"one of {union.branch_count} branches", "another number")
+    branches = cursor.numbers_below(union.branch_count, f"one of {union.branch_count} branches")
     rows = np.flatnonzero(branches == union.value_branch)
     if len(rows) == len(branches):
         return _READERS[node.wire](node, cursor)
     inner = cursor.at(cursor.position[rows], cursor.end[rows])
     make = _READERS[node.wire](node, inner)
     cursor.position[rows] = inner.position
-    return lambda: spread(make(), rows, len(branches))
+    return lambda: with_nulls_between(make(), rows, len(branches))
 
 
-def spread(array: pa.Array, rows: Ints, count: int) -> pa.Array:
+def with_nulls_between(array: pa.Array, rows: Ints, count: int) -> pa.Array:
     """Return an array of ``count`` rows with values at the given rows and nulls at the others."""
     places, absent = np.zeros(count, np.int64), np.ones(count, np.bool_)
     places[rows], absent[rows] = np.arange(len(rows)), False
@@ -71,9 +67,7 @@ def spread(array: pa.Array, rows: Ints, count: int) -> pa.Array:
 def _boolean(_node: AvroNode, cursor: Cursor) -> Make:
     starts = cursor.fixed(1)
     values = cursor.bytes_at(starts)
-    if (values > 1).any():
-        cursor.position = starts
-        cursor.require(values <= 1, "a boolean, 0 or 1", "another byte")
+    cursor.require(values <= 1, "a boolean, 0 or 1", "another byte", starts)
     return lambda: pa.array(values.astype(np.bool_))
 
 
@@ -85,9 +79,8 @@ def _int(node: AvroNode, cursor: Cursor) -> Make:
 def _long(node: AvroNode, cursor: Cursor) -> Make:
     before, values = cursor.position, cursor.longs()
     scaled = values * node.unit_micros
-    if not np.array_equal(scaled // node.unit_micros, values):
-        cursor.position = before
-        cursor.require(scaled // node.unit_micros == values, "a time in microseconds", "a later")
+    fits = scaled // node.unit_micros == values
+    cursor.require(fits, "a time in microseconds", "a later", before)
     return lambda: _primitive(node.arrow, scaled)
 
 
@@ -130,11 +123,7 @@ def _fixed(node: AvroNode, cursor: Cursor) -> Make:
 
 
 def _enum(node: AvroNode, cursor: Cursor) -> Make:
-    before, indices = cursor.position, cursor.longs()
-    known = (indices >= 0) & (indices < len(node.symbols))
-    if not known.all():
-        cursor.position = before
-        cursor.require(known, f"one of {len(node.symbols)} symbols", "another number")
+    indices = cursor.numbers_below(len(node.symbols), f"one of {len(node.symbols)} symbols")
     symbols = pa.array(node.symbols, pa.string())
     return lambda: symbols.take(pa.array(indices))
 

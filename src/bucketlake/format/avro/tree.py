@@ -1,23 +1,48 @@
-"""The writer schema of Avro records as a tree: the layout of the bytes, and their columns.
+"""Avro schemas that are read: the Arrow types of columns, and the layout of their bytes.
 
-:func:`bucketlake.format.avro.table_schema.arrow_from_avro` decides the Arrow type of a field. This
-module adds the other facts for reading and writing bytes: order of union branches, sizes of fixed
-values, symbols of enums, units of timestamps. :mod:`bucketlake.format.avro.read_columns` and
-:mod:`bucketlake.format.avro.write_columns` use the tree.
+One walk over the JSON of a record makes both. :func:`arrow_from_avro` returns the columns of any
+schema in Hudi's metadata. :func:`avro_tree` returns a tree, for a writer schema: it also has the
+order of union branches, sizes of fixed values, symbols of enums and units of timestamps.
+:mod:`bucketlake.format.avro.read_columns` and :mod:`bucketlake.format.avro.write_columns` use it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import pyarrow as pa
 
-from bucketlake.errors import FormatError
-from bucketlake.format.avro.table_schema import Json, arrow_from_avro, full_name
-from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
+from bucketlake.errors import FormatError, UnsupportedFeatureError
+from bucketlake.format.avro.bounded_schema import full_name, require_bounded
+from bucketlake.format.avro.table_schema import PRIMITIVES, Json
+from bucketlake.model.bounded_json import parse_json
+from bucketlake.model.column_type import (
+    COMMENT,
+    DECIMAL_PRECISION_MAX,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    list_type,
+    map_of,
+)
+
+_FROM_PRIMITIVE: dict[str, pa.DataType] = {
+    name: data_type for data_type, name in PRIMITIVES.items() if isinstance(name, str)
+}
+
+_FROM_LOGICAL: dict[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): TIMESTAMP,
+    ("long", "timestamp-micros"): TIMESTAMP,
+    ("long", "local-timestamp-millis"): TIMESTAMP_NTZ,
+    ("long", "local-timestamp-micros"): TIMESTAMP_NTZ,
+}
+
+_REFUSED_LOGICAL = frozenset(
+    {"time-millis", "time-micros", "duration", "timestamp-nanos", "local-timestamp-nanos"}
+    | {"vector", "variant", "blob"}  # Types of Hudi after table version 9.
+)
 
 
 class Wire(Enum):
@@ -38,7 +63,7 @@ class Wire(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class UnionNode:
     """A union of one type, with or without null."""
 
     value_branch: int
@@ -52,11 +77,43 @@ class AvroNode:
 
     wire: Wire
     arrow: pa.DataType
-    union: Union | None = None  # The union around it, if there is one.
+    union: UnionNode | None = None  # The union around it, if there is one.
     children: tuple[AvroNode, ...] = ()  # Fields of a record, or items of an array or a map.
     size_bytes: int = 0  # Size of a fixed value.
     symbols: tuple[str, ...] = ()  # Symbols of an enum.
     unit_micros: int = 1  # Unit of a timestamp: 1000 for milliseconds.
+
+    @property
+    def is_nullable(self) -> bool:
+        """Whether a value may be null."""
+        return self.union is not None and self.union.null_branch is not None
+
+
+def arrow_from_avro(schema_json: str, *, where: str = "Avro schema") -> pa.Schema:
+    """Convert an Avro record schema to an Arrow schema of stored types.
+
+    Parameters
+    ----------
+    schema_json : str
+        Avro JSON of a record, from commit metadata, a log block or ``hoodie.table.create.schema``.
+    where : str
+        Place of the schema, for messages.
+
+    Returns
+    -------
+    pyarrow.Schema
+        Columns in order; a field is nullable if its union contains null. Enums and uuids are
+        strings, fixed values without a logical type are binary, as in Spark.
+
+    Raises
+    ------
+    FormatError
+        If the JSON is no Avro record schema.
+    UnsupportedFeatureError
+        If Spark cannot hold the type of a column: times of day, durations, nanoseconds, unions of
+        several types, recursive records, decimals beyond 38 digits. The error names the column.
+    """
+    return pa.schema([*_record_of(schema_json, where, for_bytes=False).arrow])
 
 
 def avro_tree(schema_json: str, where: str) -> tuple[pa.Schema, AvroNode]:
@@ -82,115 +139,182 @@ def avro_tree(schema_json: str, where: str) -> tuple[pa.Schema, AvroNode]:
         If a table cannot hold the type of a column; the error names the column.
     """
     try:
-        schema = arrow_from_avro(schema_json, where=where)
-        tree = _Walk(where).record(json.loads(schema_json), pa.struct(list(schema)), "")
-    except RecursionError:
-        raise FormatError(where, "an Avro schema", "a schema nested too deeply") from None
+        tree = _record_of(schema_json, where, for_bytes=True)
     except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair.
         raise FormatError(where, "an Avro schema of whole characters", str(error)) from error
-    return schema, tree
+    return pa.schema([*tree.arrow]), tree
+
+
+def _record_of(schema_json: str, where: str, *, for_bytes: bool) -> AvroNode:
+    try:
+        parsed = parse_json(schema_json)
+    except ValueError as error:
+        raise FormatError(where, "Avro schema JSON", f"{schema_json[:40]!r} ({error})") from error
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        raise FormatError(where, "an Avro record schema", f"{schema_json[:40]!r}")
+    record = _Walk(where, for_bytes).record(parsed, "", "")
+    try:
+        require_bounded(parsed)
+    except ValueError as error:
+        raise FormatError(where, "an Avro schema in bounds", str(error)) from error
+    return record
 
 
 class _Walk:
-    """Walks over a valid schema; it knows the named types so far."""
+    """Walks over one schema; it knows the named types so far, and the place for messages.
 
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._named: dict[str, AvroNode] = {}
+    Only with ``for_bytes`` it checks what nobody but a reader or writer of bytes needs.
+    """
 
-    def record(self, avro: Mapping[str, Json], arrow: pa.StructType, namespace: str) -> AvroNode:
+    def __init__(self, where: str, for_bytes: bool) -> None:
+        self._where, self._for_bytes = where, for_bytes
+        self._named: dict[str, AvroNode | None] = {}  # None while a record is being read.
+
+    def record(self, avro: Mapping[str, Json], namespace: str, prefix: str) -> AvroNode:
         """Walk a record and its fields."""
-        name = full_name(avro["name"], avro.get("namespace", namespace))
+        name = self._full_name(avro, namespace, prefix)
+        self._named[name] = None
         inner = name.rpartition(".")[0]
-        pairs = zip(avro["fields"], arrow, strict=True)
-        children = tuple(self._type(child["type"], field.type, inner) for child, field in pairs)
-        names = {child["name"] for child in avro["fields"]}
-        if not children or len(names) < len(children):
-            found = ", ".join(child["name"] for child in avro["fields"]) or "none"
-            raise FormatError(self._where, f"fields of record {name}, each once", found[:80])
-        self._named[name] = AvroNode(Wire.RECORD, arrow, children=children)
-        return self._named[name]
-
-    def _type(self, avro: Json, arrow: pa.DataType, namespace: str) -> AvroNode:
-        if isinstance(avro, list):
-            return self._union(avro, arrow, namespace)
-        if isinstance(avro, str):
-            return self._by_name({"type": avro}, arrow, namespace)
-        if avro.get("logicalType") == "decimal":
-            return self._decimal(avro, arrow, namespace)
-        match avro["type"]:
-            case "record":
-                return self.record(avro, arrow, namespace)
-            case "array":
-                items = self._type(avro["items"], arrow.value_type, namespace)
-                return AvroNode(Wire.ARRAY, arrow, children=(items,))
-            case "map":
-                values = self._type(avro["values"], arrow.item_type, namespace)
-                return AvroNode(Wire.MAP, arrow, children=(_KEY, values))
-            case "enum":
-                node = AvroNode(Wire.ENUM, arrow, symbols=tuple(self._symbols(avro)))
-                return self._named_leaf(avro, node, namespace)
-            case "fixed":
-                node = AvroNode(Wire.FIXED, arrow, size_bytes=self._size(avro))
-                return self._named_leaf(avro, node, namespace)
-            case str():
-                return self._by_name(avro, arrow, namespace)
-            case dict() as inner:
-                return self._type(inner, arrow, namespace)
-            case other:
-                raise FormatError(self._where, "the name of an Avro type", repr(other)[:80])
-
-    def _union(self, branches: list[Json], arrow: pa.DataType, namespace: str) -> AvroNode:
-        (value_branch,) = (i for i, branch in enumerate(branches) if branch != "null")
-        null_branch = branches.index("null") if "null" in branches else None
-        node = self._type(branches[value_branch], arrow, namespace)
-        return replace(node, union=Union(value_branch, null_branch, len(branches)))
-
-    def _by_name(self, avro: Mapping[str, Json], arrow: pa.DataType, namespace: str) -> AvroNode:
-        wire = _PRIMITIVES.get(avro["type"])
-        if wire is None:
-            return self._named[full_name(avro["type"], namespace)]
-        is_time = arrow in (TIMESTAMP, TIMESTAMP_NTZ)
-        is_millis = is_time and avro["logicalType"].endswith("-millis")
-        return AvroNode(wire, arrow, unit_micros=1000 if is_millis else 1)
-
-    def _decimal(self, avro: Mapping[str, Json], arrow: pa.DataType, namespace: str) -> AvroNode:
-        match avro.get("type"):
-            case "bytes":
-                node = AvroNode(Wire.BYTES, arrow)
-            case "fixed":
-                node = AvroNode(Wire.FIXED, arrow, size_bytes=self._size(avro))
-            case other:
-                raise FormatError(self._where, "a decimal of bytes or fixed", repr(other)[:80])
-        return self._named_leaf(avro, node, namespace)
-
-    def _named_leaf(self, avro: Mapping[str, Json], node: AvroNode, namespace: str) -> AvroNode:
-        """Store a type if it has a name."""
-        name = avro.get("name")
-        if isinstance(name, str):
-            self._named[full_name(name, avro.get("namespace", namespace))] = node
+        fields = avro.get("fields")
+        if not isinstance(fields, list) or not all(_is_field(field) for field in fields):
+            raise self._malformed(prefix, "a list of named fields", fields)
+        children = [self._union(each["type"], inner, prefix + each["name"]) for each in fields]
+        names = [field["name"] for field in fields]
+        are_distinct = 0 < len(names) == len({*names})
+        self._require(are_distinct, prefix, f"fields of record {name}, each once", names)
+        columns = [_column(field, node) for field, node in zip(fields, children, strict=True)]
+        node = AvroNode(Wire.RECORD, pa.struct(columns), children=tuple(children))
+        self._named[name] = node
         return node
 
-    def _symbols(self, avro: Mapping[str, Json]) -> list[str]:
+    def _union(self, avro: Json, namespace: str, path: str) -> AvroNode:
+        """Walk a type that may be a union with null, in either order."""
+        branches = avro if isinstance(avro, list) else [avro]
+        valued = [place for place, branch in enumerate(branches) if branch != "null"]
+        if len(valued) != 1:
+            raise self._unsupported(path, f"a union of {len(valued)} types")
+        node = self._type(branches[valued[0]], namespace, path)
+        if not isinstance(avro, list):
+            return node
+        null_branch = branches.index("null") if "null" in branches else None
+        return replace(node, union=UnionNode(valued[0], null_branch, len(branches)))
+
+    def _type(self, avro: Json, namespace: str, path: str) -> AvroNode:
+        if isinstance(avro, list):
+            return replace(self._union(avro, namespace, path), union=None)
+        if isinstance(avro, str):
+            primitive = _FROM_PRIMITIVE.get(avro)
+            if primitive is None:
+                return self._reference(avro, namespace, path)
+            return AvroNode(Wire(avro), primitive)
+        if not isinstance(avro, dict):
+            raise self._malformed(path, "an Avro type", avro)
+        logical, kind = avro.get("logicalType"), avro.get("type")
+        if isinstance(logical, str) and logical in _REFUSED_LOGICAL:
+            raise self._unsupported(path, f"type {logical}")
+        if logical == "decimal":
+            return self._named_node(avro, namespace, path, self._decimal(avro, kind, path))
+        if isinstance(kind, str) and isinstance(logical, str) and (kind, logical) in _FROM_LOGICAL:
+            unit_micros = 1000 if logical.endswith("-millis") else 1
+            return AvroNode(Wire(kind), _FROM_LOGICAL[kind, logical], unit_micros=unit_micros)
+        return self._complex(avro, kind, namespace, path)
+
+    def _complex(self, avro: Mapping[str, Json], kind: Json, namespace: str, path: str) -> AvroNode:
+        match kind:
+            case "array":
+                items = self._union(avro.get("items"), namespace, f"{path}[]")
+                arrow = list_type(items.arrow, nullable=items.is_nullable)
+                return AvroNode(Wire.ARRAY, arrow, children=(items,))
+            case "map":
+                values = self._union(avro.get("values"), namespace, f"{path}{{}}")
+                arrow = map_of(values.arrow, nullable=values.is_nullable)
+                return AvroNode(Wire.MAP, arrow, children=(_KEY, values))
+            case "record":
+                return self.record(avro, namespace, f"{path}.")
+            case "enum":
+                node = AvroNode(Wire.ENUM, pa.string(), symbols=self._symbols(avro, path))
+                return self._named_node(avro, namespace, path, node)
+            case "fixed":
+                node = AvroNode(Wire.FIXED, pa.binary(), size_bytes=self._size(avro, path))
+                return self._named_node(avro, namespace, path, node)
+            case _:  # {"type": "string", ...} and unions.
+                is_name = isinstance(kind, str | dict)
+                self._require(is_name, path, "the name of an Avro type", kind)
+                return self._type(kind, namespace, path)
+
+    def _decimal(self, avro: Mapping[str, Json], kind: Json, path: str) -> AvroNode:
+        precision, scale = avro.get("precision"), avro.get("scale", 0)
+        if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision):
+            raise self._malformed(path, "a decimal's precision and scale", avro)
+        if not 0 < precision <= DECIMAL_PRECISION_MAX:
+            raise self._unsupported(path, f"decimal({precision},{scale})")
+        arrow = pa.decimal128(precision, scale)
+        if kind == "bytes":
+            return AvroNode(Wire.BYTES, arrow)
+        self._require(kind == "fixed", path, "a decimal of bytes or fixed", kind)
+        return AvroNode(Wire.FIXED, arrow, size_bytes=self._size(avro, path))
+
+    def _symbols(self, avro: Mapping[str, Json], path: str) -> tuple[str, ...]:
         symbols = avro.get("symbols")
-        if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-            raise FormatError(self._where, "the symbols of an enum", repr(symbols)[:80])
-        for symbol in symbols:
-            symbol.encode()
-        return symbols
+        if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
+            self._require(False, path, "the symbols of an enum", symbols)
+            return ()
+        if self._for_bytes:
+            "".join(symbols).encode()  # Raises UnicodeEncodeError for half of a surrogate pair.
+        return tuple(symbols)
 
-    def _size(self, avro: Mapping[str, Json]) -> int:
+    def _size(self, avro: Mapping[str, Json], path: str) -> int:
         size = avro.get("size")
-        if not isinstance(size, int) or not 0 < size < 2**31:
-            raise FormatError(self._where, "the size of a fixed value", repr(size)[:80])
-        return size
+        if isinstance(size, int) and 0 < size < 2**31:
+            return size
+        self._require(False, path, "the size of a fixed value", size)
+        return 0
+
+    def _named_node(
+        self, avro: Mapping[str, Json], namespace: str, path: str, node: AvroNode
+    ) -> AvroNode:
+        """Store a named type: later fields may refer to it by name."""
+        if "name" in avro:
+            self._named[self._full_name(avro, namespace, path)] = node
+        return node
+
+    def _reference(self, name: str, namespace: str, path: str) -> AvroNode:
+        known_as = full_name(name, namespace)
+        if known_as not in self._named:
+            raise self._malformed(path, "a type defined before its use", name)
+        node = self._named[known_as]
+        if node is None:
+            raise self._unsupported(path, f"record {known_as} inside itself")
+        return node
+
+    def _full_name(self, avro: Mapping[str, Json], namespace: str, path: str) -> str:
+        name = avro.get("name")
+        if not isinstance(name, str):
+            raise self._malformed(path, "a named type", avro)
+        return full_name(name, avro.get("namespace", namespace))
+
+    def _require(self, holds: bool, path: str, expected: str, found: Json) -> None:
+        if self._for_bytes and not holds:
+            raise self._malformed(path, expected, found)
+
+    def _malformed(self, path: str, expected: str, found: Json) -> FormatError:
+        return FormatError(f"{self._where}, column {path.rstrip('.')}", expected, repr(found)[:80])
+
+    def _unsupported(self, path: str, feature: str) -> UnsupportedFeatureError:
+        where = f"{self._where}, column {path.rstrip('.')}"
+        return UnsupportedFeatureError(
+            feature, where, "read the table with Hudi, or drop the column"
+        )
 
 
-_PRIMITIVES = {
-    wire.value: wire
-    for wire in (
-        *(Wire.BOOLEAN, Wire.INT, Wire.LONG, Wire.FLOAT, Wire.DOUBLE),
-        *(Wire.STRING, Wire.BYTES),
-    )
-}
+def _column(field: Mapping[str, Json], node: AvroNode) -> pa.Field:
+    comment = field.get("doc")
+    metadata = {COMMENT: comment} if isinstance(comment, str) and comment else None
+    return pa.field(field["name"], node.arrow, node.is_nullable, metadata=metadata)
+
+
+def _is_field(field: Json) -> bool:
+    return isinstance(field, dict) and isinstance(field.get("name"), str) and "type" in field
+
+
 _KEY = AvroNode(Wire.STRING, pa.string())

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.format.avro.read_columns import spread
+from bucketlake.format.avro.read_columns import with_nulls_between
 from bucketlake.format.avro.tree import AvroNode, Wire
-from bucketlake.model.map_entries import map_entries, map_lengths
+from bucketlake.model.arrays import map_entries, map_lengths
 
-Part: TypeAlias = pa.BinaryArray | pa.BinaryScalar  # A scalar stands for every record.
+ColumnPart: TypeAlias = pa.BinaryArray | pa.BinaryScalar  # A scalar stands for every record.
 
 _VARINT_SHIFTS = np.arange(0, 70, 7, dtype=np.uint64)
 _END_OF_ITEMS = b"\0"
 
 
-def write_column(node: AvroNode, values: pa.Array) -> list[Part]:
+def write_column(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     """Write one value of each record.
 
     Parameters
@@ -56,17 +56,17 @@ def write_column(node: AvroNode, values: pa.Array) -> list[Part]:
     branches = [pa.scalar(_branch(branch)) for branch in (union.value_branch, union.null_branch)]
     present = join(write(node, values.drop_null()))
     rows = np.flatnonzero(is_valid.to_numpy(zero_copy_only=False))
-    return [pc.if_else(is_valid, *branches), spread(present, rows, len(values))]
+    return [pc.if_else(is_valid, *branches), with_nulls_between(present, rows, len(values))]
 
 
-def join(parts: list[Part]) -> pa.BinaryArray:
+def join(parts: list[ColumnPart]) -> pa.BinaryArray:
     """Join parts from left to right; a null adds nothing."""
     return pc.binary_join_element_wise(
         *parts, pa.scalar(b""), null_handling="replace", null_replacement=b""
     )
 
 
-def joined_bytes(parts: list[Part]) -> pa.Buffer:
+def joined_bytes(parts: list[ColumnPart]) -> pa.Buffer:
     """Join parts to records, and all records to one buffer."""
     records = join(parts)
     _, offsets, data = records.buffers()
@@ -92,11 +92,11 @@ def _branch(number: int) -> bytes:
     return bytes([number * 2])
 
 
-def _boolean(_node: AvroNode, values: pa.Array) -> list[Part]:
+def _boolean(_node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     return [_fixed_width(values.to_numpy(zero_copy_only=False).astype(np.uint8))]
 
 
-def _integer(node: AvroNode, values: pa.Array) -> list[Part]:
+def _integer(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     if node.unit_micros == 1:
         width = np.int32 if node.wire is Wire.INT else np.int64
         return [varints(_numbers(values, width).astype(np.int64))]
@@ -107,11 +107,11 @@ def _integer(node: AvroNode, values: pa.Array) -> list[Part]:
     return [varints(micros // node.unit_micros)]
 
 
-def _float(node: AvroNode, values: pa.Array) -> list[Part]:
+def _float(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     return [_fixed_width(_numbers(values, np.float32 if node.wire is Wire.FLOAT else np.float64))]
 
 
-def _sized(node: AvroNode, values: pa.Array) -> list[Part]:
+def _sized(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     if pa.types.is_decimal128(node.arrow):
         texts = _shortest_decimals(_big_endian(values))
     else:
@@ -120,7 +120,7 @@ def _sized(node: AvroNode, values: pa.Array) -> list[Part]:
     return [varints(sizes.astype(np.int64)), texts]
 
 
-def _fixed(node: AvroNode, values: pa.Array) -> list[Part]:
+def _fixed(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     if pa.types.is_decimal128(node.arrow):
         return [_fixed_decimals(_big_endian(values), node.size_bytes)]
     if len(values) and set(pc.unique(pc.binary_length(values)).to_pylist()) != {node.size_bytes}:
@@ -129,7 +129,7 @@ def _fixed(node: AvroNode, values: pa.Array) -> list[Part]:
     return [values]
 
 
-def _enum(node: AvroNode, values: pa.Array) -> list[Part]:
+def _enum(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     indices = pc.index_in(values, pa.array(node.symbols, pa.string()))
     if indices.null_count:
         found = values.filter(indices.is_null())[0].as_py()
@@ -138,23 +138,23 @@ def _enum(node: AvroNode, values: pa.Array) -> list[Part]:
     return [varints(_numbers(indices, np.int32).astype(np.int64))]
 
 
-def _array(node: AvroNode, values: pa.Array) -> list[Part]:
+def _array(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     (item,) = node.children
     return _items(pc.list_value_length(values), join(write_column(item, values.flatten())))
 
 
-def _map(node: AvroNode, values: pa.Array) -> list[Part]:
+def _map(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     written = zip(node.children, map_entries(values), strict=True)
     entries = join([part for child, column in written for part in write_column(child, column)])
     return _items(map_lengths(values), entries)
 
 
-def _items(lengths: pa.Array, items: pa.BinaryArray) -> list[Part]:
+def _items(lengths: pa.Array, items: pa.BinaryArray) -> list[ColumnPart]:
     """Write a block of items for each record with items, and an empty block after it."""
     counts = _numbers(lengths, np.int32).astype(np.int64)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
     rows = np.flatnonzero(counts)
-    sizes = spread(varints(counts[rows]), rows, len(counts))
+    sizes = with_nulls_between(varints(counts[rows]), rows, len(counts))
     return [
         sizes,
         pc.binary_join(pa.ListArray.from_arrays(offsets, items), b""),
@@ -162,7 +162,7 @@ def _items(lengths: pa.Array, items: pa.BinaryArray) -> list[Part]:
     ]
 
 
-def _record(node: AvroNode, values: pa.Array) -> list[Part]:
+def _record(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     columns = zip(node.children, values.flatten(), strict=True)
     return [part for child, column in columns for part in write_column(child, column)]
 
@@ -217,7 +217,7 @@ def _binary(sizes: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> pa.Bin
     return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
 
 
-_WRITERS: Mapping[Wire, Callable[[AvroNode, pa.Array], list[Part]]] = {
+_WRITERS: Mapping[Wire, Callable[[AvroNode, pa.Array], list[ColumnPart]]] = {
     Wire.BOOLEAN: _boolean,
     Wire.INT: _integer,
     Wire.LONG: _integer,

@@ -23,7 +23,7 @@ from bucketlake.format.byte_slices import copy_slices
 Ints: TypeAlias = npt.NDArray[np.int64]
 Refuse: TypeAlias = Callable[[str, bool, int], BucketLakeError]  # See decode_cells.
 
-PADDING_BYTES = 16  # After the last cell, so that whole words can be read at every position.
+CELL_PADDING_BYTES = 16  # After the last cell, so that whole words can be read at every position.
 CELL_FRAME_BYTES = 21  # Size of a cell without row and value.
 ROW_BYTES_MAX = 2**15 - 1
 
@@ -46,9 +46,9 @@ _LOW_WORD = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-def cell_sizes(keys: pa.Array, values: pa.Array) -> Ints:
+def cell_sizes(key_sizes: Ints, values: pa.Array) -> Ints:
     """Return the size of each entry as a cell; values are binary, or a dictionary of binary."""
-    sizes = lengths(keys) + CELL_FRAME_BYTES
+    sizes = key_sizes + CELL_FRAME_BYTES
     if pa.types.is_dictionary(values.type):
         distinct: Ints = lengths(values.dictionary)
         sizes += distinct[_indices(values)]
@@ -56,7 +56,7 @@ def cell_sizes(keys: pa.Array, values: pa.Array) -> Ints:
     return sizes + lengths(values)
 
 
-def encode_cells(keys: pa.Array, values: pa.Array) -> memoryview:
+def encode_cells(keys: pa.Array, values: pa.Array, row_sizes: Ints, sizes: Ints) -> memoryview:
     """Encode entries as cells, one after another.
 
     Parameters
@@ -65,19 +65,20 @@ def encode_cells(keys: pa.Array, values: pa.Array) -> memoryview:
         Rows of at most ``ROW_BYTES_MAX`` bytes.
     values : pyarrow.Array of binary, or a dictionary of binary
         With a dictionary, each distinct value is framed once.
+    row_sizes, sizes : ndarray of int64
+        Sizes of the keys, and of the cells.
     """
-    sizes = cell_sizes(keys, values)
-    row_sizes = lengths(keys)
     heads = np.empty(len(keys), _HEAD)
     heads["key"] = row_sizes + _KEY_FRAME_BYTES
     heads["value"] = sizes - row_sizes - CELL_FRAME_BYTES
     heads["row"] = row_sizes
-    buffers = [None, pa.py_buffer(heads)]
-    head = pa.Array.from_buffers(pa.binary(_HEAD_BYTES), len(keys), buffers).cast(pa.binary())
+    offsets = np.arange(0, _HEAD_BYTES * (len(keys) + 1), _HEAD_BYTES, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(heads)]
+    head = pa.Array.from_buffers(pa.binary(), len(keys), buffers)
     marks, end, nothing = pa.scalar(_MARKS), pa.scalar(_END_MARK), pa.scalar(b"")
     if pa.types.is_dictionary(values.type):
         tails = pc.binary_join_element_wise(marks, values.dictionary, end, nothing)
-        parts = [head, keys, tails.take(values.indices)]
+        parts = [head, keys, tails[0] if len(tails) == 1 else tails.take(values.indices)]
     else:
         parts = [head, keys, marks, values, end]
     _, _, data = pc.binary_join_element_wise(*parts, nothing).buffers()
@@ -130,9 +131,12 @@ def decode_cells(
 
 
 def lengths(texts: pa.Array) -> Ints:
-    """Return the sizes of byte strings."""
-    sizes: Ints = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64)
-    return sizes
+    """Return the sizes of byte strings, none of them null."""
+    if not len(texts):
+        return np.empty(0, np.int64)
+    first, offsets = texts.offset, np.frombuffer(texts.buffers()[1], np.int32)
+    ends = offsets[first + 1 : first + len(texts) + 1]
+    return ends.astype(np.int64) - offsets[first : first + len(texts)]
 
 
 def _indices(values: pa.DictionaryArray) -> npt.NDArray[np.integer]:

@@ -8,8 +8,11 @@ The caller decides what keys and values mean, and sorts them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from itertools import pairwise
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import islice, pairwise
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +32,10 @@ from bucketlake.format.hfile.framing import (
     INFO_MAGIC,
     ROOT_INDEX_MAGIC,
     Trailer,
-    encode_block,
     encode_info,
     encode_size,
     encode_trailer,
+    frame_block,
     moved_block,
 )
 from bucketlake.storage.base import Buffer
@@ -78,9 +81,37 @@ def encode_hfile(
     InputError
         If a key is longer than 32,767 bytes, or the file would have 2 GiB or more.
     """
-    writer = HFileWriter(schema_json, created_at_ms=created_at_ms)
-    writer.add(keys, values)
-    return writer.finish()
+    return encode_hfiles(keys, values, [0, len(keys)], schema_json, created_at_ms=created_at_ms)[0]
+
+
+def encode_hfiles(
+    keys: pa.Array,
+    values: pa.Array,
+    bounds: Sequence[int],
+    schema_json: str,
+    *,
+    created_at_ms: int,
+) -> list[bytes]:
+    """Encode several HFiles, whose cells are made together; see :func:`encode_hfile`.
+
+    Parameters
+    ----------
+    keys, values
+        The entries of all files, one file after another.
+    bounds : sequence of int
+        The first entry of each file, and the number of entries.
+    """
+    files = []
+    for part in _parts_of(keys, values, bounds):
+        writer = HFileWriter(schema_json, created_at_ms=created_at_ms)
+        writer.add_part(part)
+        files.append(writer.finish())
+    return files
+
+
+_Part: TypeAlias = tuple[Iterable[tuple[memoryview, bytes]], Sequence[bytes], int, int, int]
+"""Entries of a file: cells and first key of each block; first and last key; count; bytes of keys,
+and of cells."""
 
 
 class HFileWriter:
@@ -106,29 +137,22 @@ class HFileWriter:
         InputError
             If a key is longer than 32,767 bytes.
         """
-        keys = keys.cast(pa.binary())
-        assert len(keys) == len(values), "each key has a value"
-        assert keys.null_count == values.null_count == 0, "keys and values are not null"
-        if len(keys) == 0:
-            return
-        assert _is_ascending(keys), "keys are sorted by their bytes, each once"
-        self._require_after(keys[0].as_py())
-        key_sizes = lengths(keys)
-        if key_sizes.max() > ROW_BYTES_MAX:
-            problem = f"a key of {key_sizes.max()} bytes"
-            raise InputError("HFile", problem, f"HFiles hold keys of up to {ROW_BYTES_MAX} bytes")
-        ends = np.cumsum(cell_sizes(keys, values))
-        cuts = _block_cuts(ends)
-        for cells, first in zip(_blocks(keys, values, ends, cuts), cuts[:-1].tolist(), strict=True):
+        self.add_part(next(_parts_of(keys, values, [0, len(keys)])))
+
+    def add_part(self, part: _Part) -> None:
+        """Add entries of which the cells are made; a part ends with the end of a block."""
+        blocks, ends, count, key_bytes, cell_bytes = part
+        if ends:
+            self._require_after(ends[0])
+            self._last_key = ends[-1]
+        for cells, key in blocks:
             # Hudi writes the block's own offset as that of the block before, except in the first.
-            previous = self._size_bytes or -1
-            block = encode_block(DATA_MAGIC, cells, previous_offset=previous)
-            self._append_data(block, keys[first].as_py())
-        self._last_key = keys[-1].as_py()
-        self._count += len(keys)
-        self._key_bytes += int(key_sizes.sum())
-        self._cell_bytes += int(ends[-1])
-        self._value_bytes += int(ends[-1] - key_sizes.sum()) - CELL_FRAME_BYTES * len(keys)
+            block = frame_block(DATA_MAGIC, cells, previous_offset=self._size_bytes or -1)
+            self._append_data(block, key)
+        self._count += count
+        self._key_bytes += key_bytes
+        self._cell_bytes += cell_bytes
+        self._value_bytes += cell_bytes - key_bytes - CELL_FRAME_BYTES * count
 
     def add_stored(self, block: memoryview, first_key: bytes) -> None:
         """Add a data block of another HFile, compressed with gzip.
@@ -171,9 +195,9 @@ class HFileWriter:
             "hfile.LASTKEY": b"" if last is None else _row(last),
             "schema": self._schema_json.encode(),
         }
-        index_offset = self._append(encode_block(ROOT_INDEX_MAGIC, b"".join(self._index)))
-        self._append(encode_block(ROOT_INDEX_MAGIC, b""))  # The index of meta blocks.
-        info_offset = self._append(encode_block(INFO_MAGIC, encode_info(info)))
+        index_offset = self._append(frame_block(ROOT_INDEX_MAGIC, b"".join(self._index)))
+        self._append(_index_of_meta_blocks())
+        info_offset = self._append(frame_block(INFO_MAGIC, encode_info(info)))
         trailer = Trailer(
             info_offset=info_offset,
             index_offset=index_offset,
@@ -209,32 +233,77 @@ class HFileWriter:
         return at
 
 
-def _is_ascending(keys: pa.Array) -> bool:
+def is_ascending(keys: pa.Array) -> bool:
+    """Return whether keys are sorted by their bytes, each once."""
     return len(keys) < 2 or bool(pc.all(pc.less(keys[:-1], keys[1:])).as_py())
 
 
-def _block_cuts(ends: Ints) -> Ints:
-    """Return the first row of each block, and the number of rows."""
-    cuts = [0] if len(ends) else []
-    at, start = 0, 0
-    while at < len(ends):
-        # A cell that is larger than a block gets a block of its own.
-        at = max(int(np.searchsorted(ends, start + BLOCK_BYTES, side="right")), at + 1)
-        start = int(ends[at - 1])
-        cuts.append(at)
-    return np.array(cuts or [0], np.int64)
+def _parts_of(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> Iterator[_Part]:
+    """Yield the entries of each file, whose blocks have to be taken before the next file's."""
+    keys = keys.view(pa.binary())
+    assert len(keys) == len(values) == bounds[-1], "each key has a value, and a file"
+    assert keys.null_count == values.null_count == 0, "keys and values are not null"
+    assert _is_ascending_within(keys, bounds), "keys are sorted by their bytes, each once"
+    key_sizes = lengths(keys)
+    if (largest := key_sizes.max(initial=0)) > ROW_BYTES_MAX:
+        problem = f"a key of {largest} bytes"
+        raise InputError("HFile", problem, f"HFiles hold keys of up to {ROW_BYTES_MAX} bytes")
+    sizes = cell_sizes(key_sizes, values)
+    key_ends, ends = (np.concatenate([[0], np.cumsum(each)]) for each in (key_sizes, sizes))
+    cuts = _block_cuts(ends, bounds)
+    blocks = _blocks((keys, values), (key_sizes, sizes), ends, np.array(cuts))
+    firsts = iter(cuts)
+    for first, last in pairwise(bounds):
+        count = bisect_left(cuts, last) - bisect_left(cuts, first)
+        own = (
+            (cells, keys[at].as_py())
+            for at, cells in zip(islice(firsts, count), blocks, strict=False)
+        )
+        key_bytes, cell_bytes = (int(each[last] - each[first]) for each in (key_ends, ends))
+        ends_of_keys = [keys[at].as_py() for at in (first, last - 1)] if count else []
+        yield own, ends_of_keys, last - first, key_bytes, cell_bytes
 
 
-def _blocks(keys: pa.Array, values: pa.Array, ends: Ints, cuts: Ints) -> Iterator[memoryview]:
+def _is_ascending_within(keys: pa.Array, bounds: Sequence[int]) -> bool:
+    """Return whether the keys of each file are ascending."""
+    if len(bounds) == 2:
+        return is_ascending(keys)
+    is_less = pc.less(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False).copy()
+    inner = np.array(bounds)
+    is_less[inner[(inner > 0) & (inner < len(keys))] - 1] = True
+    return bool(is_less.all())
+
+
+def _block_cuts(ends: Ints, bounds: Sequence[int]) -> list[int]:
+    """Return the first row of each block, and the number of rows; a file begins with a block."""
+    cuts = [0]
+    for first, last in pairwise(bounds):
+        at = first
+        while at < last:
+            # A cell that is larger than a block gets a block of its own.
+            most = int(ends[at]) + BLOCK_BYTES
+            at = max(int(np.searchsorted(ends[: last + 1], most, side="right")) - 1, at + 1)
+            cuts.append(at)
+    return cuts
+
+
+def _blocks(
+    entries: Sequence[pa.Array], sizes: Sequence[Ints], ends: Ints, cuts: Ints
+) -> Iterator[memoryview]:
     """Yield the cells of each block; cells of many blocks are made together."""
-    starts = np.concatenate([[0], ends])[cuts]
+    starts = ends[cuts]
     for number in range(0, len(cuts) - 1, _BLOCKS_AT_ONCE):
         rows, offsets = (each[number : number + _BLOCKS_AT_ONCE + 1] for each in (cuts, starts))
-        first, count = int(rows[0]), int(rows[-1] - rows[0])
-        cells = encode_cells(keys.slice(first, count), values.slice(first, count))
+        own = slice(int(rows[0]), int(rows[-1]))
+        cells = encode_cells(*(each[own] for each in (*entries, *sizes)))
         inner = (offsets - offsets[0]).tolist()
         for begin, end in pairwise(inner):
             yield cells[begin:end]
+
+
+@cache
+def _index_of_meta_blocks() -> bytes:
+    return frame_block(ROOT_INDEX_MAGIC, b"")
 
 
 def _row(key: bytes) -> bytes:

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
 from bucketlake.format.avro.cursor import Cursor, Ints, padded_records
-from bucketlake.format.avro.read_columns import read_column, spread
+from bucketlake.format.avro.read_columns import read_column, with_nulls_between
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.format.avro.wrappers import BRANCHES
 from bucketlake.format.avro.write_columns import join, write_column
-from bucketlake.format.metadata_record.column_stats import VALUE_TYPE, ColumnStats, WrappedValues
+from bucketlake.format.metadata_record.record_schema import VALUE_TYPE, ColumnStats, WrappedValues
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
 
@@ -213,7 +213,7 @@ def unwrap_bounds(
             part = stored.filter(pa.array(is_here))
             read = read_bounds(part, types[place], data_type, path, is_minimum=is_minimum)
             if read is not None:
-                bounds = pc.coalesce(spread(read, rows[is_here], wrapped.count), bounds)
+                bounds = pc.coalesce(with_nulls_between(read, rows[is_here], wrapped.count), bounds)
     return bounds
 
 

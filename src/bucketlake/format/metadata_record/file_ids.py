@@ -33,7 +33,7 @@ _PREFIXES = {
 }
 _ID = re.compile(
     r"(?P<prefix>files|col-stats|partition-stats|record-index)"
-    r"(?:-(?P<escaped>[^-]*))?-(?P<shard>\d{4,})-0"
+    r"(?:-(?P<escaped>[^-]*))?-(?P<shard>[0-9]{4,10})-0"
 )
 _PARTITIONS = {prefix: partition for partition, prefix in _PREFIXES.items()}
 

@@ -18,17 +18,21 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from bucketlake.metadata.location_cache.building import DENSE, PartBuilder
-from bucketlake.metadata.location_cache.cached_shard import add_entries, changed_parts
+from bucketlake.metadata.location_cache.cached_shard import (
+    DENSE,
+    PartBuilder,
+    add_entries,
+    changed_parts,
+)
 from bucketlake.metadata.location_cache.coverage import Coverage
 from bucketlake.metadata.location_cache.key_codes import (
     GroupNumbers,
+    forget_logs,
+    noted_changes,
     read_base,
-    read_changes,
+    read_key_changes,
 )
-from bucketlake.metadata.location_cache.noted_log import forget_logs, noted_changes
-from bucketlake.metadata.location_cache.part import Part
-from bucketlake.metadata.location_cache.part_file import DamagedFileError
+from bucketlake.metadata.location_cache.part import DamagedFileError, Part
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, ShardState
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.model.file_name import Group
@@ -168,7 +172,7 @@ class _Refresh:
         numbers = GroupNumbers({group: code for code, group in enumerate(state.groups)})
         changes = noted_changes(self.folder, lacking, numbers)
         if changes is None:
-            changes = read_changes(self.table, self.held, lacking, numbers)
+            changes = read_key_changes(self.table, self.held, lacking, numbers)
         if changes.reaches_back:
             return None
         changed = changed_parts(parts, changes)
@@ -179,27 +183,32 @@ class _Refresh:
         return refreshed
 
     def built(self) -> RefreshedShard:
-        """Read the whole slice; if its only log file is noted, nothing is read."""
+        """Read the whole slice, but not its first base file or only log file if that is noted."""
         coverage = Coverage.of(self.table, self.held)
         numbers = GroupNumbers()
         parts: list[Part] = []
         read_count = 0
-        if self.held.base_file is not None:
-            read_count, batches = read_base(self.table, self.held.base_file, numbers)
-            builder = PartBuilder(read_count)
+        base = self.held.base_file
+        if base is not None:
+            noted = noted_changes(self.folder, [base], numbers)
+            if noted is None:
+                read_count, batches = read_base(self.table, base, numbers)
+            else:
+                batches = iter([noted.put])
+            builder = PartBuilder(read_count if noted is None else noted.count)
             for batch in batches:
                 add_entries(builder, batch)
             parts.append(builder.finish(DENSE))
         if self.held.log_files:
             changes = noted_changes(self.folder, self.held.log_files, numbers)
             if changes is None:
-                changes = read_changes(self.table, self.held, self.held.log_files, numbers)
+                changes = read_key_changes(self.table, self.held, self.held.log_files, numbers)
                 read_count += changes.count
             changed = changed_parts(parts, changes)
             parts = [*parts[: changed.kept], *changed.added]
         served = Served.BUILT if read_count else Served.EXTENDED  # With the note of a log file.
         refreshed = self._saved(ShardState(coverage, numbers.groups, ()), [], parts, served)
-        forget_logs(self.folder, self.held.log_files)
+        forget_logs(self.folder, self.held.files)
         return refreshed
 
     def _saved(

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bucketlake.metadata.location_cache.coverage import Coverage
-from bucketlake.metadata.location_cache.part import Part
-from bucketlake.metadata.location_cache.part_file import (
+from bucketlake.metadata.location_cache.part import (
     DamagedFileError,
+    Part,
     open_part,
     write_part,
     write_whole,

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.inner_path import require_inner_path
-from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import (
+    INDEX_DEFINITIONS_FILE,
+    PROPERTIES_FILE,
+    require_inner_path,
+)
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import OLDEST_STATISTICS
-from bucketlake.errors import ObjectNotFoundError
 from bucketlake.format.index_definitions import (
     IndexDefinition,
     decode_index_definitions,
     encode_index_definitions,
 )
+from bucketlake.storage.base import read_if_there
 from bucketlake.timeline.open_table import OpenTable
 
 
@@ -31,10 +34,8 @@ def read_index_definitions(table: OpenTable) -> dict[str, IndexDefinition]:
         If the file is broken, or the properties of the table name a file outside of the table.
     """
     path = index_definitions_path(table.config)
-    try:
-        return decode_index_definitions(table.storage.read(path), path)
-    except ObjectNotFoundError:
-        return {}
+    data = read_if_there(table.storage, path)
+    return {} if data is None else decode_index_definitions(data, path)
 
 
 def update_index_definitions(table: OpenTable, add: Iterable[IndexDefinition]) -> None:

@@ -1,7 +1,7 @@
 """Lookups in the record-level index: the file groups of record keys, without reading the table.
 
 A lookup reads only the shards of its keys, and of their base files only the blocks that can hold a
-key. The newest entry of a key counts (``metadata/slices/entry_reader.py``). Locations are columns:
+key. The newest entry of a key counts (``metadata/entry_reader.py``). Locations are columns:
 a file group is a number for each key, and its facts are stored once. An entry may point to a file
 group that is no longer live, or that no longer holds the key; the caller checks it.
 """
@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
+from bucketlake.format.metadata_record.record_schema import IndexedLocation, decode_locations
 from bucketlake.merge.incoming import key_order
+from bucketlake.metadata.entry_reader import EVERYTHING, SliceEntries, Wanted, read_slices
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.metadata.record_index.shards import IndexShards, rows_by_number
-from bucketlake.metadata.slices.entry_reader import EVERYTHING, SliceEntries, Wanted, read_slices
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.kept import kept_property
 from bucketlake.timeline.active import load_timeline

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from bucketlake.errors import ConfigError, IndexStateError
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.hashing.key_filter import shards_of_keys
+from bucketlake.model.arrays import number_order
 from bucketlake.model.file_name import FileId
-from bucketlake.model.number_order import number_order
 
 REBUILD = "rebuild the record-level index"
 """The next step after an error."""
@@ -38,7 +38,6 @@ class ShardRule(Protocol):
 
     def shard_count(self, key_count: int) -> int:
         """Return the number of shards for a number of keys."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +216,9 @@ def rows_by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.ND
     >>> [(n, rows.tolist()) for n, rows in rows_by_number(np.array([4, 1, 4], np.int32))]
     [(1, [1]), (4, [0, 2])]
     """
+    if len(numbers) and (numbers == numbers[0]).all():
+        yield int(numbers[0]), np.arange(len(numbers))
+        return
     order = number_order(numbers)
     ordered = numbers[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1

@@ -12,13 +12,13 @@ stored as infinity. Long texts are cut.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -27,21 +27,31 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bucketlake.format.avro.wrappers import WRAPPERS
-from bucketlake.format.base_file import NAN_COLUMNS, BaseFileReader, EncodedBaseFile
+from bucketlake.format.base_file import (
+    NAN_COLUMNS,
+    BaseFileReader,
+    EncodedBaseFile,
+    encode_base_file,
+)
 from bucketlake.format.log_block import BlockKind, LogBlock, log_blocks_of, read_log_blocks
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.metadata_record.bounds import StoredType, ValueType, has_bounds, wrap_bounds
-from bucketlake.format.metadata_record.column_stats import VALUE_TYPE, ColumnStats, WrappedValues
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.format.metadata_record.record_schema import VALUE_TYPE, ColumnStats, WrappedValues
 from bucketlake.format.parquet_layout import ROW_GROUP_ROWS_MAX
+from bucketlake.metadata.record_index.definition_file import columns_with_statistics
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.field_path import column_of, field_at, roots_of
 from bucketlake.model.file_name import LogFileName
-from bucketlake.model.schema import META_NAMES, with_meta
-from bucketlake.storage.base import Buffer, Storage
+from bucketlake.model.schema import COMMIT_TIME, META_NAMES, PARTITION_PATH, RECORD_KEY, with_meta
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.storage.base import Buffer, Storage, at_once
+from bucketlake.timeline.open_table import OpenTable
 
 TEXT_BYTES_MAX = 1024
 """Length to which bounds of texts and of binary columns are cut."""
+_SHORT = TEXT_BYTES_MAX // 4  # Characters of a text that is not cut.
 
 _INDEXED = "indexed"  # The role of a column with statistics, for errors.
 _DATA = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.HFILE_DATA})
@@ -94,38 +104,18 @@ class FileStatistics:
 
     columns: Mapping[str, tuple[StoredType, ColumnRange]]
 
-    def to_text(self) -> str:
-        """Print as text, to send the statistics from a task to the driver."""
-        facts = []
-        for name, (stored_as, held) in self.columns.items():
-            low, high = _cut_low(held.low), _cut_high(held.high)
-            if stored_as.value_type == ValueType.BYTES and low is not None:
-                low, high = low.decode("latin-1"), high.decode("latin-1")
-            counts = held.row_count, held.null_count, held.stored_bytes, held.uncompressed_bytes
-            facts.append([name, int(stored_as.value_type), stored_as.info, low, high, *counts])
-        return base64.b64encode(zlib.compress(json.dumps(facts).encode(), 1)).decode()
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse what :meth:`to_text` printed."""
-        columns = {}
-        for name, value_type, info, low, high, rows, nulls, *sizes in json.loads(
-            zlib.decompress(base64.b64decode(text))
-        ):
-            if value_type == ValueType.BYTES and low is not None:
-                low, high = low.encode("latin-1"), high.encode("latin-1")
-            held = ColumnRange(rows, nulls, low, high, *sizes)
-            columns[name] = _stored_type(value_type, info), held
-        return cls(columns)
+    def cut(self) -> Self:
+        """Return the statistics with short bounds, as tasks send them to the driver."""
+        short = {
+            name: (kind, replace(held, low=_cut_low(held.low), high=_cut_high(held.high)))
+            for name, (kind, held) in self.columns.items()
+            if isinstance(held.high, str | bytes) and max(len(held.low), len(held.high)) > _SHORT
+        }
+        return type(self)({**self.columns, **short}) if short else self
 
 
 NamedStatistics: TypeAlias = tuple[str, FileStatistics]
 """The name of a file, and its statistics."""
-
-
-@lru_cache(maxsize=1024)  # The columns of all files of a write have few types.
-def _stored_type(value_type: int, info: str | None) -> StoredType:
-    return StoredType(value_type, info)
 
 
 def unite_files(files: Sequence[FileStatistics]) -> tuple[FileStatistics, frozenset[str]]:
@@ -140,6 +130,10 @@ def unite_files(files: Sequence[FileStatistics]) -> tuple[FileStatistics, frozen
         rows has no type.
     """
     by_column: dict[str, list[tuple[StoredType, ColumnRange]]] = {}
+    if len(files) == 1 and all(
+        kind.value_type != ValueType.NULL for kind, _ in files[0].columns.values()
+    ):
+        return files[0], frozenset()
     for file in files:
         for name, held in file.columns.items():
             if held[0].value_type != ValueType.NULL:
@@ -158,7 +152,7 @@ def column_stats_of(files: Iterable[NamedStatistics]) -> ColumnStats:
     """Return the statistics of some files, by file name, as columns: a row for each column.
 
     They say that their bounds are tight. Those of Hudi never do, and may be wrong
-    (``metadata/statistics/credible.py``).
+    (``metadata/statistics/merged.py``).
     """
     rows = [
         (file_name, name, stored_as, held)
@@ -167,11 +161,14 @@ def column_stats_of(files: Iterable[NamedStatistics]) -> ColumnStats:
     ]
     ranges = [held for _, _, _, held in rows]
     types = [stored_as for _, _, stored_as, _ in rows]
+    rows_of: dict[StoredType, list[int]] = {}
+    for row, stored_as in enumerate(types):
+        rows_of.setdefault(stored_as, []).append(row)
     return ColumnStats(
         names=pa.array([file_name for file_name, _, _, _ in rows], pa.string()),
         columns=pa.array([name for _, name, _, _ in rows], pa.string()),
-        minima=_wrapped(types, [_cut_low(held.low) for held in ranges]),
-        maxima=_wrapped(types, [_cut_high(held.high) for held in ranges]),
+        minima=_wrapped(rows_of, [held.low for held in ranges], _cut_low),
+        maxima=_wrapped(rows_of, [held.high for held in ranges], _cut_high),
         value_counts=pa.array([held.row_count for held in ranges], pa.int64()),
         null_counts=pa.array([held.null_count for held in ranges], pa.int64()),
         stored_bytes=pa.array([held.stored_bytes for held in ranges], pa.int64()),
@@ -188,17 +185,20 @@ def column_stats_of(files: Iterable[NamedStatistics]) -> ColumnStats:
     )
 
 
-def _wrapped(types: Sequence[StoredType], values: Sequence[Any]) -> WrappedValues:
-    by_branch: dict[int, tuple[list[int], list[Any]]] = {}
-    for row, (stored_as, value) in enumerate(zip(types, values, strict=True)):
-        if value is not None:
-            rows, held = by_branch.setdefault(stored_as.branch, ([], []))
-            rows.append(row)
-            held.append(_shortest(value) if stored_as.value_type == ValueType.DECIMAL else value)
-    pieces = (
-        (branch, np.array(rows), pa.array(held, _WRAPPED[branch]))
-        for branch, (rows, held) in by_branch.items()
-    )
+def _wrapped(
+    rows_of: Mapping[StoredType, Sequence[int]], values: Sequence[Any], cut: Callable[[Any], Any]
+) -> WrappedValues:
+    pieces = []
+    for stored_as, every in rows_of.items():
+        rows = [row for row in every if values[row] is not None]
+        if not rows:
+            continue
+        branch, held = stored_as.branch, [values[row] for row in rows]
+        if stored_as.value_type == ValueType.DECIMAL:
+            held = [*map(_shortest, held)]
+        elif isinstance(held[0], str | bytes):
+            held = [cut(value) if len(value) > _SHORT else value for value in held]
+        pieces.append((branch, np.array(rows), pa.array(held, _WRAPPED[branch])))
     return WrappedValues.gather(len(values), pieces)
 
 
@@ -235,21 +235,25 @@ def statistics_of_content(content: Buffer, columns: pa.Schema, path: str) -> Fil
         return base_file_statistics(reader, columns)
 
 
-def packed_statistics(content: Buffer, columns: pa.Schema | None, path: str) -> str | None:
-    """Return the statistics of a file as text, from its bytes; None if no columns are wanted."""
-    return None if columns is None else statistics_of_content(content, columns, path).to_text()
+def short_statistics(
+    content: Buffer, columns: pa.Schema | None, path: str
+) -> FileStatistics | None:
+    """Return the statistics of a file, cut, from its bytes; None if no columns are wanted."""
+    return None if columns is None else statistics_of_content(content, columns, path).cut()
 
 
-def packed_statistics_of_written(
+def short_statistics_of_written(
     file: EncodedBaseFile, columns: pa.Schema | None, path: str
-) -> str | None:
-    """Return the statistics of a new base file as text; None if no columns are wanted."""
-    return None if columns is None else _statistics_of_encoded(file, columns, path).to_text()
+) -> FileStatistics | None:
+    """Return the statistics of a new base file, cut; None if no columns are wanted."""
+    return None if columns is None else _statistics_of_encoded(file, columns, path).cut()
 
 
-def packed_base_file_statistics(reader: BaseFileReader, columns: pa.Schema | None) -> str | None:
-    """Return the statistics of a base file as text; None if no columns are wanted."""
-    return None if columns is None else base_file_statistics(reader, columns).to_text()
+def short_base_file_statistics(
+    reader: BaseFileReader, columns: pa.Schema | None
+) -> FileStatistics | None:
+    """Return the statistics of a base file, cut; None if no columns are wanted."""
+    return None if columns is None else base_file_statistics(reader, columns).cut()
 
 
 def _is_log(path: str) -> bool:
@@ -268,15 +272,15 @@ def base_file_statistics(reader: BaseFileReader, columns: pa.Schema) -> FileStat
         without an order have none. A column that the file lacks has only nulls.
     """
     tells_nan = NAN_COLUMNS in reader.key_values
-    found, unknown = _statistics_in_footer(
-        reader.footer, reader.schema, columns, tells_nan=tells_nan
-    )
+    measured = _measured(reader.footer, reader.schema, columns, tells_nan=tells_nan)
+    found, unknown = _statistics_in_footer(reader.footer, measured)
     return _with_ranges_in_data(reader, found, unknown)
 
 
 def _statistics_of_encoded(file: EncodedBaseFile, columns: pa.Schema, path: str) -> FileStatistics:
     """Return the statistics of a new base file, as :func:`base_file_statistics` finds them."""
-    found, unknown = _statistics_in_footer(file.footer, file.schema, columns, tells_nan=True)
+    measured = _measured_in_new(file.schema, columns)
+    found, unknown = _statistics_in_footer(file.footer, measured)
     if not unknown:  # Otherwise the file need not be opened.
         return FileStatistics(found)
     with BaseFileReader.of_bytes(file.data, path) as reader:
@@ -284,27 +288,53 @@ def _statistics_of_encoded(file: EncodedBaseFile, columns: pa.Schema, path: str)
 
 
 _Found: TypeAlias = dict[str, tuple[StoredType, ColumnRange]]
+_Parse: TypeAlias = Callable[[Any], Any]
+_Measured: TypeAlias = tuple[str, StoredType, int | None, _Parse | None]
+"""A column, its type, its place in the footer if the file has it, and what parses its bounds."""
 
 
 def _statistics_in_footer(
-    footer: pq.FileMetaData, schema: pa.Schema, columns: pa.Schema, *, tells_nan: bool
+    footer: pq.FileMetaData, measured: Iterable[_Measured]
 ) -> tuple[_Found, list[str]]:
     """Return the statistics that a footer tells, and the columns that it does not tell."""
+    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    found: _Found = {}
+    unknown = []
+    for name, stored_as, place, parse in measured:
+        if place is None:
+            found[name] = stored_as, ColumnRange(footer.num_rows, footer.num_rows)
+        else:
+            held = parse and _range_in_footer([group.column(place) for group in groups], parse)
+            unknown += [name] if held is None else []
+            found[name] = stored_as, held or ColumnRange()
+    return found, unknown
+
+
+@lru_cache(maxsize=16)  # A write has many files of one schema.
+def _measured_in_new(schema: pa.Schema, columns: pa.Schema) -> list[_Measured]:
+    """Return the columns of a new file that have bounds."""
+    return [*_measured(encode_base_file([], schema).footer, schema, columns, tells_nan=True)]
+
+
+def _measured(
+    footer: pq.FileMetaData, schema: pa.Schema, columns: pa.Schema, *, tells_nan: bool
+) -> Iterator[_Measured]:
+    """Yield the columns of a file that have bounds.
+
+    Statistics of Parquet leave NaN out, unless ``tells_nan``: then a column with a NaN has none.
+    """
     places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     stored = with_meta(schema)
-    found: dict[str, tuple[StoredType, ColumnRange]] = {}
-    unknown = []
     for field in columns:
-        name, place, held_as = field.name, places.get(field.name), field_at(stored, field.name)
-        data_type = None if held_as is None else held_as.type
-        if data_type is None and has_bounds(field.type):
-            nulls = ColumnRange(footer.num_rows, footer.num_rows)
-            found[name] = StoredType.of_column(field.type), nulls
-        elif place is not None and has_bounds(data_type):
-            held = _range_in_footer(footer, place, data_type, tells_nan=tells_nan)
-            unknown += [name] if held is None else []
-            found[name] = StoredType.of_column(data_type), held or ColumnRange()
-    return found, unknown
+        held = field_at(stored, field.name)
+        data_type = (held or field).type
+        if not has_bounds(data_type) or (held and field.name not in places):
+            continue
+        place, parse = places[field.name] if held else None, None
+        if place is not None and (tells_nan or not pa.types.is_floating(data_type)):
+            column = footer.schema.column(place)
+            parse = _parser_of(data_type, column.physical_type, column.logical_type.to_json())
+        yield field.name, StoredType.of_column(data_type), place, parse
 
 
 def _with_ranges_in_data(
@@ -398,22 +428,11 @@ def _without_sizes(statistics: FileStatistics) -> FileStatistics:
 
 # Ranges in footers.
 
-_Parse: TypeAlias = Callable[[Any], Any]
 
-
-def _range_in_footer(
-    footer: pq.FileMetaData, place: int, data_type: pa.DataType, *, tells_nan: bool
-) -> ColumnRange | None:
-    """Return the range of a column; None if the footer does not tell it.
-
-    Statistics of Parquet leave NaN out, unless ``tells_nan``: then a column with a NaN has none.
-    """
-    column = footer.schema.column(place)
-    parse = _parser_of(data_type, column.physical_type, column.logical_type.to_json())
-    if parse is None or (pa.types.is_floating(data_type) and not tells_nan):
-        return None
+def _range_in_footer(chunks: Sequence[pq.ColumnChunkMetaData], parse: _Parse) -> ColumnRange | None:
+    """Return the range of a column; None if the footer does not tell it."""
     parts = []
-    for chunk in _chunks(footer, place):
+    for chunk in chunks:
         found = chunk.statistics
         if found is None or not found.has_null_count:
             return None
@@ -541,9 +560,103 @@ def _cut_high(value: Any) -> Any:
 
 
 def _start_of(text: str) -> str:
+    if 4 * len(text) <= TEXT_BYTES_MAX:
+        return text
     return text.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
 def _next_character(character: str) -> str:
     following = ord(character) + 1
     return chr(_SURROGATES_LAST + 1 if following == _SURROGATES_FIRST else following)
+
+
+# ---- Which columns of a table have statistics in its metadata table, and those of written files --
+#
+# Tasks compute the statistics of the files that they write and send them along with the write
+# statistics. ``metadata/statistics/merged.py`` makes records of them.
+
+STATISTICS = frozenset({MetadataPartition.COLUMN_STATS, MetadataPartition.PARTITION_STATS})
+"""The partitions of the metadata table with statistics."""
+
+USUAL_COLUMNS_MAX = 32
+
+
+def usual_columns(schema: pa.Schema, *, has_value_types: bool = True) -> tuple[str, ...]:
+    """Return the columns that have statistics unless a table says otherwise, as in Hudi.
+
+    Bounds without value types (``TableVersion.has_value_types``) hold fewer types.
+
+    Examples
+    --------
+    >>> usual_columns(pa.schema({"id": pa.string(), "tags": pa.list_(pa.string())}))
+    ('_hoodie_commit_time', '_hoodie_partition_path', '_hoodie_record_key', 'id')
+    """
+    bounded = [
+        field.name for field in schema if has_bounds(field.type, has_value_types=has_value_types)
+    ]
+    return (COMMIT_TIME, PARTITION_PATH, RECORD_KEY, *bounded[:USUAL_COLUMNS_MAX])
+
+
+def indexed_columns(table: OpenTable, schema: pa.Schema) -> pa.Schema | None:
+    """Return the columns of which the metadata table has statistics.
+
+    Parameters
+    ----------
+    table : OpenTable
+    schema : pyarrow.Schema
+        Its columns, without meta columns.
+
+    Returns
+    -------
+    pyarrow.Schema or None
+        Columns of the schema, and meta columns. None if the metadata table has no statistics.
+    """
+    if not table.config.written_metadata_partitions & STATISTICS:
+        return None
+    has_types = table.config.rules.has_value_types
+    names = columns_with_statistics(table) or usual_columns(schema, has_value_types=has_types)
+    # Hudi's jobs may list fields inside structs.
+    found = [field_at(with_meta(schema), name) for name in names]
+    return pa.schema([field for field in found if field is not None and has_bounds(field.type)])
+
+
+def with_statistics(
+    storage: Storage,
+    stats: Sequence[WriteStat],
+    columns: pa.Schema | None,
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> list[WriteStat]:
+    """Give statistics to written files that have none, because the index is younger than the task.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table's storage.
+    stats : sequence of WriteStat
+        The files.
+    columns : pyarrow.Schema or None
+        From :func:`indexed_columns`.
+    sources : mapping of str to str
+        Paths of files by the paths of copies that are still to be made of them.
+    """
+    if columns is None or all(stat.statistics is not None for stat in stats):
+        return list(stats)
+
+    def read(stat: WriteStat) -> WriteStat:
+        if stat.statistics is not None or not stat.path:
+            return stat
+        path = sources.get(stat.path, stat.path)
+        found = statistics_of_file(storage, path, columns, stat.file_size_bytes or None)
+        return replace(stat, statistics=found.cut())
+
+    return list(at_once(storage, read, stats))
+
+
+def statistics_by_partition(stats: Iterable[WriteStat]) -> dict[str, list[NamedStatistics]]:
+    """Return the statistics of written files, by data partition."""
+    files: dict[str, list[NamedStatistics]] = defaultdict(list)
+    for stat in stats:
+        if stat.statistics is not None:
+            name = stat.path.rpartition("/")[2]
+            files[stat.partition_path].append((name, stat.statistics))
+    return dict(files)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +20,17 @@ from bucketlake.errors import InputError
 from bucketlake.model.field_path import field_at, known_field
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment, partition_paths
-from bucketlake.read.pruning.key_candidates import possible_values
-from bucketlake.read.pruning.satisfiable import Mask, Outcome, evaluate
-from bucketlake.where.arrow_filter import apply_test
-from bucketlake.where.predicate import COLUMN_TESTS, ColumnTest, Predicate, leaves
+from bucketlake.read.pruning.key_candidates import possible_values, records_of
+from bucketlake.where.arrow_filter import truth_of
+from bucketlake.where.predicate import (
+    Among,
+    ColumnTest,
+    Mask,
+    Predicate,
+    Satisfaction,
+    evaluate,
+    tested_columns,
+)
 
 PINNED_MAX = 64
 """Largest number of partitions to list one by one; for more, the whole table is listed."""
@@ -58,13 +64,15 @@ def partitions_that_may_match(
     ndarray of bool, shape (n_partitions,)
         False if no row of the partition can match.
     """
-    fields = readable_fields(key_spec, schema)
-    tests = [leaf for leaf in leaves(predicate) if isinstance(leaf, COLUMN_TESTS)]
-    used = [name for name in fields if any(test.column == name for test in tests)]
+    tested = tested_columns(predicate)
+    used = [name for name in readable_fields(key_spec, schema) if name in tested]
     values = _partition_values(partition_paths, key_spec, used, schema)
 
-    def answer(test: ColumnTest) -> Outcome | None:
-        return _test(test, values[test.column]) if test.column in values else None
+    def answer(test: ColumnTest | Among) -> Satisfaction | None:
+        if isinstance(test, Among):
+            names = [name for name in test.columns if name in values]
+            return _test(test.of(names), {name: values[name] for name in names}) if names else None
+        return _test(test, {test.column: values[test.column]}) if test.column in values else None
 
     return evaluate(predicate, answer, len(partition_paths)).can_be_true
 
@@ -92,23 +100,18 @@ def pinned_partitions(
     fields = key_spec.partition_fields
     if not fields or readable_fields(key_spec, schema) != fields:
         return None
-    possible = possible_values(predicate, schema)
+    possible = possible_values(predicate, schema, PINNED_MAX)
     if possible is None:
         return []
     if any(name not in possible for name in fields):
         return None
     # The path of a null, or of a text that stands for a null, may also belong to another value.
-    choices = [sorted(possible[name], key=repr) for name in fields]
-    unclear = any(v in (None, "", DEFAULT_PARTITION) for held in choices for v in held)
-    if unclear or math.prod(map(len, choices)) > PINNED_MAX:
+    choices = {name: possible[name] for name in fields}
+    unclear = any(v in (None, "", DEFAULT_PARTITION) for held in choices.values() for v in held)
+    if unclear or math.prod(map(len, choices.values())) > PINNED_MAX:
         return None
-    records = list(product(*choices))
-    columns = [
-        pa.array([record[i] for record in records], known_field(schema, name).type)
-        for i, name in enumerate(fields)
-    ]
     try:
-        paths = partition_paths(pa.table(columns, names=list(fields)), key_spec)
+        paths = partition_paths(records_of(choices, schema), key_spec)
     except InputError:  # No writer can make such a path.
         return None
     return sorted(set(paths.to_pylist()))
@@ -211,8 +214,11 @@ def _cast(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
     return pa.concat_arrays([_cast(texts[:half], data_type), _cast(texts[half:], data_type)])
 
 
-def _test(test: ColumnTest, column: _Values) -> Outcome:
-    result = apply_test(test, column.values)
+def _test(test: ColumnTest | Among, columns: dict[str, _Values]) -> Satisfaction:
+    held = columns.values()
+    rows = pa.RecordBatch.from_arrays([each.values for each in held], names=list(columns))
+    result = truth_of(test, rows)
     true = pc.fill_null(result, False).to_numpy(zero_copy_only=False)
     false = pc.fill_null(pc.invert(result), False).to_numpy(zero_copy_only=False)
-    return Outcome(true | ~column.known, false | ~column.known)
+    unknown = ~np.logical_and.reduce([each.known for each in held])
+    return Satisfaction(true | unknown, false | unknown)

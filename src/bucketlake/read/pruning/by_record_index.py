@@ -19,14 +19,12 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, MetadataTableError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.kinds import IndexKind
-from bucketlake.metadata.file_listing import list_partitions
+from bucketlake.metadata.file_listing import listed_partitions
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
 from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.table_properties import read_table_config
-
-"""Partition path and file id of a file group."""
 
 PARTITIONS_MAX = 256
 """Largest number of data partitions to look up keys in; for more, planning would take too long."""
@@ -59,7 +57,7 @@ class RecordGroups:
         among : sequence of FileSlice
             Those of them to choose from.
         """
-        known = {group_of(file_slice) for file_slice in live}
+        known = {file_slice.group for file_slice in live}
         partitions = {path for path, _ in known}
         lost = {path for path, _ in self.groups - known if path in partitions}
         if lost and not self.is_partitioned:
@@ -67,7 +65,7 @@ class RecordGroups:
         return [
             file_slice
             for file_slice in among
-            if file_slice.partition_path in lost or group_of(file_slice) in self.groups
+            if file_slice.partition_path in lost or file_slice.group in self.groups
         ]
 
 
@@ -154,16 +152,11 @@ def require_shards(
     """Raise MetadataTableError if the index has no shards of a data partition with file groups."""
     if not reader.shards.is_partitioned:
         return
-    asked = list_partitions(reader.table) if partitions is None else partitions
+    asked = listed_partitions(reader.table) if partitions is None else partitions
     lacking = set(asked) - reader.shards.counts.keys()
     if lacking:
         live = snapshot.partition_slices(sorted(lacking))
         reader.require_shards(file_slice.partition_path for file_slice in live)
-
-
-def group_of(file_slice: FileSlice) -> Group:
-    """Return the file group of a slice."""
-    return file_slice.partition_path, file_slice.file_id
 
 
 def _groups_of(located: KeyLocations) -> set[Group]:

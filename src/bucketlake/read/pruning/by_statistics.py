@@ -13,48 +13,50 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, MetadataTableError
 from bucketlake.format.avro.cursor import Ints
-from bucketlake.format.avro.read_columns import spread
+from bucketlake.format.avro.read_columns import with_nulls_between
 from bucketlake.format.metadata_record.bounds import has_bounds, unwrap_bounds
-from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.format.metadata_record.record_schema import ColumnStats
 from bucketlake.metadata.metadata_table import MetadataTable
-from bucketlake.metadata.statistics.credible import credible_statistics
-from bucketlake.metadata.statistics.lookup import (
+from bucketlake.metadata.statistics.merged import (
     FoundStatistics,
+    credible_statistics,
     find_column_stats,
     find_partition_stats,
+    unite_statistics,
 )
-from bucketlake.metadata.statistics.merged import unite_statistics
 from bucketlake.model.field_path import fields_at
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.read.pruning.satisfiable import Mask, Outcome, evaluate
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.where import predicate as nodes
 from bucketlake.where.arrow_filter import apply_test
 from bucketlake.where.predicate import (
-    COLUMN_TESTS,
     ColumnTest,
-    Comparison,
-    In,
-    IsNull,
-    Like,
+    Mask,
     Operator,
     Predicate,
-    leaves,
+    Satisfaction,
+    evaluate,
+    tested_columns,
 )
-from bucketlake.where.sql_literal import Value
+from bucketlake.where.sets import comparable_column, places_in, set_column, sortable
+from bucketlake.where.sql_literal import LiteralValue
 
 _WHERE = "statistics of the metadata table"
-_MEMBERS_MAX = 256
 # Java and Spark order such characters differently, and both orders occur in statistics.
 _ORDERED_DIFFERENTLY = "[\ue000-\U0010ffff]"
+_BELOW = (Operator.LESS, Operator.LESS_OR_EQUAL)
+_ABOVE = (Operator.GREATER, Operator.GREATER_OR_EQUAL)
 _WILDCARDS = ("%", "_")
 
 
@@ -100,7 +102,7 @@ def slices_by_statistics(
             raise
         return list(slices), "the statistics were turned off"
     if len(kept) == len(slices):
-        return kept, "every file group may hold matching rows"
+        return kept, "every file group that is left may hold matching rows"
     # Writers do not maintain a partition of the metadata table that was turned off meanwhile.
     if not held <= {*read_table_config(snapshot.storage).metadata_partitions}:
         return list(slices), "the statistics were turned off"
@@ -109,8 +111,7 @@ def slices_by_statistics(
 
 def _tested_columns(predicate: Predicate, schema: pa.Schema) -> pa.Schema:
     """Return the columns of which statistics are wanted."""
-    tested = (leaf.column for leaf in leaves(predicate) if isinstance(leaf, COLUMN_TESTS))
-    fields = fields_at(schema, dict.fromkeys(tested))
+    fields = fields_at(schema, tested_columns(predicate))
     return pa.schema([field for field in fields if has_bounds(field.type)])
 
 
@@ -254,7 +255,9 @@ def _column_bounds(
     for known in (has_values, has_nulls):
         masks.append(np.ones(count, np.bool_))
         masks[-1][units] = known.to_numpy(zero_copy_only=False)
-    return ColumnBounds(spread(low, units, count), spread(high, units, count), *masks)
+    return ColumnBounds(
+        with_nulls_between(low, units, count), with_nulls_between(high, units, count), *masks
+    )
 
 
 def _ordered_alike(bounds: pa.Array) -> pa.Array:
@@ -278,76 +281,104 @@ def bounds_may_match(predicate: Predicate, bounds: dict[str, ColumnBounds], coun
         Number of partitions or slices.
     """
 
-    def answer(test: ColumnTest) -> Outcome | None:
-        return _outcome(test, bounds[test.column]) if test.column in bounds else None
+    def answer(test: ColumnTest | nodes.Among) -> Satisfaction | None:
+        if not isinstance(test, nodes.Among):
+            return _outcome(test, bounds[test.column]) if test.column in bounds else None
+        known = [name for name in test.columns if name in bounds]
+        parts = [_of_set(test.keys.column(name), bounds[name]) for name in known]
+        if len(parts) == len(test.columns) == 1:
+            return parts[0]
+        true = np.logical_and.reduce([np.ones(count, np.bool_), *(p.can_be_true for p in parts)])
+        return replace(Satisfaction.unknown(count), can_be_true=true)
 
     return evaluate(predicate, answer, count).can_be_true
 
 
-def _outcome(test: ColumnTest, held: ColumnBounds) -> Outcome:
+def _outcome(test: ColumnTest, held: ColumnBounds) -> Satisfaction:
     """Return whether a test can be true, and can be false, for a value within bounds."""
     values = held.may_have_values
-    if isinstance(test, IsNull):
-        return Outcome(held.may_be_null, values)
-    if isinstance(test, Like):
-        return Outcome(values & _may_start(test, held), values)
-    if isinstance(test, In):
+    if isinstance(test, nodes.IsNull):
+        return Satisfaction(held.may_be_null, values)
+    if isinstance(test, nodes.Like):
+        return Satisfaction(values & _may_start(test, held), values)
+    if isinstance(test, nodes.In):
         return _membership(test, held)
+    if isinstance(test, nodes.Within):
+        return _in_intervals(np.array(test.starts, np.int64), np.array(test.ends, np.int64), held)
     if test.value is None:  # Unknown for every row.
         none = np.zeros(len(values), np.bool_)
-        return Outcome(none, none)
+        return Satisfaction(none, none)
 
-    def is_low(operator: Operator) -> Mask:
-        return _holds(test.column, operator, test.value, held.minima)
+    def holds(operator: Operator, bounds: pa.Array) -> Mask:
+        return _holds(test.column, operator, test.value, bounds)
 
-    def is_high(operator: Operator) -> Mask:
-        return _holds(test.column, operator, test.value, held.maxima)
-
-    match test.operator:
-        case Operator.LESS:
-            true, false = is_low(Operator.LESS), is_high(Operator.GREATER_OR_EQUAL)
-        case Operator.LESS_OR_EQUAL:
-            true, false = is_low(Operator.LESS_OR_EQUAL), is_high(Operator.GREATER)
-        case Operator.GREATER:
-            true, false = is_high(Operator.GREATER), is_low(Operator.LESS_OR_EQUAL)
-        case Operator.GREATER_OR_EQUAL:
-            true, false = is_high(Operator.GREATER_OR_EQUAL), is_low(Operator.LESS)
-        case Operator.EQUAL | Operator.NULL_SAFE_EQUAL | Operator.NOT_EQUAL:
-            true = is_low(Operator.LESS_OR_EQUAL) & is_high(Operator.GREATER_OR_EQUAL)
-            false = is_low(Operator.NOT_EQUAL) | is_high(Operator.NOT_EQUAL)
-            if test.operator is Operator.NOT_EQUAL:
-                true, false = false, true
+    ends = held.minima, held.maxima
+    if test.operator in _BELOW + _ABOVE:
+        opposite = test.operator.negated
+        assert opposite is not None, "an order has an opposite"
+        near, far = ends if test.operator in _BELOW else ends[::-1]
+        true, false = holds(test.operator, near), holds(opposite, far)
+    else:
+        true = holds(Operator.LESS_OR_EQUAL, ends[0]) & holds(Operator.GREATER_OR_EQUAL, ends[1])
+        false = holds(Operator.NOT_EQUAL, ends[0]) | holds(Operator.NOT_EQUAL, ends[1])
+        if test.operator is Operator.NOT_EQUAL:
+            true, false = false, true
     false = values & false
     if test.operator is Operator.NULL_SAFE_EQUAL:
         false = false | held.may_be_null
-    return Outcome(values & true, false)
+    return Satisfaction(values & true, false)
 
 
-def _membership(test: In, held: ColumnBounds) -> Outcome:
+def _membership(test: nodes.In, held: ColumnBounds) -> Satisfaction:
     """Return the outcome of ``IN``; with a NULL in the list it is never false."""
-    members = [value for value in test.values if value is not None]
-    if len(members) > _MEMBERS_MAX:
-        return Outcome(held.may_have_values, held.may_have_values)
-    parts = [_outcome(Comparison(test.column, Operator.EQUAL, v), held) for v in members]
-    none = np.zeros(len(held.minima), np.bool_)
-    true = np.logical_or.reduce([none, *(part.can_be_true for part in parts)])
-    false = np.logical_and.reduce([held.may_have_values, *(part.can_be_false for part in parts)])
-    return Outcome(true, none if len(members) < len(test.values) else false)
+    values = [value for value in test.values if value is not None]
+    members = set_column(values, held.minima.type)
+    if members is None:  # Decimals that have no common type with the column.
+        return Satisfaction(held.may_have_values, held.may_have_values)
+    found = _of_set(members.drop_null(), held)
+    if len(values) == len(test.values):
+        return found
+    return replace(found, can_be_false=np.zeros_like(found.can_be_false))
 
 
-def _may_start(test: Like, held: ColumnBounds) -> Mask:
+def _of_set(members: pa.Array, held: ColumnBounds) -> Satisfaction:
+    """Return the outcome of a set; only keys that a caller gives have nulls, which equal nulls."""
+    values, _ = sortable(members.drop_null().sort())
+    found = _in_intervals(values, values, held, members.type)
+    if not members.null_count:
+        return found
+    return Satisfaction(found.can_be_true | held.may_be_null, np.ones_like(held.may_be_null))
+
+
+def _in_intervals(
+    starts: npt.NDArray[Any],
+    ends: npt.NDArray[Any],
+    held: ColumnBounds,
+    data_type: pa.DataType | None = None,
+) -> Satisfaction:
+    """Return the outcome for intervals of numbers, or of values of a type."""
+    values = held.may_have_values
+    if not len(starts):
+        return Satisfaction(np.zeros_like(values), values)
+    both = (comparable_column(b, data_type or b.type) for b in (held.minima, held.maxima))
+    (low, no_low), (high, no_high) = map(sortable, both)
+    # A bound that is not known excludes no interval.
+    low, high = np.where(no_low, starts[0], low), np.where(no_high, ends[-1], high)
+    meets, covers = places_in(starts, ends, low, high)
+    return Satisfaction(values & meets, values & (no_low | no_high | ~covers))
+
+
+def _may_start(test: nodes.Like, held: ColumnBounds) -> Mask:
     """Return whether a text within bounds may start as a pattern does."""
     ends = [at for at in (test.pattern.find(sign) for sign in _WILDCARDS) if at >= 0]
     prefix = test.pattern[: min(ends, default=len(test.pattern))]
     starts = pc.fill_null(pc.starts_with(held.minima, prefix), True)
     below = _holds(test.column, Operator.LESS_OR_EQUAL, prefix, held.minima)
     above = _holds(test.column, Operator.GREATER_OR_EQUAL, prefix, held.maxima)
-    may_start: Mask = (below | starts.to_numpy(zero_copy_only=False)) & above
-    return may_start
+    return np.asarray((below | starts.to_numpy(zero_copy_only=False)) & above)
 
 
-def _holds(column: str, operator: Operator, value: Value, bounds: pa.Array) -> Mask:
+def _holds(column: str, operator: Operator, value: LiteralValue, bounds: pa.Array) -> Mask:
     """Return whether bounds compare with a value; True for bounds that are not known."""
-    found = pc.fill_null(apply_test(Comparison(column, operator, value), bounds), True)
-    mask: Mask = found.to_numpy(zero_copy_only=False)
-    return mask
+    found = pc.fill_null(apply_test(nodes.Comparison(column, operator, value), bounds), True)
+    return np.asarray(found.to_numpy(zero_copy_only=False))

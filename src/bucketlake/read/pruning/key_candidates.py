@@ -18,29 +18,19 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.model.field_path import field_at, known_field
+from bucketlake.model.cast import cast_table
+from bucketlake.model.field_path import field_at, fields_at, known_field
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.schema import RECORD_KEY
-from bucketlake.where.predicate import (
-    And,
-    Comparison,
-    Constant,
-    In,
-    IsNull,
-    Not,
-    Opaque,
-    Operator,
-    Or,
-    Predicate,
-    leaves,
-    negate,
-)
-from bucketlake.where.sql_literal import Value
+from bucketlake.where import predicate as nodes
+from bucketlake.where.predicate import Operator, Predicate, leaves, negate
+from bucketlake.where.sets import distinct
+from bucketlake.where.sql_literal import LiteralValue
 
-KEYS_MAX = 1024
+KEYS_MAX = 16_384
 """Largest number of keys for pruning; more keys would rarely exclude a bucket."""
 
-_Values: TypeAlias = frozenset[Value]
+_Values: TypeAlias = frozenset[LiteralValue]
 Possible: TypeAlias = Mapping[str, _Values] | None
 """Possible values by column, all values for an absent column; None if no row can match."""
 
@@ -83,7 +73,7 @@ def find_hash_keys(
     key_spec : KeySpec
         How the table makes record keys.
     hash_fields : sequence of str
-        Record key fields that choose the bucket; empty for all of them.
+        Record key fields that choose the bucket; empty if a key does not choose it.
     schema : pyarrow.Schema
         Types of the table's columns.
     plain_fields : collection of str
@@ -107,7 +97,8 @@ def find_hash_keys(
     if possible is None:
         return HashKeys(())
     if RECORD_KEY in possible:
-        return _limited(sorted(str(key) for key in possible[RECORD_KEY]), are_whole=True)
+        stored = sorted(str(key) for key in possible[RECORD_KEY])
+        return _limited(stored, are_whole=True)
     if foreign_key_generator is not None:
         return HashKeys(None, f"only {foreign_key_generator} can make keys")
     fields = tuple(hash_fields) or key_spec.record_key_fields
@@ -130,65 +121,104 @@ def find_hash_keys(
     if bare_keys and len(key_spec.record_key_fields) == 1:
         # For a generator other than COMPLEX both spellings are the same.
         spellings.append(replace(key_spec, bare_keys=True))
-    return _render(spellings, {name: possible[name] for name in named}, schema)
+    known = {name: possible[name] for name in named}
+    records, count = None, math.prod(map(len, known.values()))
+    for keys in _sets(predicate):
+        if {*named} <= {*keys.schema.names} and len(keys) < count:
+            records = pa.table(distinct(pa.table(keys).select(named)))
+            count = len(records)
+    if count > KEYS_MAX:
+        return HashKeys(None, _TOO_MANY)
+    records = records_of(known, schema) if records is None else records
+    return _render(spellings, records, schema)
 
 
-def _render(specs: Sequence[KeySpec], values: Mapping[str, _Values], schema: pa.Schema) -> HashKeys:
-    """Make records with the values and no others, and make their keys as a writer does."""
-    names = specs[0].record_key_fields
-    choices = [sorted(values.get(name, _EMPTY), key=repr) for name in names]
-    if math.prod(map(len, choices)) > KEYS_MAX:
-        return HashKeys(None, f"the conditions leave more than {KEYS_MAX} keys")
-    records = list(product(*choices))
-    columns = [
-        pa.array([record[i] for record in records], known_field(schema, name).type)
-        for i, name in enumerate(names)
+def records_of(values: Mapping[str, _Values], schema: pa.Schema) -> pa.Table:
+    """Return records with all combinations of values."""
+    records = [*product(*(sorted(held, key=repr) for held in values.values()))]
+    fields = fields_at(schema, values)
+    arrays = [
+        pa.array([record[i] for record in records], field.type) for i, field in enumerate(fields)
     ]
-    table = pa.table(columns, names=list(names))
+    return pa.table(arrays, schema=fields)
+
+
+def _render(specs: Sequence[KeySpec], records: pa.Table, schema: pa.Schema) -> HashKeys:
+    """Make keys of records as a writer does; fields that are not known are null."""
+    names = specs[0].record_key_fields
+    types = [pa.field(name, known_field(schema, name).type) for name in names]
+    table = cast_table(records, pa.schema(types))
     try:
         keys = [key for spec in specs for key in record_keys(table, spec).to_pylist()]
     except InputError as error:
         return HashKeys(None, f"the key cannot be written: {error.problem}")
-    return _limited(keys, are_whole=len(values) == len(names))
-
-
-_EMPTY: _Values = frozenset({None})
+    return _limited(keys, are_whole=records.num_columns == len(names))
 
 
 def _limited(keys: Sequence[str], *, are_whole: bool) -> HashKeys:
     keys = tuple(dict.fromkeys(keys))
     if len(keys) > KEYS_MAX:
-        return HashKeys(None, f"the conditions leave more than {KEYS_MAX} keys")
+        return HashKeys(None, _TOO_MANY)
     return HashKeys(keys, are_whole=are_whole)
 
 
-def possible_values(predicate: Predicate, schema: pa.Schema) -> Possible:
-    """Return the possible column values of rows for which the predicate is true."""
-    if isinstance(predicate, And):
-        return _intersection([possible_values(operand, schema) for operand in predicate.operands])
-    if isinstance(predicate, Or):
-        return _union([possible_values(operand, schema) for operand in predicate.operands])
-    if isinstance(predicate, Not):
+_TOO_MANY = f"the conditions leave more than {KEYS_MAX} keys"
+
+
+def _sets(predicate: Predicate) -> Iterator[pa.RecordBatch]:
+    """Yield sets of which each matching row has a member."""
+    for part in predicate.operands if isinstance(predicate, nodes.And) else (predicate,):
+        if isinstance(part, nodes.Among):
+            yield part.keys
+        elif isinstance(part, nodes.And):
+            yield from _sets(part)
+
+
+def possible_values(
+    predicate: Predicate, schema: pa.Schema, values_max: int = KEYS_MAX
+) -> Possible:
+    """Return the possible column values of rows for which the predicate is true.
+
+    Columns of sets with more than ``values_max`` values are left out.
+    """
+    if isinstance(predicate, nodes.And | nodes.Or):
+        parts = [possible_values(operand, schema, values_max) for operand in predicate.operands]
+        return _intersection(parts) if isinstance(predicate, nodes.And) else _union(parts)
+    if isinstance(predicate, nodes.Not):
         opposite = negate(predicate.operand)
-        return {} if isinstance(opposite, Not) else possible_values(opposite, schema)
-    if isinstance(predicate, Constant):
+        is_stuck = isinstance(opposite, nodes.Not)
+        return {} if is_stuck else possible_values(opposite, schema, values_max)
+    if isinstance(predicate, nodes.Among):
+        return _values_of_set(predicate.keys, schema, values_max)
+    if isinstance(predicate, nodes.Constant):
         return {} if predicate.value else None
-    if isinstance(predicate, Comparison | In):
+    if isinstance(predicate, nodes.Comparison | nodes.In):
         return _values_of(predicate, schema)
-    if isinstance(predicate, IsNull):
+    if isinstance(predicate, nodes.IsNull):
         return {predicate.column: frozenset({None})}
     return {}
 
 
-def _values_of(test: Comparison | In, schema: pa.Schema) -> Possible:
-    values = test.values if isinstance(test, In) else (test.value,)
-    if isinstance(test, Comparison) and test.operator not in _EQUALITIES:
+def _values_of(test: nodes.Comparison | nodes.In, schema: pa.Schema) -> Possible:
+    values = test.values if isinstance(test, nodes.In) else (test.value,)
+    if isinstance(test, nodes.Comparison) and test.operator not in _EQUALITIES:
         return {} if test.value is not None else None
     present = [value for value in values if value is not None]  # Nothing equals NULL.
     data_type = known_field(schema, test.column).type
     if not all(_is_exact(value, data_type) for value in present):
         return {}
     return {test.column: frozenset(present)} if present else None
+
+
+def _values_of_set(keys: pa.RecordBatch, schema: pa.Schema, values_max: int) -> Possible:
+    if not len(keys):
+        return None
+    found = {}
+    for name, column in zip(keys.schema.names, keys.columns, strict=True):
+        values = column if keys.num_columns == 1 else column.unique()
+        if len(values) <= values_max and _has_one_spelling(known_field(schema, name).type):
+            found[name] = frozenset(values.to_pylist())
+    return found
 
 
 _EQUALITIES = (Operator.EQUAL, Operator.NULL_SAFE_EQUAL)
@@ -212,7 +242,7 @@ def _union(parts: Sequence[Possible]) -> Possible:
     return {name: frozenset().union(*(part[name] for part in able)) for name in names}
 
 
-def _is_exact(value: Value, data_type: pa.DataType) -> bool:
+def _is_exact(value: LiteralValue, data_type: pa.DataType) -> bool:
     """Return whether a column can hold the value, and every writer spells it the same in a key.
 
     Hudi's engines spell timestamps differently. Decimals and floats have several spellings of a
@@ -245,10 +275,9 @@ def _may_hold_comma(data_type: pa.DataType) -> bool:
 def _why_free(name: str, predicate: Predicate, schema: pa.Schema) -> str:
     if not _has_one_spelling(known_field(schema, name).type):
         return f"keys of {name} (type {known_field(schema, name).type}) have several spellings"
-    for text, reason in _opaque(predicate):
-        return f"no = or IN on {name} alone; {text!r} is left to Spark: {reason}"
+    if any(keys.schema.get_field_index(name) >= 0 for keys in _sets(predicate)):
+        return _TOO_MANY
+    for leaf in leaves(predicate):
+        if isinstance(leaf, nodes.Opaque):
+            return f"no = or IN on {name} alone; {leaf.text!r} is left to Spark: {leaf.reason}"
     return f"no = or IN on {name} that holds for every row"
-
-
-def _opaque(predicate: Predicate) -> Iterator[tuple[str, str]]:
-    return ((leaf.text, leaf.reason) for leaf in leaves(predicate) if isinstance(leaf, Opaque))

@@ -8,18 +8,18 @@ hold one is read.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from bucketlake.index.kinds import IndexKind
-from bucketlake.index.layout import Layout, StoredKeys
+from bucketlake.index.layout import Layout, Slot, StoredKeys
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
-from bucketlake.model.shown import Shown
+from bucketlake.model.result import Shown
 from bucketlake.read.incremental import Changes
-from bucketlake.read.pruning.by_keys import slices_of_keys
 from bucketlake.read.pruning.by_partition import (
     partitions_that_may_match,
     pinned_partitions,
@@ -30,7 +30,7 @@ from bucketlake.read.pruning.by_statistics import slices_by_statistics
 from bucketlake.read.pruning.key_candidates import HashKeys, find_hash_keys
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
-from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves
+from bucketlake.where.predicate import Predicate, tested_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,13 @@ class PruningReport(Shown):
     partition_reason, bucket_reason : str or None
         Why no partition, and why no bucket, was skipped; None if some were skipped.
     record_index_reason : str or None
-        Why the record-level index skipped no file group; None if it skipped some.
+        Why the record-level index skipped none of the file groups that partitions and buckets
+        left; None if it skipped some.
     statistics_skipped : int
         Number of file groups that statistics of columns skipped, of those that were left.
     statistics_reason : str or None
-        Why statistics of columns skipped no file group; None if they skipped some.
+        Why statistics of columns skipped none of the file groups that were left; None if they
+        skipped some.
     """
 
     partitions_total: int
@@ -230,7 +232,8 @@ def _by_record_index(
         return kept, reason
     of_kept = [file_slice for file_slice in live if file_slice.partition_path in partitions]
     chosen = groups.slices(of_kept, kept)
-    return chosen, "every file group may hold a key" if len(chosen) == len(kept) else None
+    every = "every file group that is left may hold a key"
+    return chosen, every if len(chosen) == len(kept) else None
 
 
 def _buckets(
@@ -266,7 +269,35 @@ def _why_all(
         return "the table has no partitions"
     if not fields:
         return f"values of {', '.join(key_spec.partition_fields)} cannot be read from paths"
-    tested = {leaf.column for leaf in leaves(predicate) if isinstance(leaf, COLUMN_TESTS)}
-    if not tested & {*fields}:
+    if not {*tested_columns(predicate)} & {*fields}:
         return f"no condition on {', '.join(fields)}"
     return "every partition may hold matching rows"
+
+
+# ---- Pruning by keys: the file slices that may hold one of the record keys -----------------------
+#
+# A layout returns the slot of each key, and the file groups of the slot that may hold the key
+# (RFC-29, "Query Pruning"). If a slice may hold a key, it is kept.
+
+
+def slices_of_keys(
+    layout: Layout, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys | None
+) -> list[FileSlice]:
+    """Return the slices that may hold one of the keys: by slot, then by file group.
+
+    File groups without a slot are kept. Without ``stored``, all file groups of a slot are kept.
+    """
+    wanted = layout.slots_of_literals({file_slice.partition_path for file_slice in slices}, keys)
+    kept: list[FileSlice] = []
+    of_slot: dict[Slot, list[FileSlice]] = defaultdict(list)
+    for file_slice in slices:
+        partition = file_slice.partition_path
+        slot = layout.slot_of_group(partition, file_slice.file_id)
+        if slot is None:
+            kept.append(file_slice)
+        elif slot in wanted[partition]:
+            of_slot[partition, slot].append(file_slice)
+    for held in of_slot.values():
+        kept += held if stored is None else layout.groups_of_keys(held, keys, stored)
+    chosen = {file_slice.group for file_slice in kept}
+    return [file_slice for file_slice in slices if file_slice.group in chosen]

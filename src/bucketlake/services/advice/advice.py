@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
 
-from bucketlake.model.shown import Shown, ShownList
+from bucketlake.model.result import Shown, ShownList
 from bucketlake.model.text_table import printable
 from bucketlake.services.advice.steps import Step
 from bucketlake.services.advice.workload import Workload, size_text

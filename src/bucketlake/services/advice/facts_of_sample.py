@@ -60,7 +60,8 @@ def workload_of_sample(
     columns = cast_batch(columns_at(rows, names), fields_at(schema, names))
     paths = one_array(partition_paths(columns, spec))
     keys = one_array(record_keys(columns, spec))
-    counts = _rows_by_key(keys, paths.indices)
+    rows_of_keys = pa.table({"key": keys, "partition": paths.indices})
+    counts = rows_of_keys.group_by(["key", "partition"]).aggregate([([], "count_all")])
     stored = np.bincount(counts["partition"].to_numpy(), minlength=len(paths.dictionary))
     bytes_per_row = _bytes_per_row(rows, schema, keys)
     scale = 1.0
@@ -80,12 +81,6 @@ def workload_of_sample(
         repeated=1 - counts.num_rows / rows.num_rows,
         hot_value=_hot_value(columns, hash_fields) if hash_fields else None,
     )
-
-
-def _rows_by_key(keys: pa.Array, partitions: pa.Array) -> pa.Table:
-    """Return the number of rows of each key of each partition."""
-    table = pa.table({"key": keys, "partition": partitions})
-    return table.group_by(["key", "partition"]).aggregate([([], "count_all")])
 
 
 def _hot_value(columns: pa.Table, hash_fields: Sequence[str]) -> HotValue:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from bucketlake.config.recorded_entries import RECORDED
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.commit_metadata import changes_rows
-from bucketlake.index.setting import INDEXED_KINDS, TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator
@@ -67,14 +67,19 @@ def workload_of_table(snapshot: Snapshot, index: TableIndex | None) -> Workload:
     commits = _commits(snapshot)
     writes = _writes(commits)[-RECENT_COMMITS:]
     bytes_per_row = _bytes_per_row(commits, slices)
-    counts_are_exact = snapshot.config.table_type is not TableType.MERGE_ON_READ or isinstance(
-        index, INDEXED_KINDS
-    )
+    is_merged = snapshot.config.table_type is TableType.MERGE_ON_READ
+    counts_are_exact = not is_merged or (index is not None and index.finds_keys)
     facts = _mix(writes, counts_are_exact=counts_are_exact)
-    growing = _growing(writes, _sizes(slices), bytes_per_row)
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for held in slices:
+        sizes[held.partition_path].append(held.size_bytes)
+    growing = _growing(writes, sizes, bytes_per_row)
     return replace(
         _rewriting(facts, writes, len(slices)),
-        partitions=_partitions(slices, growing),
+        partitions=tuple(
+            PartitionFacts(path, sum(held), len(held), max(held), path in growing)
+            for path, held in sorted(sizes.items())
+        ),
         bytes_per_row=bytes_per_row,
         log_bytes=sum(held.log_bytes for held in slices),
     )
@@ -231,7 +236,7 @@ def _late(stats: Sequence[WriteStat]) -> set[str]:
 
 
 def _growing(
-    writes: Sequence[_Write], sizes: Mapping[str, int], bytes_per_row: float | None
+    writes: Sequence[_Write], sizes: Mapping[str, Sequence[int]], bytes_per_row: float | None
 ) -> set[str]:
     """Return the partitions to which the newer half of the writes kept adding rows."""
     if bytes_per_row is None:
@@ -244,26 +249,9 @@ def _growing(
             times[path] += write.commits if net > 0 else 0
     return {
         path
-        for path, size in sizes.items()
-        if times[path] > 1 and added[path] * bytes_per_row >= GROWTH_MIN * size
+        for path, held in sizes.items()
+        if times[path] > 1 and added[path] * bytes_per_row >= GROWTH_MIN * sum(held)
     }
-
-
-def _partitions(slices: Sequence[FileSlice], growing: set[str]) -> tuple[PartitionFacts, ...]:
-    groups: dict[str, list[int]] = defaultdict(list)
-    for held in slices:
-        groups[held.partition_path].append(held.size_bytes)
-    return tuple(
-        PartitionFacts(path, sum(sizes), len(sizes), max(sizes), path in growing)
-        for path, sizes in sorted(groups.items())
-    )
-
-
-def _sizes(slices: Sequence[FileSlice]) -> dict[str, int]:
-    sizes: dict[str, int] = defaultdict(int)
-    for held in slices:
-        sizes[held.partition_path] += held.size_bytes
-    return sizes
 
 
 def _bytes_per_row(commits: _Commits, slices: Sequence[FileSlice]) -> float | None:

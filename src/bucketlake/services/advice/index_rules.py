@@ -11,16 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bucketlake.config.table_version import PARTITION_RULES_VERSION, PARTITIONED_INDEX_VERSION
-from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.dynamic import DynamicBucket
-from bucketlake.index.extendible import ExtendibleBucket
 from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.record import RecordIndex
 from bucketlake.index.setting import ResizedKind, TableIndex
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.services.advice import steps
 from bucketlake.services.advice.advice import Advice, change, keep
-from bucketlake.services.advice.steps import rules_of, spelled
+from bucketlake.services.advice.steps import index_in_python, rules_of
 from bucketlake.services.advice.workload import (
     TARGET_FILE_SIZE_DEFAULT,
     Conditions,
@@ -29,7 +26,7 @@ from bucketlake.services.advice.workload import (
     counted,
     size_text,
 )
-from bucketlake.services.resize.limits import ResizeLimits
+from bucketlake.services.resize.service import ResizeLimits
 
 SKEW_MIN = 4.0
 """Partitions differ from here on; below, one count gives files of half to twice the target."""
@@ -61,7 +58,7 @@ RESTING_MIN = 3
 COMMITS_MIN = 3
 """After fewer commits, small partitions may just not be full yet."""
 
-ASSIGNERS_OF_LARGE = 16
+ADVISED_ASSIGNERS = 16
 """Assigners of partitions that have more files than a fixed count serves."""
 
 COUNT_UNKNOWN = 4
@@ -88,8 +85,8 @@ def advise_index(work: Workload, given: Conditions) -> Advice:
     """Advise the index of a new table, or what to change of the index of a table."""
     if given.is_new:
         chosen = index_of_new_table(work, given)
-        step = steps.create(given, chosen.index)
-        told = spelled(chosen.index)
+        step = steps.create_step(given, chosen.index)
+        told = index_in_python(chosen.index)
         return change(_SUBJECT, None, told, chosen.reason, step, chosen.file_bytes)
     index = given.index
     if index is None:
@@ -100,11 +97,11 @@ def advise_index(work: Workload, given: Conditions) -> Advice:
             "the table has no rows yet; a sample of its data tells more: bl.advise(sample, ...) "
             "(bucketlake advise --sample FILE --key NAME)"
         )
-        return keep(_SUBJECT, spelled(index), reason)
-    if isinstance(index, ConsistentBucket | ExtendibleBucket):
-        return _ring(work, given, index)
-    if isinstance(index, SimpleBucket | PartitionBucket):
-        return _fixed(work, given, index)
+        return _keep(index, reason)
+    if index.resized is not None:
+        return _ring(work, given, index.resized)
+    if index.counted is not None:
+        return _fixed(work, given, index.counted)
     return _located(work, given, index)
 
 
@@ -170,7 +167,7 @@ def _of_sizes(work: Workload, given: Conditions, fields: tuple[str, ...] | None)
         return IndexChoice(SimpleBucket(1, fields), f"{sizes}: one file is enough", middle)
     if count > COUNT_MAX and may_be_dynamic:
         return IndexChoice(
-            DynamicBucket(max_file_size=_size_of(given), assigners=ASSIGNERS_OF_LARGE),
+            DynamicBucket(max_file_size=_size_of(given), assigners=ADVISED_ASSIGNERS),
             f"{sizes}: {count:,} files of {size_text(target)} are more than a fixed count serves",
             target,
         )
@@ -207,13 +204,28 @@ def _fixed(work: Workload, given: Conditions, index: _Fixed) -> Advice:
         if found is not None:
             return found
     mean = _mean_bytes(work)
-    return keep(
-        _SUBJECT,
-        spelled(index),
+    reason = (
         f"{size_text(mean)} on average in {counted(work.file_groups, 'file group')}, and no "
-        f"partition needs another count for files of {size_text(given.target_bytes)}",
-        mean,
+        f"partition needs another count for files of {size_text(given.target_bytes)}"
     )
+    return _keep(index, reason, mean)
+
+
+def _keep(index: TableIndex, reason: str, file_bytes: int | None = None) -> Advice:
+    return keep(_SUBJECT, index_in_python(index), reason, file_bytes)
+
+
+def _other(
+    given: Conditions, index: TableIndex, better: TableIndex, reason: str, step: steps.Step
+) -> Advice:
+    now, then = index_in_python(index), index_in_python(better)
+    return change(_SUBJECT, now, then, reason, step, given.target_bytes)
+
+
+def _dynamic(given: Conditions, index: _Fixed, reason: str) -> Advice:
+    """Put a table under dynamic buckets."""
+    dynamic = DynamicBucket(max_file_size=_size_of(given))
+    return _other(given, index, dynamic, reason, steps.convert_step(given, dynamic))
 
 
 def _hot_bucket(work: Workload, given: Conditions, index: _Fixed) -> Advice | None:
@@ -237,7 +249,7 @@ def _hot_bucket(work: Workload, given: Conditions, index: _Fixed) -> Advice | No
     )
     if given.hudi_writers:
         reason += "; only a new table with other hash fields divides it, as Hudi's writers know"
-        return keep(_SUBJECT, spelled(index), reason)
+        return _keep(index, reason)
     return _in_groups(given, index, f"{reason}; with a size, the rows to come go into other files")
 
 
@@ -260,12 +272,10 @@ def _growth(work: Workload, given: Conditions, index: _Fixed) -> Advice | None:
     if given.hudi_writers:
         if given.version < PARTITION_RULES_VERSION:
             reason += f"; Hudi's writers know no other count in table version {given.version}"
-            return keep(_SUBJECT, spelled(index), reason)
+            return _keep(index, reason)
         wanted = {own.path: min(2 * _needed(own, index, given), COUNT_MAX) for own in full}
         if any(count <= index.count_of(path) for path, count in wanted.items()):
-            return keep(
-                _SUBJECT, spelled(index), f"{reason}; more than {COUNT_MAX} buckets are slow"
-            )
+            return _keep(index, f"{reason}; more than {COUNT_MAX} buckets are slow")
         reason += "; twice the buckets leave room, and Hudi's writers follow the rules"
         return _rescaled(work, given, index, wanted, reason)
     if (work.inserts or 0.0) >= APPENDS_MIN:
@@ -273,10 +283,8 @@ def _growth(work: Workload, given: Conditions, index: _Fixed) -> Advice | None:
         return _in_groups(given, index, reason)
     if not _may_be_dynamic(given, index.hash_fields):
         return _in_groups(given, index, f"{reason}; with a size, full files can stay")
-    dynamic = DynamicBucket(max_file_size=_size_of(given))
     reason += "; dynamic buckets are opened as the data grows, and no file is rewritten for it"
-    step = steps.convert(given, dynamic)
-    return change(_SUBJECT, spelled(index), spelled(dynamic), reason, step, given.target_bytes)
+    return _dynamic(given, index, reason)
 
 
 def _counts(work: Workload, given: Conditions, index: _Fixed) -> Advice | None:
@@ -296,7 +304,7 @@ def _counts(work: Workload, given: Conditions, index: _Fixed) -> Advice | None:
         if given.version < PARTITION_RULES_VERSION or index.max_file_size is not None:
             if given.hudi_writers:
                 reason += "; Hudi's writers know nothing that changes it: write a new table"
-                return keep(_SUBJECT, spelled(index), reason)
+                return _keep(index, reason)
             return _in_groups(given, index, f"{reason}; with a size, the rows to come go elsewhere")
         wanted = {own.path: _needed(own, index, given) for own in large}
         return _rescaled(work, given, index, wanted, reason)
@@ -310,10 +318,9 @@ def _counts(work: Workload, given: Conditions, index: _Fixed) -> Advice | None:
     )
     if work.commits < COMMITS_MIN:
         reason += f", but the table has had only {counted(work.commits, 'commit')}: it may grow"
-        return keep(_SUBJECT, spelled(index), reason)
+        return _keep(index, reason)
     if given.version < PARTITION_RULES_VERSION:
-        reason += f", but table version {given.version} has no rescale"
-        return keep(_SUBJECT, spelled(index), reason)
+        return _keep(index, f"{reason}, but table version {given.version} has no rescale")
     wanted = {own.path: _count(own.size_bytes, target) for own in small}
     return _rescaled(work, given, index, wanted, reason)
 
@@ -350,48 +357,34 @@ def _is_small(own: PartitionFacts, index: _Fixed, target: int) -> bool:
 def _in_groups(given: Conditions, index: _Fixed, reason: str) -> Advice:
     """Let a bucket have several file groups; no data is rewritten."""
     grouped = index.with_max_file_size(given.target_bytes)
-    step = steps.open_further_groups(given)
-    return change(_SUBJECT, spelled(index), spelled(grouped), reason, step, given.target_bytes)
+    return _other(given, index, grouped, reason, steps.open_further_groups(given))
 
 
 def _rescaled(
-    work: Workload,
-    given: Conditions,
-    index: _Fixed,
-    wanted: Mapping[str, int],
-    reason: str,
+    work: Workload, given: Conditions, index: _Fixed, wanted: Mapping[str, int], reason: str
 ) -> Advice:
     """Give partitions other counts: by a rule for each if they are few, else by one for all."""
-    if isinstance(index, PartitionBucket) and index.rule_name != "regex":
-        reason += f"; give these partitions other counts by rules of kind {index.rule_name}"
-        return keep(_SUBJECT, spelled(index), reason)
+    if index.own_rule is not None:
+        reason += f"; give these partitions other counts by rules of kind {index.own_rule}"
+        return _keep(index, reason)
     size_bytes = sum(own.size_bytes for own in work.partitions if own.path in wanted)
     counts = sorted(wanted.values())
     if len(wanted) == len(work.partitions) and counts[-1] <= SKEW_MIN * counts[0]:
         count = counts[-1]
-        step = steps.rescale(given, {".*": count}, count)
+        step = steps.rescale_step(given, {".*": count}, count)
         told = f"{counted(count, 'bucket')} in each partition"
         wanted = dict.fromkeys(wanted, count)
     elif len(wanted) <= RULES_MAX:
-        step = steps.rescale(given, rules_of(wanted))
+        step = steps.rescale_step(given, rules_of(wanted))
         told = ", ".join(f"{counted(n, 'bucket')} in {path}" for path, n in sorted(wanted.items()))
     else:
-        return _many_counts(given, index, wanted, reason)
+        reason += f"; {len(wanted):,} partitions are too many for a rule each"
+        if _may_be_dynamic(given, index.hash_fields):
+            return _dynamic(given, index, reason)
+        return _keep(index, f"{reason}: write rules that match several")
     files = sum(wanted.values())
     reason += f"; a rescale rewrites {size_text(size_bytes)}"
-    return change(_SUBJECT, spelled(index), told, reason, step, size_bytes // files)
-
-
-def _many_counts(
-    given: Conditions, index: _Fixed, wanted: Mapping[str, int], reason: str
-) -> Advice:
-    """Advise about more partitions than rules can name."""
-    reason += f"; {len(wanted):,} partitions are too many for a rule each"
-    if not _may_be_dynamic(given, index.hash_fields):
-        return keep(_SUBJECT, spelled(index), f"{reason}: write rules that match several")
-    dynamic = DynamicBucket(max_file_size=_size_of(given))
-    step = steps.convert(given, dynamic)
-    return change(_SUBJECT, spelled(index), spelled(dynamic), reason, step, given.target_bytes)
+    return change(_SUBJECT, index_in_python(index), told, reason, step, size_bytes // files)
 
 
 # ---- other kinds --------------------------------------------------------------------------------
@@ -426,41 +419,41 @@ def _ring(work: Workload, given: Conditions, index: ResizedKind) -> Advice:
         )
     else:
         reason = f"its buckets have {size_text(mean)} on average, and none is to be split"
-        return keep(_SUBJECT, spelled(index), reason, mean)
-    step = steps.resize(given)
-    return change(_SUBJECT, spelled(index), "a resize", reason, step, given.target_bytes)
+        return _keep(index, reason, mean)
+    step = steps.resize_step(given)
+    return change(_SUBJECT, index_in_python(index), "a resize", reason, step, given.target_bytes)
 
 
-def _located(work: Workload, given: Conditions, index: DynamicBucket | RecordIndex) -> Advice:
+def _located(work: Workload, given: Conditions, index: TableIndex) -> Advice:
     """Advise about kinds that open files as they need them; only their capacity can be wrong."""
     mean = _mean_bytes(work)
-    now = spelled(index)
+    dynamic = index.growing
     if (
-        isinstance(index, DynamicBucket)
-        and index.max_records is not None
+        dynamic is not None
+        and dynamic.max_records is not None
         and work.bytes_per_row is not None
         and not given.hudi_writers
     ):
-        capacity = index.max_records * work.bytes_per_row
+        capacity = dynamic.max_records * work.bytes_per_row
         wanted = max(int(given.target_bytes / work.bytes_per_row), 1)
         if not SMALL_PART * given.target_bytes <= capacity <= LARGE * given.target_bytes:
-            better = replace(index, max_records=wanted)
+            better = replace(dynamic, max_records=wanted)
             reason = (
-                f"a full bucket of {index.max_records:,} rows of {work.bytes_per_row:.0f} bytes "
+                f"a full bucket of {dynamic.max_records:,} rows of {work.bytes_per_row:.0f} bytes "
                 f"has {size_text(capacity)}; each write may have other limits, for the rows to come"
             )
-            step = steps.write_with(given, better)
-            return change(_SUBJECT, now, spelled(better), reason, step, given.target_bytes)
+            return _other(given, index, better, reason, steps.write_with(given, better))
     reason = (
         f"{size_text(mean)} on average in {counted(work.file_groups, 'file group')}; the next is "
         "opened when they are full, and no count can be wrong"
     )
-    if isinstance(index, DynamicBucket) and (index.assigners or 1) > 1 and _are_small(work, given):
+    assigners = 1 if dynamic is None else dynamic.assigners or 1
+    if assigners > 1 and _are_small(work, given):
         reason += (
-            f"; its {index.assigners} assigners make small files of small partitions, and stay: "
+            f"; its {assigners} assigners make small files of small partitions, and stay: "
             "a new table with DynamicBucket() or SimpleBucket(1) has fewer"
         )
-    return keep(_SUBJECT, now, reason, mean)
+    return _keep(index, reason, mean)
 
 
 def _are_small(work: Workload, given: Conditions) -> bool:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bucketlake.config.table_config import AUTO, OFF
-from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.setting import TableIndex, without_state
 from bucketlake.model.table_type import TableType
+from bucketlake.read.handle import Handle
+from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.advice import steps
-from bucketlake.services.advice.advice import Advice, change, keep
+from bucketlake.services.advice.advice import Advice, AdviceList, change, keep
+from bucketlake.services.advice.facts_of_table import conditions_of_table, workload_of_table
 from bucketlake.services.advice.index_rules import (
     APPENDS_MIN,
     SMALL_PART,
@@ -40,7 +43,7 @@ _WRITE_ANEW = (
 )
 
 
-def advise(work: Workload, given: Conditions) -> list[Advice]:
+def advice_for(work: Workload, given: Conditions) -> list[Advice]:
     """Return the advice of all rules."""
     return [
         advise_index(work, given),
@@ -61,7 +64,7 @@ def advise_table_type(work: Workload, given: Conditions) -> Advice:
             "it is read fastest, and needs no compaction; how much an upsert rewrites is known "
             "after some commits: ask again then"
         )
-        step = steps.create(given, index_of_new_table(work, given).index)
+        step = steps.create_step(given, index_of_new_table(work, given).index)
         return change(subject, None, cow, reason, step)
     if given.table_type is TableType.MERGE_ON_READ:
         reason = "an upsert appends log files, whatever the size of the files that it touches"
@@ -85,8 +88,10 @@ def advise_table_type(work: Workload, given: Conditions) -> Advice:
         late = counted(work.late_partitions, "partition")
         told += f"; {late} got late data: less than 1 % of the rewritten rows"
     mor = TableType.MERGE_ON_READ
-    can_make = given.is_usual and not _has_other_rules(given)
-    made = steps.create(given, given.index, mor) if can_make and given.index else None
+    made = None
+    # No command names a rule of the table's own.
+    if given.is_usual and given.index is not None and given.index.own_rule is None:
+        made = steps.create_step(given, given.index, mor)
     return change(subject, now, _words(mor), f"{told}; {_WRITE_ANEW}", made)
 
 
@@ -136,7 +141,7 @@ def advise_upkeep(work: Workload, given: Conditions) -> Advice:
         return keep(subject, given.upkeep, reason + deleted)
     if now is None:
         reason = "writes then clean and archive the table when that is due"
-        step = steps.create(given, index_of_new_table(work, given).index)
+        step = steps.create_step(given, index_of_new_table(work, given).index)
         return change(subject, None, AUTO, reason + deleted, step)
     if given.upkeep == AUTO:
         return keep(subject, AUTO, f"writes run the services when they are due{deleted}")
@@ -189,14 +194,34 @@ def _ordering(work: Workload, given: Conditions) -> Iterator[Advice]:
         yield change("ordering", None, "a column that grows with each change", reason)
 
 
-def _has_other_rules(given: Conditions) -> bool:
-    """Return whether the index has rules that no command can name."""
-    return isinstance(given.index, PartitionBucket) and given.index.rule_name != "regex"
-
-
 def _moved(reason: str, given: Conditions) -> str:
     return reason if given.is_new else f"{reason}; {_WRITE_ANEW}"
 
 
 def _words(table_type: TableType) -> str:
     return table_type.value.lower()
+
+
+# ---- Advice about a table -----------------------------------------------------------------------
+
+
+def advise_table(
+    handle: Handle, snapshot: Snapshot, index: TableIndex | None, target_bytes: int
+) -> AdviceList:
+    """Return the advice about a pinned table; no data file is read.
+
+    Parameters
+    ----------
+    handle : Handle
+        The table as the caller knows it.
+    snapshot : Snapshot
+        The table.
+    index : TableIndex or None
+        Its index, if it is known.
+    target_bytes : int
+        Bytes that a file should have.
+    """
+    index = None if index is None else without_state(index)
+    work = workload_of_table(snapshot, index)
+    conditions = conditions_of_table(snapshot, handle.address, index, handle.index, target_bytes)
+    return AdviceList(advice_for(work, conditions), work)

@@ -13,13 +13,9 @@ from dataclasses import MISSING, dataclass, fields
 
 from bucketlake.config.table_config import AUTO, OFF
 from bucketlake.config.table_version import NEWEST_VERSION
-from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.dynamic import DynamicBucket
-from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.partition_rules import Expressions, join_expressions
-from bucketlake.index.record import RecordIndex
+from bucketlake.index.partition_rules import join_expressions
 from bucketlake.index.setting import TableIndex
-from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.table_type import TableType
 from bucketlake.services.advice.workload import Conditions
 
@@ -42,7 +38,7 @@ class Step:
     command: str
 
 
-def create(
+def create_step(
     given: Conditions, index: TableIndex, table_type: TableType = TableType.COPY_ON_WRITE
 ) -> Step:
     """Make a table: a new one, or a new one in place of a table."""
@@ -69,7 +65,9 @@ def create(
         arguments["upkeep"] = upkeep
         words += ["--upkeep", upkeep]
     texts = [f"{name}={value!r}" for name, value in arguments.items()]
-    call = _call("bl.create_table", "path", f"schema={source}", *texts, f"index={spelled(index)}")
+    call = _call(
+        "bl.create_table", "path", f"schema={source}", *texts, f"index={index_in_python(index)}"
+    )
     return Step(call, _command([*words, *_index_words(index)]))
 
 
@@ -78,7 +76,7 @@ def upkeep_of_new_table(given: Conditions) -> str:
     return OFF if given.hudi_writers else AUTO
 
 
-def rescale(given: Conditions, rules: Mapping[str, int], default: int | None = None) -> Step:
+def rescale_step(given: Conditions, rules: Mapping[str, int], default: int | None = None) -> Step:
     """Put rules before those of a table; with a default, in place of them."""
     text = join_expressions(tuple(rules.items()))
     if default is None:
@@ -89,11 +87,11 @@ def rescale(given: Conditions, rules: Mapping[str, int], default: int | None = N
     return Step(call, _command(words))
 
 
-def convert(given: Conditions, index: DynamicBucket) -> Step:
+def convert_step(given: Conditions, index: DynamicBucket) -> Step:
     """Put a table under dynamic buckets."""
     limits = _index_words(index)[2:]  # Without the kind.
     words = ["convert", given.path, "--dynamic", *limits, "--run"]
-    return Step(_call("table.convert", spelled(index)), _command(words))
+    return Step(_call("table.convert", index_in_python(index)), _command(words))
 
 
 def open_further_groups(given: Conditions) -> Step:
@@ -104,7 +102,7 @@ def open_further_groups(given: Conditions) -> Step:
     return Step(_call("table.convert", grouped), _command(words))
 
 
-def resize(given: Conditions) -> Step:
+def resize_step(given: Conditions) -> Step:
     """Split and merge the buckets of a ring."""
     size = given.target_bytes
     words = ["resize", given.path, "--max-file-size", str(size), "--run"]
@@ -126,20 +124,21 @@ def keep_up(given: Conditions) -> Step:
 def write_with(given: Conditions, index: TableIndex) -> Step:
     """Open a table with other limits of its buckets, for the writes to come."""
     words = ["upsert", given.path, "FILE", *_index_words(index)]
-    call = _call("bl.open_table", repr(given.path), f"index={spelled(index)}")
+    call = _call("bl.open_table", repr(given.path), f"index={index_in_python(index)}")
     return Step(call, _command(words))
 
 
-def spelled(index: TableIndex) -> str:
+def index_in_python(index: TableIndex) -> str:
     """Return the expression that makes an index, without its defaults.
 
-    >>> spelled(SimpleBucket(4, ["device"]))
+    >>> import bucketlake as bl
+    >>> index_in_python(bl.SimpleBucket(4, ["device"]))
     "bl.SimpleBucket(4, hash_fields=['device'])"
     """
     parts: list[str] = []
     for field in fields(index):
         value = getattr(index, field.name)
-        if not field.init or value == field.default:
+        if not (field.init and field.repr) or value == field.default:
             continue
         if field.name == "rules":
             value = dict(value)
@@ -169,32 +168,8 @@ def _literal(found: re.Match[str]) -> str:
 
 def _index_words(index: TableIndex) -> list[str]:
     """Return the options of a command that name an index."""
-    if isinstance(index, DynamicBucket):
-        limits = {
-            "--max-records": index.max_records,
-            "--max-file-size": index.max_file_size,
-            "--assigners": index.assigners,
-        }
-        return ["--index", "dynamic", *_given(limits)]
-    if isinstance(index, RecordIndex):
-        return ["--index", "record" if index.partitioned else "global-record"]
-    fields_of_hash = {"--hash-field": ",".join(index.hash_fields or ()) or None}
-    if isinstance(index, SimpleBucket):
-        own = {"--buckets": index.count, "--max-file-size": index.max_file_size}
-        return ["--index", "simple", *_given(own), *_given(fields_of_hash)]
-    if isinstance(index, PartitionBucket):
-        assert isinstance(index.rules, tuple), "an index keeps its rules as pairs"
-        rules: Expressions = index.rules
-        own = {"--buckets": index.default, "--max-file-size": index.max_file_size}
-        words = ["--index", "simple", *_given(own), *_given(fields_of_hash)]
-        return [*words, "--rules", join_expressions(rules)]
-    kind = "consistent" if isinstance(index, ConsistentBucket) else "extendible"
-    return ["--index", kind, "--buckets", str(index.initial), *_given(fields_of_hash)]
-
-
-def _given(options: Mapping[str, object]) -> list[str]:
-    words = [(name, str(value)) for name, value in options.items() if value is not None]
-    return [word for pair in words for word in pair]
+    options = [(name, value) for name, value in index.to_command().items() if value is not None]
+    return [str(word) for option in options for word in option]
 
 
 def _command(words: Sequence[str | None]) -> str:

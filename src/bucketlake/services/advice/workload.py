@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from typing import TYPE_CHECKING
 
 from bucketlake.config.table_config import OFF
 from bucketlake.config.table_version import NEWEST_VERSION
-from bucketlake.index.setting import TableIndex
 from bucketlake.model.table_type import TableType
 from bucketlake.model.text_table import cell_text
-from bucketlake.services.upkeep import Waiting
+
+if TYPE_CHECKING:
+    from bucketlake.index.setting import TableIndex
+    from bucketlake.services.upkeep import Waiting
 
 TARGET_FILE_SIZE_DEFAULT = 100_000_000
 """Bytes of a file: large enough for scans, small enough to be rewritten by an upsert in seconds."""
@@ -127,6 +129,8 @@ class Workload:
     @cached_property
     def median_bytes(self) -> int:
         """Bytes of the median partition."""
+        from statistics import median
+
         return int(median(own.size_bytes for own in self.partitions)) if self.partitions else 0
 
     def facts(self) -> dict[str, object]:

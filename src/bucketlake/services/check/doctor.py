@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
+from bucketlake.actions.tombstone_list import tombstone_files
 from bucketlake.config.paths_of_table import (
     HEARTBEAT_FOLDER,
     MARKER_FOLDER,
@@ -29,7 +30,7 @@ from bucketlake.errors import (
     TimelineError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.avro.table_schema import arrow_from_avro
+from bucketlake.format.avro.tree import arrow_from_avro
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
@@ -39,6 +40,7 @@ from bucketlake.index.hashing_config import (
 )
 from bucketlake.index.recorded_counts import recorded_counts
 from bucketlake.index.setting import TableIndex, without_records
+from bucketlake.model.field_path import fields_at
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.services.check.examination import Examination, examine
@@ -57,15 +59,15 @@ from bucketlake.services.check.ring_checks import RING_CHECKS
 from bucketlake.services.check.row_checks import check_files, check_keys
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.commit_order import last_turn, stray_turns
 from bucketlake.timeline.heartbeat import is_alive
-from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant
+from bucketlake.timeline.instant import UNDOING, WRITES, Instant, system_now_ms, told_future
 from bucketlake.timeline.locks import lock_left_behind
 from bucketlake.timeline.markers import marker_folder
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import old_commits
 from bucketlake.timeline.table_properties import table_at
+from bucketlake.write.tombstones import read_tombstones
 
 Check = Callable[[Examination], Iterator[Finding]]
 
@@ -127,7 +129,7 @@ def diagnose(
         try:
             found.update(dict.fromkeys(check(examination)))
         except FormatError as error:
-            found[_unreadable(error)] = None
+            found[Finding(FindingKind.UNREADABLE, error.problem, files=(error.path,))] = None
         except (TimelineError, ObjectNotFoundError):  # Removed after the timeline was listed.
             continue
     asked = {"keys": keys, "files": files}
@@ -155,10 +157,6 @@ def _require_right_properties(table: OpenTable) -> None:
         require_recorded(table.config, commit.extra, table.storage.root)
 
 
-def _unreadable(error: FormatError) -> Finding:
-    return Finding(FindingKind.UNREADABLE, error.problem, files=(error.path,))
-
-
 def _properties_backup(table: Examination) -> Iterator[Finding]:
     stored = table.storage.stat(PROPERTIES_BACKUP_FILE)
     if stored is not None and table.is_old(stored):
@@ -169,17 +167,23 @@ def _properties_backup(table: Examination) -> Iterator[Finding]:
         )
 
 
+def _future(table: Examination) -> Iterator[Finding]:
+    future = table.opened.clock.future_of(table.timeline)
+    if future:
+        yield Finding(
+            FindingKind.CLOCK_AHEAD,
+            f"{told_future(future)}; reads as of a time before them leave them out, and later "
+            "instants follow them",
+        )
+
+
 def _pending(table: Examination) -> Iterator[Finding]:
-    for pending in table.timeline.pending():
-        if (
-            pending.action in (*WRITES, *UNDOING)
-            and table.is_old_instant(pending.requested_at)
-            and not _lives(table, pending.requested_at)
-        ):
+    for pending in table.timeline.pending(*WRITES, *UNDOING):
+        at = pending.requested_at
+        if table.is_old_instant(at) and not _lives(table, at):
             yield Finding(
                 FindingKind.PENDING_DEAD,
-                f"the {pending.action.value} of instant {pending.requested_at} is pending, and "
-                "its writer is dead",
+                f"the {pending.action.value} of instant {at} is pending, and its writer is dead",
             )
 
 
@@ -195,10 +199,9 @@ def _clusterings(table: Examination) -> Iterator[Finding]:
 
 
 def _clustering_plans(table: Examination) -> Iterator[tuple[Instant, ClusteringPlan]]:
-    for pending in table.timeline.pending():
-        if pending.action is Action.CLUSTERING:
-            with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
-                yield pending, table.timeline.read_clustering_plan(table.storage, pending)
+    for pending in table.timeline.pending_clusterings():
+        with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
+            yield pending, table.timeline.read_clustering_plan(table.storage, pending)
 
 
 def _plans(table: Examination) -> Iterator[Finding]:
@@ -217,7 +220,7 @@ def _missing_in_plan(
 ) -> Iterator[Finding]:
     for planned in slices:
         missing = [f for f in planned.paths if table.storage.stat(f) is None]
-        if missing and _is_pending_still(table, pending):
+        if missing and pending in load_timeline(table.opened).pending():  # Nobody ended it since.
             yield Finding(
                 FindingKind.PLAN_BROKEN,
                 f"the pending {pending.action.value} {pending.requested_at} names missing files",
@@ -226,13 +229,8 @@ def _missing_in_plan(
             )
 
 
-def _is_pending_still(table: Examination, pending: Instant) -> bool:
-    return pending in load_timeline(table.opened).pending()
-
-
 def _markers(table: Examination) -> Iterator[Finding]:
-    pending = {instant.requested_at for instant in table.timeline.pending()}
-    for instant in sorted(table.instants_below(MARKER_FOLDER) - pending):
+    for instant in sorted(table.instants_below(MARKER_FOLDER) - table.pending):
         yield Finding(
             FindingKind.LEFTOVER_MARKERS,
             f"instant {instant} has ended, but its markers still exist",
@@ -241,8 +239,7 @@ def _markers(table: Examination) -> Iterator[Finding]:
 
 
 def _heartbeats(table: Examination) -> Iterator[Finding]:
-    pending = {instant.requested_at for instant in table.timeline.pending()}
-    for instant in sorted(table.instants_below(HEARTBEAT_FOLDER) - pending):
+    for instant in sorted(table.instants_below(HEARTBEAT_FOLDER) - table.pending):
         if not _lives(table, instant):
             yield Finding(
                 FindingKind.LEFTOVER_HEARTBEAT,
@@ -253,9 +250,8 @@ def _heartbeats(table: Examination) -> Iterator[Finding]:
 
 def _lock(table: Examination) -> Iterator[Finding]:
     path = lock_left_behind(table.storage, table.opened.clock.now_ms(), table.min_age_ms)
-    pending = table.timeline.pending()
     # A running writer may hold the lock for any time.
-    if path is not None and not any(_lives(table, instant.requested_at) for instant in pending):
+    if path is not None and not any(_lives(table, instant) for instant in table.pending):
         yield Finding(
             FindingKind.LEFTOVER_LOCK,
             "a lock is older than any commit takes, and blocks the writers that use it",
@@ -269,10 +265,9 @@ def _lives(table: Examination, instant: InstantTime) -> bool:
 
 def _outcomes(table: Examination) -> Iterator[Finding]:
     """Find outcomes of commits before the active timeline; outcomes of rollbacks stay forever."""
-    pending = {instant.requested_at for instant in table.timeline.pending()}
     for path in sorted(old_commits(table.storage, table.timeline.start or InstantTime(""))):
         instant = path.rpartition("/")[2].partition(".")[0]
-        if instant not in pending:
+        if instant not in table.pending:
             yield Finding(
                 FindingKind.LEFTOVER_OUTCOME,
                 f"the outcome of instant {instant}, older than the timeline, still exists",
@@ -321,6 +316,20 @@ def _counts(table: Examination) -> Iterator[Finding]:
             )
 
 
+def _deletes(table: Examination) -> Iterator[Finding]:
+    """Find files of remembered deletes that are gone; one that cannot be read raises."""
+    for file in tombstone_files(table.opened, table.timeline):
+        try:
+            ordering = fields_at(table.snapshot.schema, table.config.ordering_fields)
+            read_tombstones(table.storage, file, ordering, partitions=())
+        except ObjectNotFoundError as error:
+            yield Finding(
+                FindingKind.DELETES_LOST,
+                f"{file.rows} remembered deletes are lost, so writes stop until they are too old",
+                files=(error.path,),
+            )
+
+
 def _schema(table: Examination) -> Iterator[Finding]:
     text = table.snapshot.schema_text
     try:
@@ -333,6 +342,7 @@ def _schema(table: Examination) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     _properties_backup,
+    _future,
     _pending,
     _clusterings,
     _plans,
@@ -343,5 +353,6 @@ CHECKS: tuple[Check, ...] = (
     _turns,
     _rules,
     _counts,
+    _deletes,
     _schema,
 )

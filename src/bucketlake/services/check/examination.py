@@ -10,16 +10,16 @@ from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
-from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.setting import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.read.file_system_view import data_file, list_objects
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.slices.file_system_view import data_file, list_objects
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.instant import Instant, instant_from_ms
+from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.instant import Action, Instant, instant_from_ms
 from bucketlake.timeline.open_table import OpenTable
 
 
@@ -86,19 +86,20 @@ class Examination:
     def index(self) -> TableIndex | None:
         """The table's index; None if it is unknown, or bucketlake does not support it."""
         try:
-            return resolve_index(self.storage, self.timeline, self.given)
+            return resolve_index(self.opened, self.timeline, self.given)
         except UnsupportedFeatureError:  # The rules are not supported.
             return None
 
     @cached_property
     def broken_rings(self) -> dict[str, FormatError | HashingMetadataError]:
         """Why the hash rings of partitions cannot be read, by partition path."""
-        layout = self.index.layout() if self.index is not None else None
+        kind = self.index.resized if self.index is not None else None
         found: dict[str, FormatError | HashingMetadataError] = {}
-        if isinstance(layout, RingLayout):
+        if kind is not None:
+            rings = kind.layout()
             for partition in {file_slice.partition_path for file_slice in self.slices}:
                 try:
-                    layout.state(partition)
+                    rings.state(partition)
                 except (FormatError, HashingMetadataError) as error:
                     found[partition] = error
         return found
@@ -109,10 +110,33 @@ class Examination:
         return [held for held in self.slices if held.partition_path not in self.broken_rings]
 
     @cached_property
+    def pending(self) -> set[InstantTime]:
+        """The times of the pending instants."""
+        return {instant.requested_at for instant in self.timeline.pending()}
+
+    @cached_property
     def committed(self) -> dict[str, tuple[Instant, WriteStat]]:
         """The files that commits of the timeline wrote, by path; the newest commit wins."""
         commits = self.timeline.read_commits(self.storage, self.timeline.completed_commits())
         return {stat.path: (instant, stat) for instant, commit in commits for stat in commit.stats}
+
+    @cached_property
+    def active(self) -> set[InstantTime]:
+        """The instants of the timeline that write data, in any state."""
+        return {i.requested_at for i in self.timeline.instants if i.action.writes_data}
+
+    @cached_property
+    def archived(self) -> dict[InstantTime, str]:
+        """The actions of the instants that left the active timeline for the archive."""
+        entries = read_archive(self.opened, with_metadata=False)
+        return {entry.requested_at: entry.action for entry in entries}
+
+    def is_delta_commit(self, instant: InstantTime) -> bool:
+        """Return whether an instant, perhaps an archived one, is a delta commit."""
+        if instant in self.active:
+            found = self.timeline.find_completed(instant)
+            return found is not None and found.action is Action.DELTA_COMMIT
+        return self.archived.get(instant) == Action.DELTA_COMMIT.value
 
     def instants_below(self, folder: str) -> set[InstantTime]:
         """Return the instants in a folder whose objects are all old enough to be leftovers."""

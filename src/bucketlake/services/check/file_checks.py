@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
 from itertools import pairwise
 
 from bucketlake.config.table_version import table_version
@@ -18,11 +17,10 @@ from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import PARTITION_PATH
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.read.missing_files import CommittedFile, lost_files
+from bucketlake.read.clean_guard import CommittedFile, lost_files
 from bucketlake.services.check.examination import Examination
 from bucketlake.services.check.findings import Finding, FindingKind
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, Instant
 
 
@@ -106,7 +104,9 @@ def _skipped(table: Examination) -> Iterator[Finding]:
     skipped = [
         (commit.requested_at, lost, skipper.requested_at)
         for held in bases.values()
-        for (commit, lost), (skipper, stat) in pairwise(sorted(held, key=_requested_at))
+        for (commit, lost), (skipper, stat) in pairwise(
+            sorted(held, key=lambda written: written[0].requested_at)
+        )
         if stat.previous_commit < commit.requested_at
         and not (is_merged and commit.action is Action.COMMIT)
         and table.storage.stat(lost.path) is None
@@ -114,7 +114,7 @@ def _skipped(table: Examination) -> Iterator[Finding]:
     if not skipped:
         return
     slices = table.snapshot.live_slices(table.files)
-    live = {(held.partition_path, held.file_id) for held in slices}
+    live = {held.group for held in slices}
     for commit, lost, skipper in skipped:
         if (lost.partition_path, lost.file_id) in live:
             yield Finding(
@@ -124,10 +124,6 @@ def _skipped(table: Examination) -> Iterator[Finding]:
                 lost.partition_path,
                 (lost.path,),
             )
-
-
-def _requested_at(written: tuple[Instant, WriteStat]) -> InstantTime:
-    return written[0].requested_at
 
 
 def rows_lost_by(commit: InstantTime) -> str:
@@ -163,12 +159,11 @@ def _sizes(table: Examination) -> Iterator[Finding]:
 
 def _strays(table: Examination) -> Iterator[Finding]:
     """Find data files that no commit wrote."""
-    history = History(table)
     partitions = table.marked | _unmarked_partitions(table)
     for file in sorted(table.files, key=lambda file: file.path):
         if file.partition_path not in partitions or not table.is_old(table.objects[file.path]):
             continue
-        kind = stray_kind(table, history, file)
+        kind = stray_kind(table, file)
         # A rollback may have deleted the file meanwhile.
         if kind is not None and table.storage.stat(file.path) is not None:
             yield Finding(
@@ -192,28 +187,30 @@ _STRAY = {
 }
 
 
-def stray_kind(table: Examination, history: History, file: DataFile) -> FindingKind | None:
+def stray_kind(table: Examination, file: DataFile) -> FindingKind | None:
     """Return the finding of a data file that no commit wrote; None if a commit may have."""
     if isinstance(file.name, LogFileName):
         if file.name.suffix:
             return None  # Commits do not name its path.
         if table.timeline.layout.logs_name_slices:
-            return _stray_log(table, history, file, file.name.writer)
+            return _stray_log(table, file, file.name.writer)
         made_as = table_version(table.config.initial_version or table.config.version)
         if made_as.layout.logs_name_slices:
             return None  # Its name may have the instant of its slice, from before an upgrade.
     instant, start = file.name.instant, table.timeline.start
-    if instant in history.active:
+    if instant in table.active:
         is_stray = table.timeline.is_completed(instant) and file.path not in table.committed
         return FindingKind.FILE_NOT_COMMITTED if is_stray else None
     if start is None or instant > start:
         # The instant may have been archived meanwhile.
-        return None if history.is_archived(instant) else FindingKind.ORPHAN_FILE
-    return None if history.may_hold(instant) else FindingKind.ORPHAN_SHOWN
+        return None if instant in table.archived else FindingKind.ORPHAN_FILE
+    # Older instants may have been removed from the archive.
+    may_be_archived = instant in table.archived or instant < min(table.archived, default="")
+    return None if may_be_archived else FindingKind.ORPHAN_SHOWN
 
 
 def _stray_log(
-    table: Examination, history: History, file: DataFile, writer: InstantTime | None
+    table: Examination, file: DataFile, writer: InstantTime | None
 ) -> FindingKind | None:
     """Return the finding of a log file whose name has the instant of its slice.
 
@@ -224,8 +221,8 @@ def _stray_log(
     if (
         writer is None
         or (start is not None and writer < start)
-        or writer in history.active
-        or history.is_archived(writer)
+        or writer in table.active
+        or writer in table.archived
         or file.path in table.committed
     ):
         return None
@@ -235,35 +232,6 @@ def _stray_log(
     blocks = (block for path in logs for block in read_log_blocks(table.storage, path))
     targets = (block.headers.get(HeaderKey.TARGET_INSTANT_TIME) for block in blocks)
     return None if writer in targets else FindingKind.ORPHAN_FILE
-
-
-class History:
-    """The instants of the timeline, and older instants that may have been commits."""
-
-    def __init__(self, table: Examination) -> None:
-        self._table = table
-        self.active = {i.requested_at for i in table.timeline.instants if i.action.writes_data}
-
-    def is_archived(self, instant: InstantTime) -> bool:
-        """Return whether an instant left the active timeline for the archive."""
-        return instant in self._archived
-
-    def may_hold(self, instant: InstantTime) -> bool:
-        """Return whether an instant older than the timeline may have been a commit."""
-        # Older instants may have been removed from the archive.
-        return instant in self._archived or instant < min(self._archived, default="")
-
-    def is_delta_commit(self, instant: InstantTime) -> bool:
-        """Return whether an instant, perhaps an archived one, is a delta commit."""
-        if instant in self.active:
-            found = self._table.timeline.find_completed(instant)
-            return found is not None and found.action is Action.DELTA_COMMIT
-        return self._archived.get(instant) == Action.DELTA_COMMIT.value
-
-    @cached_property
-    def _archived(self) -> dict[InstantTime, str]:
-        entries = read_archive(self._table.opened, with_metadata=False)
-        return {entry.requested_at: entry.action for entry in entries}
 
 
 def _logs_of_other_commits(table: Examination) -> Iterator[Finding]:
@@ -276,14 +244,13 @@ def _logs_of_other_commits(table: Examination) -> Iterator[Finding]:
     if table.timeline.layout.logs_name_slices:
         return  # Names have the instants of base files.
     live = {path for held in table.slices if not held.base_file for path in held.paths}
-    history = History(table)
     for path, (commit, stat) in sorted(table.committed.items()):
         name = LogFileName.from_file_name(path.rpartition("/")[2])
         if path not in live or name is None or name.writer is not None:
             continue
         if commit.completed_at == commit.requested_at:
             continue  # It was committed before an upgrade, when names had the slice's instant.
-        if name.instant != commit.requested_at and history.is_delta_commit(name.instant):
+        if name.instant != commit.requested_at and table.is_delta_commit(name.instant):
             yield Finding(
                 FindingKind.LOG_OF_OTHER_COMMIT,
                 f"instant {commit.requested_at} committed a log file with the name of instant "

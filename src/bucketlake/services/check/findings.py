@@ -1,7 +1,6 @@
 """The kinds of findings about a table: their severity, and what a repair does.
 
-:data:`_FACTS` has one row per kind. ``services/check/doctor.py`` finds them,
-``services/check/repair.py`` repairs them.
+``services/check/doctor.py`` finds them, ``services/check/repair.py`` repairs them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from html import escape
 
-from bucketlake.model.shown import Shown, ShownList
+from bucketlake.model.result import Shown, ShownList
 
 MIN_AGE_SECONDS = 3600
 """Younger leftovers may belong to a running writer, and are left alone."""
@@ -35,136 +34,93 @@ class Remedy(Enum):
     SETTLE = "finish or roll back what is pending"
     MARK = "mark the folder as a partition"
     STORE_RING = "store the ring that the partition begins with"
+    FORGET = "put an empty file in its place, so that late rows of these keys can come back"
     QUARANTINE = "move the files to quarantine"
     DELETE = "delete the files"
     REWRITE = "rewrite the partition, one row per key"
 
 
-class FindingKind(Enum):
-    """The kind of a finding."""
-
-    UNREADABLE = "unreadable"
-    PROPERTIES_BACKUP = "properties_backup"
-    PROPERTIES_BROKEN = "properties_broken"
-    METADATA_TABLE_SKIPPED = "metadata_table_skipped"
-    METADATA_TABLE_BROKEN = "metadata_table_broken"
-    METADATA_INDEX_BROKEN = "metadata_index_broken"
-    METADATA_LISTS_DELETED = "metadata_lists_deleted"
-    METADATA_BUILD_DEAD = "metadata_build_dead"
-    INDEX_MISSING = "index_missing"
-    INDEX_ENTRIES_WRONG = "index_entries_wrong"
-    INDEX_ENTRIES_DEAD = "index_entries_dead"
-    PENDING_DEAD = "pending_dead"
-    PENDING_OF_HUDI = "pending_of_hudi"
-    PLAN_BROKEN = "plan_broken"
-    PARTITION_NOT_MARKED = "partition_not_marked"
-    FILE_MISSING = "file_missing"
-    FILE_SIZE_DIFFERS = "file_size_differs"
-    FILE_CORRUPT = "file_corrupt"
-    SCHEMA_UNFIT = "schema_unfit"
-    ORPHAN_FILE = "orphan_file"
-    ORPHAN_SHOWN = "orphan_shown"
-    FILE_NOT_COMMITTED = "file_not_committed"
-    LOG_OF_OTHER_COMMIT = "log_of_other_commit"
-    BUCKET_TWICE = "bucket_twice"
-    BUCKET_UNKNOWN = "bucket_unknown"
-    KEYS_IN_WRONG_BUCKET = "keys_in_wrong_bucket"
-    KEYS_TWICE = "keys_twice"
-    KEYS_AMBIGUOUS = "keys_ambiguous"
-    KEYS_UNLIKE_COLUMNS = "keys_unlike_columns"
-    COUNT_OUT_OF_STEP = "count_out_of_step"
-    RULES_OUT_OF_STEP = "rules_out_of_step"
-    RING_OF_NO_COMMIT = "ring_of_no_commit"
-    RING_MISSING = "ring_missing"
-    LEFTOVER_MARKERS = "leftover_markers"
-    LEFTOVER_HEARTBEAT = "leftover_heartbeat"
-    LEFTOVER_LOCK = "leftover_lock"
-    LEFTOVER_OUTCOME = "leftover_outcome"
-    LEFTOVER_TURN = "leftover_turn"
-
-
-_FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
-    FindingKind.UNREADABLE: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
-    FindingKind.PROPERTIES_BACKUP: (Severity.WARNING, Remedy.RECOVER, ""),
-    FindingKind.PROPERTIES_BROKEN: (
-        Severity.ERROR,
-        Remedy.RECOVER,
-        "from the newest commit; if none records them, restore the file",
-    ),
-    FindingKind.METADATA_TABLE_SKIPPED: (Severity.ERROR, Remedy.DROP_METADATA, ""),
-    FindingKind.METADATA_TABLE_BROKEN: (Severity.ERROR, Remedy.DROP_METADATA, ""),
-    FindingKind.METADATA_INDEX_BROKEN: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
-    FindingKind.METADATA_LISTS_DELETED: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
-    FindingKind.METADATA_BUILD_DEAD: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
-    FindingKind.INDEX_MISSING: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
-    FindingKind.INDEX_ENTRIES_WRONG: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
-    FindingKind.INDEX_ENTRIES_DEAD: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
-    FindingKind.PENDING_DEAD: (Severity.WARNING, Remedy.SETTLE, ""),
-    FindingKind.PENDING_OF_HUDI: (
-        Severity.ERROR,
-        Remedy.NOTHING,
-        "let the job of Hudi that planned it finish, or end it with CALL rollback_to_instant in "
-        "Hudi's SQL",
-    ),
-    FindingKind.PLAN_BROKEN: (
-        Severity.ERROR,
-        Remedy.NOTHING,
-        "restore the files, or roll the plan back: a resize by table.rollback(instant) (bucketlake "
-        "rollback PATH INSTANT --run), a compaction with Hudi",
-    ),
-    FindingKind.PARTITION_NOT_MARKED: (Severity.ERROR, Remedy.MARK, ""),
-    FindingKind.FILE_MISSING: (
-        Severity.ERROR,
-        Remedy.NOTHING,
-        "restore the file, or roll back the commit and later commits that build on it",
-    ),
-    FindingKind.FILE_SIZE_DIFFERS: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
-    FindingKind.FILE_CORRUPT: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
-    FindingKind.SCHEMA_UNFIT: (
-        Severity.ERROR,
-        Remedy.NOTHING,
-        "roll back the commit that changed the schema",
-    ),
-    FindingKind.ORPHAN_FILE: (Severity.WARNING, Remedy.QUARANTINE, ""),
-    FindingKind.ORPHAN_SHOWN: (Severity.ERROR, Remedy.QUARANTINE, ""),
-    FindingKind.FILE_NOT_COMMITTED: (Severity.ERROR, Remedy.QUARANTINE, ""),
-    FindingKind.BUCKET_TWICE: (Severity.ERROR, Remedy.REWRITE, ""),
-    FindingKind.BUCKET_UNKNOWN: (Severity.ERROR, Remedy.REWRITE, ""),
-    FindingKind.KEYS_IN_WRONG_BUCKET: (Severity.ERROR, Remedy.REWRITE, ""),
-    FindingKind.KEYS_TWICE: (Severity.ERROR, Remedy.REWRITE, ""),
-    FindingKind.KEYS_AMBIGUOUS: (
-        Severity.WARNING,
-        Remedy.NOTHING,
-        "compare these records with their source, and see docs/how-to/choose-keys.md",
-    ),
-    FindingKind.KEYS_UNLIKE_COLUMNS: (
-        Severity.ERROR,
-        Remedy.NOTHING,
-        "upsert these records again from their source: the columns that are missing are in no file",
-    ),
-    FindingKind.LOG_OF_OTHER_COMMIT: (
-        Severity.ERROR,
-        Remedy.NOTHING,
-        "compact the table, and then run the statement of that commit again",
-    ),
-    FindingKind.COUNT_OUT_OF_STEP: (
-        Severity.WARNING,
-        Remedy.NOTHING,
-        "rescale the table: to rules with the partition's count, or again to its rules",
-    ),
-    FindingKind.RULES_OUT_OF_STEP: (
-        Severity.ERROR,
-        Remedy.NOTHING,
-        "set the right rules with a rescale",
-    ),
-    FindingKind.RING_OF_NO_COMMIT: (Severity.WARNING, Remedy.QUARANTINE, ""),
-    FindingKind.RING_MISSING: (Severity.WARNING, Remedy.STORE_RING, ""),
-    FindingKind.LEFTOVER_MARKERS: (Severity.NOTE, Remedy.DELETE, ""),
-    FindingKind.LEFTOVER_HEARTBEAT: (Severity.NOTE, Remedy.DELETE, ""),
-    FindingKind.LEFTOVER_LOCK: (Severity.WARNING, Remedy.DELETE, ""),
-    FindingKind.LEFTOVER_OUTCOME: (Severity.NOTE, Remedy.DELETE, ""),
-    FindingKind.LEFTOVER_TURN: (Severity.NOTE, Remedy.DELETE, ""),
+_BY_HAND = {
+    "unreadable": "restore the file",
+    "properties_broken": "from the newest commit; if none records them, restore the file",
+    "clock_ahead": "set the clock of the host that wrote them; until the clock has passed the last "
+    "of them, read by entries of table.timeline() (bucketlake timeline) in place of times, or "
+    "roll the instants back and write again",
+    "pending_of_hudi": "let the job of Hudi that planned it finish, or end it with CALL "
+    "rollback_to_instant in Hudi's SQL",
+    "plan_broken": "restore the files, or roll the plan back: a resize by table.rollback(instant) "
+    "(bucketlake rollback PATH INSTANT --run), a compaction with Hudi",
+    "file_missing": "restore the file, or roll back the commit and later commits that build on it",
+    "file_size_differs": "restore the file",
+    "file_corrupt": "restore the file",
+    "schema_unfit": "roll back the commit that changed the schema",
+    "log_of_other_commit": "compact the table, and then run the statement of that commit again",
+    "keys_ambiguous": "compare these records with their source, and see docs/how-to/choose-keys.md",
+    "keys_unlike_columns": "upsert these records again from their source: the columns that are "
+    "missing are in no file",
+    "count_out_of_step": "rescale the table: to rules with the partition's count, or again to its "
+    "rules",
+    "rules_out_of_step": "set the right rules with a rescale",
+    "deletes_lost": "to keep them out, restore the file",
 }
+"""What remains to be done by hand, by the word of a kind."""
+
+
+class FindingKind(Enum):
+    """The kind of a finding: its word, its severity, and what a repair does."""
+
+    def __new__(cls, word: str, severity: Severity, remedy: Remedy) -> FindingKind:
+        """Make a kind whose value is its word."""
+        kind = object.__new__(cls)
+        kind._value_ = word
+        kind.severity, kind.remedy = severity, remedy
+        kind.by_hand = _BY_HAND.get(word, "")
+        return kind
+
+    severity: Severity
+    remedy: Remedy
+    by_hand: str
+
+    UNREADABLE = ("unreadable", Severity.ERROR, Remedy.NOTHING)
+    PROPERTIES_BACKUP = ("properties_backup", Severity.WARNING, Remedy.RECOVER)
+    PROPERTIES_BROKEN = ("properties_broken", Severity.ERROR, Remedy.RECOVER)
+    METADATA_TABLE_SKIPPED = ("metadata_table_skipped", Severity.ERROR, Remedy.DROP_METADATA)
+    METADATA_TABLE_BROKEN = ("metadata_table_broken", Severity.ERROR, Remedy.DROP_METADATA)
+    METADATA_INDEX_BROKEN = ("metadata_index_broken", Severity.ERROR, Remedy.REBUILD_METADATA)
+    METADATA_LISTS_DELETED = ("metadata_lists_deleted", Severity.WARNING, Remedy.REBUILD_METADATA)
+    METADATA_BUILD_DEAD = ("metadata_build_dead", Severity.WARNING, Remedy.REBUILD_METADATA)
+    INDEX_MISSING = ("index_missing", Severity.ERROR, Remedy.REBUILD_METADATA)
+    INDEX_ENTRIES_WRONG = ("index_entries_wrong", Severity.ERROR, Remedy.REBUILD_METADATA)
+    INDEX_ENTRIES_DEAD = ("index_entries_dead", Severity.WARNING, Remedy.REBUILD_METADATA)
+    CLOCK_AHEAD = ("clock_ahead", Severity.WARNING, Remedy.NOTHING)
+    PENDING_DEAD = ("pending_dead", Severity.WARNING, Remedy.SETTLE)
+    PENDING_OF_HUDI = ("pending_of_hudi", Severity.ERROR, Remedy.NOTHING)
+    PLAN_BROKEN = ("plan_broken", Severity.ERROR, Remedy.NOTHING)
+    PARTITION_NOT_MARKED = ("partition_not_marked", Severity.ERROR, Remedy.MARK)
+    FILE_MISSING = ("file_missing", Severity.ERROR, Remedy.NOTHING)
+    FILE_SIZE_DIFFERS = ("file_size_differs", Severity.ERROR, Remedy.NOTHING)
+    FILE_CORRUPT = ("file_corrupt", Severity.ERROR, Remedy.NOTHING)
+    SCHEMA_UNFIT = ("schema_unfit", Severity.ERROR, Remedy.NOTHING)
+    ORPHAN_FILE = ("orphan_file", Severity.WARNING, Remedy.QUARANTINE)
+    ORPHAN_SHOWN = ("orphan_shown", Severity.ERROR, Remedy.QUARANTINE)
+    FILE_NOT_COMMITTED = ("file_not_committed", Severity.ERROR, Remedy.QUARANTINE)
+    LOG_OF_OTHER_COMMIT = ("log_of_other_commit", Severity.ERROR, Remedy.NOTHING)
+    BUCKET_TWICE = ("bucket_twice", Severity.ERROR, Remedy.REWRITE)
+    BUCKET_UNKNOWN = ("bucket_unknown", Severity.ERROR, Remedy.REWRITE)
+    KEYS_IN_WRONG_BUCKET = ("keys_in_wrong_bucket", Severity.ERROR, Remedy.REWRITE)
+    KEYS_TWICE = ("keys_twice", Severity.ERROR, Remedy.REWRITE)
+    KEYS_AMBIGUOUS = ("keys_ambiguous", Severity.WARNING, Remedy.NOTHING)
+    KEYS_UNLIKE_COLUMNS = ("keys_unlike_columns", Severity.ERROR, Remedy.NOTHING)
+    COUNT_OUT_OF_STEP = ("count_out_of_step", Severity.WARNING, Remedy.NOTHING)
+    RULES_OUT_OF_STEP = ("rules_out_of_step", Severity.ERROR, Remedy.NOTHING)
+    DELETES_LOST = ("deletes_lost", Severity.ERROR, Remedy.FORGET)
+    RING_OF_NO_COMMIT = ("ring_of_no_commit", Severity.WARNING, Remedy.QUARANTINE)
+    RING_MISSING = ("ring_missing", Severity.WARNING, Remedy.STORE_RING)
+    LEFTOVER_MARKERS = ("leftover_markers", Severity.NOTE, Remedy.DELETE)
+    LEFTOVER_HEARTBEAT = ("leftover_heartbeat", Severity.NOTE, Remedy.DELETE)
+    LEFTOVER_LOCK = ("leftover_lock", Severity.WARNING, Remedy.DELETE)
+    LEFTOVER_OUTCOME = ("leftover_outcome", Severity.NOTE, Remedy.DELETE)
+    LEFTOVER_TURN = ("leftover_turn", Severity.NOTE, Remedy.DELETE)
 
 
 ALWAYS_CHECKED = (
@@ -255,15 +211,15 @@ class Finding(Shown):
     @property
     def severity(self) -> Severity:
         """Error, warning or note."""
-        return _FACTS[self.kind][0]
+        return self.kind.severity
 
     @property
     def remedy(self) -> Remedy:
         """What a repair does."""
-        return _FACTS[self.kind][1]
+        return self.kind.remedy
 
     @property
     def repair(self) -> str:
         """What a repair does, in words, or what remains to be done by hand."""
-        by_hand = _FACTS[self.kind][2]
+        by_hand = self.kind.by_hand
         return f"{self.remedy.value}: {by_hand}" if by_hand else self.remedy.value

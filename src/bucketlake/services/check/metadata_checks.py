@@ -16,35 +16,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
-from bucketlake.errors import FormatError, MetadataTableError, ObjectNotFoundError
+from bucketlake.errors import FormatError, MetadataTableError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.partition_metadata import (
-    parse_commit_time,
-    partition_marker_path,
-)
-from bucketlake.hashing.shard import shards_of_keys
-from bucketlake.index.setting import INDEXED_KINDS
-from bucketlake.metadata.file_listing import list_files, lists_files
+from bucketlake.hashing.key_filter import shards_of_keys
+from bucketlake.metadata.entry_reader import read_all
+from bucketlake.metadata.file_listing import listed_files, lists_files
+from bucketlake.metadata.log_files import BASE_EXTENSION, is_birth_log
 from bucketlake.metadata.metadata_table import (
-    BASE_EXTENSION,
+    BUILD_OPERATION,
     MetadataTable,
     list_files_of,
     load_metadata_table,
     skipped_commits,
 )
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
-from bucketlake.metadata.slices.entry_reader import read_all
-from bucketlake.metadata.slices.log_files import is_birth_log
-from bucketlake.metadata.slices.newest_entries import merge_of
+from bucketlake.metadata.rewrite import merge_of
 from bucketlake.model.file_name import BaseFileName, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.services.check.examination import Examination
-from bucketlake.services.check.file_checks import History, rows_lost_by, stray_kind
+from bucketlake.services.check.file_checks import rows_lost_by, stray_kind
 from bucketlake.services.check.findings import Finding, FindingKind
 from bucketlake.services.metadata.needed_index import why_index_is_missing
 from bucketlake.services.metadata.rebuild import builder_at_work
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import Instant
 
 _FILES, _RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
 _MAINTAINED = frozenset(MetadataPartition)
@@ -85,16 +82,15 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
             "readers that use it do not see their rows",
             files=(METADATA_TABLE_FOLDER,),
         )
-    active = History(table).active
     for path, file in lost.items():
-        if file.name.instant not in active:
+        if file.name.instant not in table.active:
             yield Finding(
                 FindingKind.FILE_MISSING,
                 rows_lost_by(file.name.instant),
                 file.partition_path,
                 (path,),
             )
-    differing = sorted([*unlisted, *(p for p in lost if lost[p].name.instant in active)])
+    differing = sorted([*unlisted, *(p for p in lost if lost[p].name.instant in table.active)])
     if differing:
         yield Finding(
             FindingKind.METADATA_TABLE_BROKEN,
@@ -130,7 +126,7 @@ def _lost(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
 
 
 def _live_files(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
-    listed = {file.path: file for file in list_files(found)}
+    listed = {file.path: file for file in listed_files(found)}
     live = table.snapshot.live_slices(listed.values())
     return {path: listed[path] for file_slice in live for path in file_slice.paths}
 
@@ -138,20 +134,19 @@ def _live_files(table: Examination, found: MetadataTable) -> dict[str, DataFile]
 def _unlisted(table: Examination, found: MetadataTable) -> list[str]:
     """Return the live files of storage that the metadata table lacks, but for strays."""
     live = {path for file_slice in table.slices for path in file_slice.paths}
-    unlisted = live - {file.path for file in list_files(found)}
-    history = History(table)
+    unlisted = live - {file.path for file in listed_files(found)}
     return [
         file.path
         for file in table.files
         if file.path in unlisted
-        and stray_kind(table, history, file) is None
+        and stray_kind(table, file) is None
         and table.storage.stat(file.path) is not None  # A clean may have deleted it meanwhile.
     ]
 
 
 def _deleted(table: Examination, found: MetadataTable) -> list[str]:
     """Return the files, live ones excepted, that only the metadata table has."""
-    listed = {file.path for file in list_files(found)}
+    listed = {file.path for file in listed_files(found)}
     missing = listed - table.objects.keys() - _live_files(table, found).keys()
     for clean in table.timeline.pending_cleans() if missing else ():
         missing.difference_update(read_clean(table.storage, table.timeline, clean).paths)
@@ -177,7 +172,7 @@ def _indexes(table: Examination) -> Iterator[Finding]:
 def _not_built(table: Examination) -> Iterator[Finding]:
     """Find the index that the table's kind needs and nobody builds, and builds that died."""
     kind, missing = table.index, None
-    if isinstance(kind, INDEXED_KINDS):
+    if kind is not None and kind.finds_keys:
         missing = why_index_is_missing(table.opened, table.timeline, kind)
     died = {*table.config.metadata_partitions_inflight} & _MAINTAINED
     if not (missing or died) or builder_at_work(table.opened) is not None:
@@ -214,7 +209,6 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
     """
     stored = list_files_of(found.storage, name)
     opened: dict[str, str] = {}
-    built_at = _built_at(found, name)
     bases: dict[str, tuple[str, str]] = {}  # The newest base file of each group, and its instant.
     logs: dict[str, list[tuple[str, str]]] = defaultdict(list)
     names_slices = found.timeline.layout.logs_name_slices
@@ -225,10 +219,17 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
         elif isinstance(file.name, BaseFileName) and found.timeline.is_completed(at):
             bases[group] = max(bases.get(group, ("", "")), (at, file.path))
     counted = [i for i in found.timeline.completed_commits() if found.counts(i.requested_at)]
-    for instant, commit in found.timeline.read_commits(found.storage, counted):
+    commits = found.timeline.read_commits(found.storage, counted)
+    built_at = _built_at(commits, name)
+    for instant, commit in commits:
         completed_at = instant.completed_at or ""
         for stat in commit.write_stats.get(name, ()):
-            if completed_at < opened.get(stat.file_id, built_at):
+            opened_at = opened.get(stat.file_id)
+            if names_slices:  # A build opens its slices before its turn, with a time of no clock.
+                is_deleted = completed_at < built_at and _named_instant(stat.path) != opened_at
+            else:
+                is_deleted = completed_at < (opened_at or built_at)
+            if is_deleted:
                 continue
             if stat.path.endswith(BASE_EXTENSION):
                 base_at = _named_instant(stat.path) if names_slices else instant.requested_at
@@ -255,13 +256,14 @@ def _named_instant(path: str) -> str:
     return "" if name is None else name.instant
 
 
-def _built_at(found: MetadataTable, name: str) -> str:
-    """Return when the last build of a partition began; it deleted all files of the partition."""
-    try:
-        began = parse_commit_time(found.storage.read(partition_marker_path(name)))
-    except ObjectNotFoundError:
-        return ""
-    return (began and found.completion_time(began)) or ""
+def _built_at(commits: Sequence[tuple[Instant, CommitMetadata]], name: str) -> str:
+    """Return when the last build of a partition ended; empty if it was made with the table."""
+    builds = (
+        instant.completed_at or ""
+        for instant, commit in commits
+        if commit.operation == BUILD_OPERATION and name in commit.write_stats
+    )
+    return max(builds, default="")
 
 
 def check_metadata_files(table: Examination) -> Iterator[Finding]:

@@ -20,8 +20,17 @@ import pyarrow as pa
 
 from bucketlake.actions.conflict import retried
 from bucketlake.actions.recovery import settle_failed_writes
-from bucketlake.config.paths_of_table import QUARANTINE_FOLDER
+from bucketlake.config import table_keys as keys
+from bucketlake.config.paths_of_table import (
+    HOODIE_FOLDER,
+    METADATA_TABLE_FOLDER,
+    PROPERTIES_FILE,
+    QUARANTINE_FOLDER,
+)
+from bucketlake.config.recorded_entries import RECORDED, mended, parse_recorded
 from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import LAYOUT_1, NEWEST_VERSION, OLDEST_VERSION
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -34,17 +43,20 @@ from bucketlake.errors import (
 )
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
+from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.partition_metadata import partition_marker_path, render_partition_metadata
-from bucketlake.index.record import RecordIndex
-from bucketlake.index.setting import INDEXED_KINDS, TableIndex, require_index, resolve_index
-from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.format.properties import parse_properties
+from bucketlake.index.setting import TableIndex, require_index, resolve_index
+from bucketlake.metadata.file_listing import list_partitions_as
+from bucketlake.model.field_path import fields_at
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.result import NONE_TEXT, Shown
 from bucketlake.model.schema import COMMIT_SEQNO, COMMIT_TIME
-from bucketlake.model.shown import NONE_TEXT, Shown
-from bucketlake.read.file_system_view import data_file
+from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.read.snapshot import Snapshot
+from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.check.doctor import diagnose
 from bucketlake.services.check.findings import (
     MIN_AGE_SECONDS,
@@ -54,23 +66,26 @@ from bucketlake.services.check.findings import (
     Remedy,
 )
 from bucketlake.services.check.metadata_checks import partition_to_rebuild
-from bucketlake.services.check.properties_repair import mend_properties
 from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
+from bucketlake.slices.file_system_view import data_file
 from bucketlake.storage.base import Storage, StoredObject, clear_staging
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.archive_reader import archived_commit, newest_archived
 from bucketlake.timeline.heartbeat import is_alive
-from bucketlake.timeline.instant import UNDOING, WRITES, instant_from_ms
+from bucketlake.timeline.instant import UNDOING, WRITES, instant_from_ms, system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
-from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import (
     recover_table_properties,
+    replace_properties,
+    restore_properties,
     table_at,
 )
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.partition_writes import rewrite_partitions
 from bucketlake.write.target import open_target
+from bucketlake.write.tombstones import forget_tombstones
 
 _RECORD_INDEX = MetadataPartition.RECORD_INDEX
 
@@ -201,6 +216,7 @@ def repair(
         ({Remedy.DROP_METADATA}, work.drop_metadata_table),
         ({Remedy.SETTLE, Remedy.DELETE}, work.settle),
         ({Remedy.MARK, Remedy.QUARANTINE, Remedy.DELETE, Remedy.STORE_RING}, work.tidy_up),
+        ({Remedy.FORGET}, work.forget_deletes),
         # A build lists the partitions that are marked, and the rewrite uses the index.
         ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
         ({Remedy.REWRITE}, work.rewrite),
@@ -244,7 +260,7 @@ class _Repair:
             self.drop_metadata_table(found)
 
     def drop_metadata_table(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
-        drop_metadata_table(self.storage, lock=self.lock, now_ms=self.now_ms)
+        drop_metadata_table(table_at(self.storage, self.lock, self.now_ms))
 
     def rebuild_metadata_table(self, found: Sequence[Finding]) -> None:
         """Build partitions of the metadata table again."""
@@ -262,16 +278,14 @@ class _Repair:
         index = self._index()
         try:
             build_metadata_table(
-                self.storage,
+                table_at(self.storage, self.lock, self.now_ms),
                 partitions,
-                is_partitioned=index.partitioned if isinstance(index, INDEXED_KINDS) else None,
+                is_partitioned=None if index is None else index.partitioned,
                 keeps_one=keeps_one,
                 engine=self.engine,
-                lock=self.lock,
-                now_ms=self.now_ms,
             )
         except KeyTwiceError:  # The finding remains, unless a rewrite comes before the next build.
-            if self.met_key_twice and not isinstance(index, INDEXED_KINDS):
+            if self.met_key_twice and not (index is not None and index.finds_keys):
                 # The kind allows a key in several partitions, and a global index does not.
                 with self.lock.held(self.storage):
                     list_partitions_as(self.storage, lost=[_RECORD_INDEX])
@@ -280,8 +294,8 @@ class _Repair:
             return  # The finding remains.
 
     def _index(self) -> TableIndex | None:
-        timeline = load_timeline(table_at(self.storage))
-        return resolve_index(self.storage, timeline, self.given)
+        table = table_at(self.storage)
+        return resolve_index(table, load_timeline(table), self.given)
 
     def settle(self, found: Sequence[Finding]) -> None:
         """Finish or roll back pending actions, and delete files of late tasks by their markers."""
@@ -311,6 +325,14 @@ class _Repair:
                         self._keep_copy(path)
                     self.storage.delete(path)
 
+    def forget_deletes(self, found: Sequence[Finding]) -> None:
+        """Put empty files in the place of lost files of remembered deletes."""
+        table = self._writable()
+        ordering = fields_at(load_snapshot(table).schema, table.config.ordering_fields)
+        for finding in found:
+            if finding.remedy is Remedy.FORGET:
+                forget_tombstones(self.storage, finding.files[0], ordering)
+
     def rewrite(self, found: Sequence[Finding]) -> None:
         """Rewrite partitions with keys in wrong buckets or duplicate keys."""
         table = self._writable()
@@ -323,9 +345,9 @@ class _Repair:
         index = self._index()
         chosen = sorted(path for path in partitions - broken if path is not None)
         together = [[path] for path in chosen]
-        if isinstance(index, RecordIndex) and not index.partitioned:  # A key may be in several.
+        if index is not None and index.has_global_keys:  # A key may be in several.
             together = [] if partitions & broken else [chosen]
-        if isinstance(index, INDEXED_KINDS) and any(map(_is_without_index, found)):
+        if index is not None and index.finds_keys and any(map(_is_without_index, found)):
             if partitions & broken:
                 return  # Writes would change only one of the rows with a key.
             self._build([_RECORD_INDEX], keeps_one=True)
@@ -355,10 +377,9 @@ class _Repair:
         """
         oldest = instant_from_ms(self.now_ms() - self.min_age_ms, table.config.timeline_timezone)
         return any(
-            instant.action in (*WRITES, *UNDOING)
-            and instant.requested_at > oldest
+            instant.requested_at > oldest
             and not is_alive(self.storage, instant.requested_at, self.now_ms)
-            for instant in load_timeline(table).pending()
+            for instant in load_timeline(table).pending(*WRITES, *UNDOING)
         )
 
     def _delete_markers(self, finding: Finding) -> None:
@@ -382,7 +403,7 @@ class _Repair:
 
     def _store_ring(self, table: OpenTable, finding: Finding) -> None:
         timeline = load_timeline(table)
-        layout = require_index(self.storage, timeline, self.given).layout()
+        layout = require_index(table, timeline, self.given).layout()
         assert finding.partition is not None
         layout.pinned([finding.partition], creates=True)
 
@@ -414,3 +435,68 @@ def _rows_of(snapshot: Snapshot, partitions: Sequence[str]) -> pa.Table:
     rows = pa.concat_tables(chunks) if chunks else schema.empty_table()
     order = [(COMMIT_TIME, "ascending"), (COMMIT_SEQNO, "ascending")]
     return rows.sort_by(order).select(names)
+
+
+# ---- Mending ``hoodie.properties``: a damaged byte by its checksum, else by what commits record --
+
+
+def mend_properties(storage: Storage, now_ms: Callable[[], int]) -> bool | None:
+    """Restore the file: a changed byte, or lost and changed entries; a cut line is dropped.
+
+    Returns
+    -------
+    bool or None
+        Whether the metadata table must be removed, because the file had lost which of its
+        partitions are valid. None if nothing was changed, because no commit records the entries.
+    """
+    if restore_properties(storage):
+        return False
+    try:
+        data = storage.read(PROPERTIES_FILE)
+    except ObjectNotFoundError:
+        data = b""
+    current = parse_properties(data[: data.rfind(b"\n") + 1])
+    recorded = _newest_record(storage, current)
+    if recorded is None:
+        return None
+    entries = mended(current, recorded)
+    lost_list = (
+        keys.CHECKSUM not in current
+        and keys.METADATA_PARTITIONS not in current
+        and bool(storage.list_folders(METADATA_TABLE_FOLDER))
+    )
+    if lost_list:
+        entries[keys.METADATA_PARTITIONS] = MetadataPartition.FILES
+    replace_properties(storage, entries, now_ms=now_ms)
+    return lost_list
+
+
+def _newest_record(storage: Storage, current: dict[str, str]) -> dict[str, str] | None:
+    """Return the entries in the newest commit that has them."""
+    folder = current.get(keys.TIMELINE_PATH, "timeline")
+    has_folder = next(iter(storage.list(f"{HOODIE_FOLDER}/{folder}")), None) is not None
+    places = TableConfig(  # Only the folders of the timeline are true.
+        "",
+        TableType.COPY_ON_WRITE,
+        KeySpec((), (), KeyGenerator.NON_PARTITION),
+        MergeMode.COMMIT_TIME,
+        version=NEWEST_VERSION if has_folder else OLDEST_VERSION,
+        timeline_path=folder,
+        history_path=current.get(keys.HISTORY_PATH, "history"),
+        archive_folder=current.get(keys.ARCHIVE_FOLDER, LAYOUT_1.archive_folder),
+    )
+    timeline = load_timeline(opened_table(storage, places))
+    for instant in reversed(timeline.completed_commits()):
+        found = parse_recorded(timeline.read_commit(storage, instant).extra.get(RECORDED))
+        if found is not None:
+            return found
+
+    entry = newest_archived(
+        storage, places.history_folder, None, lambda e: _record_in(e) is not None
+    )
+    return None if entry is None else _record_in(entry)
+
+
+def _record_in(entry: ArchivedInstant) -> dict[str, str] | None:
+    commit = archived_commit(entry)
+    return None if commit is None else parse_recorded(commit.extra.get(RECORDED))

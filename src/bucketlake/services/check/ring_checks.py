@@ -12,12 +12,7 @@ from bucketlake.errors import FormatError
 from bucketlake.index.hashing_config import INITIAL_INSTANT
 from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.rings import (
-    StoredVersion,
-    counts,
-    metadata_path,
-    stored_versions,
-)
+from bucketlake.index.rings import StoredVersion, counts, metadata_path, stored_versions
 from bucketlake.services.check.examination import Examination
 from bucketlake.services.check.findings import Finding, FindingKind
 from bucketlake.timeline.active import load_timeline
@@ -74,9 +69,10 @@ def _is_stray(table: Examination, version: StoredVersion) -> bool:
 
 def _missing(table: Examination) -> Iterator[Finding]:
     """Find partitions with rows that have no ring, and whose file groups fit the first one."""
-    layout = table.index.layout() if table.index is not None else None
-    if not isinstance(layout, RingLayout):
+    kind = table.index.resized if table.index is not None else None
+    if kind is None:
         return
+    layout = kind.layout()
     for partition in sorted({file_slice.partition_path for file_slice in table.placed}):
         if not layout.state(partition).is_stored:
             yield Finding(

@@ -16,7 +16,6 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, InputError, ObjectNotFoundError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.layout import Layout
-from bucketlake.index.record import RecordIndex
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_columns, keys_or_null
@@ -57,7 +56,8 @@ def _require_fit(table: Examination, reader: SliceReader, file_slice: FileSlice)
     if file_slice.base_file is None:
         return
     with BaseFileReader(table.storage, file_slice.base_file.path) as base:
-        held = pa.schema([field for field in base.schema if field.name in reader.schema.names])
+        known = frozenset(reader.schema.names)
+        held = pa.schema([field for field in base.schema if field.name in known])
         wanted = pa.schema([reader.schema.field(name) for name in held.names])
         try:
             cast_table(held.empty_table(), wanted, where=f"base file {file_slice.base_file.path}")
@@ -69,7 +69,7 @@ def check_keys(table: Examination) -> Iterator[Finding]:
     """Read all keys; find wrong buckets, duplicates, ambiguous keys, wrong entries of the index."""
     entries = IndexEntries.of(table)
     everywhere: list[tuple[FileSlice, pa.ChunkedArray]] = []
-    is_global = isinstance(table.index, RecordIndex) and not table.index.partitioned
+    is_global = table.index is not None and table.index.has_global_keys
     partitions: dict[str, list[FileSlice]] = defaultdict(list)
     for file_slice in table.slices:
         partitions[file_slice.partition_path].append(file_slice)
@@ -115,11 +115,17 @@ def _in_wrong_slot(
     found = [layout.strayed_keys(spelled, partition, group) for spelled in spellings]
     strayed = found[0]
     if strayed is not None and all(found):
+        why = "; upserts and lookups do not find them"
+        if strayed.rule is not None:
+            why = (
+                f": in this table a key {strayed.rule.text}, but others put them where they belong"
+                f" if a key {strayed.rule.other.text}; let only writers of one rule write"
+            )
         yield Finding(
             FindingKind.KEYS_IN_WRONG_BUCKET,
             f"{strayed.count} of {len(keys)} keys in {strayed.held_in} belong elsewhere under "
             f"{layout.setting_of(file_slice.partition_path)}, such as {strayed.key!r}, "
-            f"which belongs to {strayed.belongs_to}; upserts and lookups do not find them",
+            f"which belongs to {strayed.belongs_to}{why}",
             file_slice.partition_path,
             file_slice.paths,
         )

@@ -4,8 +4,7 @@ The entries come from the live file slices: of base files only the key column is
 are merged. A key that only log files delete has an entry, too, as in an index that writes maintain:
 an older record must find the delete. An entry has the time of its slice, as in Hudi. Each shard
 gets one base file, unless it has no keys. Memory holds the keys of a few shards.
-``services/metadata/index_plan.py`` plans the build; the caller completes its instant, and lists the
-index in the properties of the table.
+The caller completes the instant of the build, and lists the index in the properties of the table.
 """
 
 from __future__ import annotations
@@ -22,33 +21,37 @@ from bucketlake.actions.progress import telling_progress
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import InputError, KeyTwiceError
 from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.spread import spread
-from bucketlake.flow.stage import Engine, IntArray, JobStage, Rows
-from bucketlake.format.hfile.writer import FILE_BYTES_MAX, encode_hfile
-from bucketlake.format.metadata_record.record_index import (
+from bucketlake.flow.stage import Engine, Int32Array, JobStage, Rows, spread
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.format.hfile.reader import HFileReader
+from bucketlake.format.hfile.writer import FILE_BYTES_MAX
+from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
+from bucketlake.format.metadata_record.record_schema import (
     IndexedLocation,
     decode_locations,
     encode_locations,
 )
-from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
-from bucketlake.metadata.creation import base_file_name, begin_initialisation
-from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
-from bucketlake.metadata.slices.log_files import created_ms
-from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.metadata.creation import base_file_name, begin_initialisation, built_slice
+from bucketlake.metadata.log_files import EntryEncoder, base_file_stat
+from bucketlake.metadata.record_index.shards import (
+    GLOBAL_LIMITS,
+    PARTITIONED_LIMITS,
+    IndexShards,
+    Shard,
+    ShardLimits,
+    ShardRule,
+    rows_by_number,
+)
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.services.metadata.index_plan import (
-    RECORD_INDEX,
-    IndexBuildPlan,
-    stat_of_base_file,
-    stat_of_stored,
-)
-from bucketlake.storage.base import Storage
-from bucketlake.timeline.data_file import put_data_file
-from bucketlake.timeline.instant import instant_to_ms
+from bucketlake.storage.base import Storage, StoredObject, at_once
+from bucketlake.timeline.data_file import put_data_files
+from bucketlake.timeline.instant import instant_to_ms, is_initial
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import read_outcome
@@ -160,15 +163,11 @@ class IndexBuilder:
         if row >= 0:
             is_first = pa.concat_arrays([pa.array([True]), pc.invert(repeated)])
             keys, values = keys.filter(is_first), values.filter(is_first)
-        at_ms = created_ms(self.instant, self.timezone)
-        data = encode_hfile(
-            keys,
-            values,
-            record_schema_json(has_value_types=self.has_value_types),
-            created_at_ms=at_ms,
-        )
+        at_ms = 0 if is_initial(self.instant) else instant_to_ms(self.instant, self.timezone)
+        encoder = EntryEncoder(self.instant, at_ms, self.has_value_types)
+        data = encoder.base_file(RECORD_INDEX, keys, values)
         marker = Marker(RECORD_INDEX, name, MarkerType.CREATE)
-        put_data_file(self.metadata, self.instant, self.inflight, marker, data)
+        put_data_files(self.metadata, self.instant, self.inflight, [(marker, data)])
         return stat_of_base_file(path, len(keys), len(data))
 
 
@@ -212,9 +211,9 @@ class _BuildShards:
     """Writes the base files of shards."""
 
     builder: IndexBuilder
-    tasks: IntArray
+    tasks: Int32Array
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Send keys to the tasks of their shards."""
         numbers = rows.table["shard"].to_numpy()
         return in_task_order(self.tasks[numbers], numbers, rows.table)
@@ -414,3 +413,190 @@ def _stored_twice(
                 "partitioned=True)"
             )
     return KeyTwiceError(table, key, places, next_step)
+
+
+# ---- Planning the build of a record-level index: how many shards, and which of them are missing --
+#
+# An attempt that was interrupted is continued: shards whose base file exists are not built again,
+# and its shards keep their number. The attempts may see different states of the table. Writers
+# maintain the index since before the first attempt, and their entries are newer than the base
+# files.
+
+RECORD_INDEX = MetadataPartition.RECORD_INDEX
+
+_SAMPLED_FILES = 256
+_ROW_BYTES = 100  # Of a table without base files.
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBuildPlan:
+    """What has to be built.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        Instant of the metadata table that builds the index.
+    slice_instant : InstantTime
+        The instant in the names of base files (``built_slice``).
+    shards : IndexShards
+        All shards of the index.
+    missing : tuple of Shard
+        Shards without a base file of the instant.
+    key_counts : tuple of int
+        Number of keys of each missing shard, estimated.
+    slices : tuple of FileSlice
+        Live slices that may have keys of missing shards.
+    written : tuple of WriteStat
+        Base files of an earlier attempt.
+    """
+
+    instant: InstantTime
+    slice_instant: InstantTime
+    shards: IndexShards
+    missing: tuple[Shard, ...]
+    key_counts: tuple[int, ...]
+    slices: tuple[FileSlice, ...]
+    written: tuple[WriteStat, ...] = ()
+
+    @property
+    def file_ids(self) -> list[FileId]:
+        """The file groups of the index."""
+        return [shard.file_id for shard in self.shards.shards()]
+
+
+def plan_index(
+    snapshot: Snapshot,
+    table: OpenTable,
+    instant: InstantTime,
+    *,
+    is_partitioned: bool,
+    limits: ShardRule | None = None,
+    opened: IndexShards | None = None,
+) -> IndexBuildPlan:
+    """Plan the build of an index; the cost is that of listing the table, and of some footers.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The table.
+    table : OpenTable
+        Its metadata table.
+    instant : InstantTime
+        Instant of the metadata table that builds the index.
+    is_partitioned : bool
+        Whether each data partition gets shards of its own.
+    limits : ShardRule, optional
+        Number of shards; by default as in Hudi.
+    opened : IndexShards, optional
+        Shards that writers use already, because the index is listed as being built. Data partitions
+        without shards get as many as a writer would open.
+
+    Raises
+    ------
+    InputError
+        If a partitioned index cannot name the shards of a data partition, because its path has a
+        dot.
+    """
+    slices = snapshot.all_slices()
+    set_of = [file_slice.partition_path if is_partitioned else "" for file_slice in slices]
+    key_counts = _key_counts(snapshot.storage, slices, set_of)
+    if is_partitioned and opened is not None:
+        # Partitions without shards are newer than the first step of the build. A writer that opens
+        # their shards at the same time opens the least number.
+        limits = ShardLimits(PARTITIONED_LIMITS.least, PARTITIONED_LIMITS.least)
+    elif limits is None:
+        limits = PARTITIONED_LIMITS if is_partitioned else GLOBAL_LIMITS
+    named = built_slice(table, RECORD_INDEX, instant)
+    opened_before, written = _earlier_attempt(table.storage, named)
+    done = {stat.file_id for stat in written}
+    facts = map(MetadataFileId.from_file_id, done)
+    begun = {fact.data_partition or "" for fact in facts if fact is not None}
+    counts = {} if is_partitioned else {"": 0}
+    for path, key_count in sorted({**counts, **key_counts}.items()):
+        before = opened_before.get(path, 0)
+        if path not in begun:  # An attempt opens all shards before it writes a base file.
+            before = max(before, limits.shard_count(key_count))
+        counts[path] = (opened.count(path) if opened else 0) or before
+    shards = IndexShards(None, counts) if is_partitioned else IndexShards(counts[""])
+    missing = [shard for shard in shards.shards() if shard.file_id not in done]
+    incomplete = {shard.data_partition or "" for shard in missing}
+    return IndexBuildPlan(
+        instant,
+        named,
+        shards,
+        tuple(missing),
+        tuple(
+            key_counts.get(shard.data_partition or "", 0)
+            // shards.count(shard.data_partition or "")
+            for shard in missing
+        ),
+        tuple(s for s, path in zip(slices, set_of, strict=True) if path in incomplete),
+        written,
+    )
+
+
+def stat_of_base_file(path: str, entry_count: int, size_bytes: int) -> WriteStat:
+    """Return what the commit of a build says about a base file."""
+    name = BaseFileName.from_file_name(path.rpartition("/")[2])
+    assert name is not None, path
+    return base_file_stat(name, RECORD_INDEX, entry_count, size_bytes)
+
+
+def stat_of_stored(storage: Storage, stored: StoredObject) -> WriteStat:
+    """Return the same for a base file of an earlier attempt."""
+    reader = HFileReader.open(storage, stored.path, stored.size_bytes)
+    return stat_of_base_file(stored.path, reader.entry_count, stored.size_bytes)
+
+
+def _earlier_attempt(
+    storage: Storage, instant: InstantTime
+) -> tuple[dict[str, int], tuple[WriteStat, ...]]:
+    """Return how many shards an earlier attempt opened in each data partition, and what it wrote.
+
+    A global index has the data partition ``""``.
+    """
+    opened: dict[str, int] = {}
+    written = []
+    for stored in storage.list(RECORD_INDEX, recursive=False):
+        file_name = stored.path.rpartition("/")[2]
+        name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
+        facts = None if name is None else MetadataFileId.from_file_id(name.file_id)
+        if name is None or facts is None or name.instant != instant:
+            continue
+        path = facts.data_partition or ""
+        opened[path] = max(opened.get(path, 0), facts.shard + 1)
+        if isinstance(name, BaseFileName):
+            written.append(stored)
+    stats = at_once(storage, lambda stored: stat_of_stored(storage, stored), written)
+    return opened, tuple(stats)
+
+
+def estimated_keys(storage: Storage, slices: Sequence[FileSlice]) -> int:
+    """Estimate the number of keys of some slices; the cost is that of some footers."""
+    return sum(_key_counts(storage, slices, [""] * len(slices)).values())
+
+
+def _key_counts(
+    storage: Storage, slices: Sequence[FileSlice], set_of: Sequence[str]
+) -> dict[str, int]:
+    """Estimate the number of keys of each data partition, or of the table.
+
+    Footers have the rows of base files. If there are many files, some are sampled; log files are
+    assumed to have rows as large as those of base files.
+    """
+    bases = [file_slice.base_file for file_slice in slices if file_slice.base_file is not None]
+    sampled = bases[:: -(-len(bases) // _SAMPLED_FILES) or 1]
+
+    def rows_of(path: str) -> int:
+        with telling_what_is_gone(storage), BaseFileReader(storage, path) as reader:
+            return reader.row_count
+
+    paths = [file.path for file in sampled]
+    rows = dict(zip(paths, at_once(storage, rows_of, paths), strict=True))
+    row_bytes = sum(file.size_bytes for file in sampled) / max(sum(rows.values()), 1)
+    counts: dict[str, float] = defaultdict(float)
+    for file_slice, path in zip(slices, set_of, strict=True):
+        for file in file_slice.files:
+            estimated = file.size_bytes / (row_bytes or _ROW_BYTES)
+            counts[path] += rows.get(file.path, estimated)
+    return {path: int(count) for path, count in counts.items()}

@@ -29,21 +29,20 @@ from bucketlake.errors import (
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.setting import IndexedKind, needed_index
+from bucketlake.index.setting import IndexedKind, TableIndex, needed_index
 from bucketlake.metadata.metadata_table import load_metadata_table
 from bucketlake.metadata.record_index.locations import RecordIndexReader
-from bucketlake.services.metadata.rebuild import build_metadata_table, builder_at_work
 from bucketlake.storage.base import Storage
+from bucketlake.storage.waiting import pause
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.table_properties import table_at
+from bucketlake.timeline.table_properties import read_table_config, table_at
 
 IS_OF_OTHER_KIND = "its keys are unique in other parts of the table: partition or whole table"
 
 _RECORD_INDEX = MetadataPartition.RECORD_INDEX
 _BUILDS = 3  # Another writer may take the index off again between the build and the write.
-_LOOK_SECONDS = 0.1
 _WAIT_SECONDS = 10.0  # For the build of another process.
 # A conversion puts the table under its new kind a moment after it has built the index.
 _CONVERSION_SECONDS = 5.0
@@ -84,7 +83,7 @@ def with_needed_index(
         try:
             return retried(write)
         except IndexMissingError:
-            if _kind_of(storage) is None:
+            if needed_index(storage, load_timeline(table_at(storage))) is None:
                 raise
             warnings.warn(
                 f"the record-level index of {storage.root} was missing; this write builds it first",
@@ -100,6 +99,8 @@ def build_needed_index(table: OpenTable, engine: Engine) -> None:
 
     See :func:`with_needed_index` for the parameters and the errors.
     """
+    from bucketlake.services.metadata.rebuild import build_metadata_table, builder_at_work
+
     storage = table.storage
     ends_at = time.monotonic() + _WAIT_SECONDS
     converts_until = time.monotonic() + _CONVERSION_SECONDS
@@ -109,12 +110,10 @@ def build_needed_index(table: OpenTable, engine: Engine) -> None:
         may_convert = why == IS_OF_OTHER_KIND and time.monotonic() < converts_until
         if builder is None and not may_convert:
             build_metadata_table(
-                storage,
+                table.with_config(read_table_config(storage)),
                 [_RECORD_INDEX],
                 is_partitioned=kind.partitioned,
                 engine=engine,
-                lock=table.lock,
-                now_ms=table.clock.now_ms,
             )
             return
         if builder is not None and time.monotonic() >= ends_at:
@@ -124,7 +123,7 @@ def build_needed_index(table: OpenTable, engine: Engine) -> None:
                 "writes need; write again when it has ended, or if it died, build the index with "
                 f"table.rebuild_metadata_table(['record_index'], partitioned={kind.partitioned})",
             )
-        time.sleep(_LOOK_SECONDS)
+        pause()
 
 
 def keep_needed_index(table: OpenTable, engine: Engine) -> None:
@@ -154,7 +153,7 @@ def require_own_kind(table: OpenTable, is_partitioned: bool | None) -> None:
         )
 
 
-def why_index_is_missing(table: OpenTable, timeline: Timeline, kind: IndexedKind) -> str | None:
+def why_index_is_missing(table: OpenTable, timeline: Timeline, kind: TableIndex) -> str | None:
     """Return why a table of a kind cannot be written with its index; None if it can."""
     if _RECORD_INDEX not in table.config.metadata_partitions:
         is_built = _RECORD_INDEX in table.config.metadata_partitions_inflight
@@ -166,10 +165,6 @@ def why_index_is_missing(table: OpenTable, timeline: Timeline, kind: IndexedKind
     if shards.is_partitioned == kind.partitioned or not (shards.counts or shards.global_count):
         return None
     return IS_OF_OTHER_KIND
-
-
-def _kind_of(storage: Storage) -> IndexedKind | None:
-    return needed_index(storage, load_timeline(table_at(storage)))
 
 
 def _needed_index(storage: Storage) -> tuple[IndexedKind, str] | None:

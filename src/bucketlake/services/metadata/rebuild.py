@@ -28,27 +28,24 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from bucketlake.actions.conflict import retried
 from bucketlake.actions.log_copies import committed_copies
-from bucketlake.actions.progress import counted
+from bucketlake.actions.metadata_withdrawal import withdraw_compactions
+from bucketlake.actions.progress import counted_progress
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
-from bucketlake.actions.turns import head
+from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import (
-    AlreadyExistsError,
-    CommitConflictError,
-    ConfigError,
-    ObjectNotFoundError,
-)
+from bucketlake.errors import CommitConflictError, ConfigError, ObjectNotFoundError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.bounds import has_bounds
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.setting import INDEXED_KINDS, IndexedKind, needed_index, setting_at
+from bucketlake.index.setting import IndexedKind, needed_index, setting_at
 from bucketlake.metadata.creation import (
     claim_initial_instant,
     create_metadata_table,
@@ -60,29 +57,25 @@ from bucketlake.metadata.creation import (
     usual_partitions,
     withdraw_initialisations,
 )
-from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.listed_partitions import list_partitions_as
-from bucketlake.metadata.metadata_table import load_metadata_table
+from bucketlake.metadata.file_listing import entries_of_table, list_partitions_as
+from bucketlake.metadata.log_files import GroupEntries
+from bucketlake.metadata.metadata_table import inner_table, load_metadata_table
 from bucketlake.metadata.record_index.definition_file import (
     columns_with_statistics,
     read_index_definitions,
     update_index_definitions,
 )
 from bucketlake.metadata.record_index.shards import IndexShards, ShardRule
-from bucketlake.metadata.slices.compaction_state import withdraw_compactions
-from bucketlake.metadata.slices.log_files import GroupEntries
-from bucketlake.metadata.statistics.measured_columns import (
-    STATISTICS,
-    indexed_columns,
-    usual_columns,
-)
+from bucketlake.metadata.statistics.merged import entries_of_statistics
 from bucketlake.metadata.statistics.of_file import (
+    STATISTICS,
     FileStatistics,
     NamedStatistics,
+    indexed_columns,
     statistics_of_file,
+    usual_columns,
 )
-from bucketlake.metadata.statistics.statistics_entries import entries_of_statistics
+from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.field_path import field_at
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
@@ -90,20 +83,16 @@ from bucketlake.model.kept import kept_property
 from bucketlake.model.names import one_of
 from bucketlake.model.schema import with_meta
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.read.file_system_view import list_partitions
 from bucketlake.read.snapshot import ListedSlices, Snapshot, load_snapshot
-from bucketlake.services.metadata.index_builder import build_index
-from bucketlake.services.metadata.index_plan import IndexBuildPlan, plan_index
-from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
+from bucketlake.services.metadata.index_builder import IndexBuildPlan, build_index, plan_index
+from bucketlake.slices.file_system_view import list_partitions
+from bucketlake.storage.base import at_once
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import system_now_ms
-from bucketlake.timeline.commit_order import Turn, last_turn
+from bucketlake.timeline.commit_order import Head, Turn, last_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.table_properties import read_table_config, table_at
+from bucketlake.timeline.table_properties import read_table_config
 
 _BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
 """Instant and partitions of a build between its turn and its end."""
@@ -112,22 +101,20 @@ _OVERTAKEN = "another process took partitions of the metadata table off meanwhil
 
 
 def build_metadata_table(
-    storage: Storage,
+    table: OpenTable,
     partitions: Sequence[str] = (),
     *,
     is_partitioned: bool | None = None,
     limits: ShardRule | None = None,
     keeps_one: bool = False,
     engine: Engine = HERE,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> tuple[str, ...]:
     """Build partitions of the metadata table, also anew; return all valid partitions.
 
     Parameters
     ----------
-    storage : Storage
-        The table.
+    table : OpenTable
+        The table, with its properties of now.
     partitions : sequence of str
         Partitions to build; by default those that the table has, or the usual ones if it has none,
         and the record-level index if the kind of the table needs it.
@@ -141,10 +128,6 @@ def build_metadata_table(
         index. Writes then change only this row, so the caller removes the others at once.
     engine : Engine
         Builds shards of a record-level index on an engine.
-    lock : TableLock
-        Held while the properties change.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -157,12 +140,11 @@ def build_metadata_table(
     KeyTwiceError
         If a key is stored twice, so that a record-level index has no place for it.
     """
-    table = table_at(storage, lock, now_ms)
+    storage = table.storage
     check_writable(table.config, storage.root)
     timeline = settle_failed_writes(table, load_timeline(table))
-    table = table.with_config(
-        read_table_config(storage)
-    )  # A restore that was continued may take partitions off.
+    # A restore that was continued may take partitions off.
+    table = table.with_config(read_table_config(storage))
     needed = needed_index(storage, timeline)
     chosen = partitions_to_build(table.config, partitions, needs_index=needed is not None)
     work = _Work(table)
@@ -170,36 +152,28 @@ def build_metadata_table(
     if MetadataPartition.RECORD_INDEX in chosen:
         partitioned = _is_partitioned(table, needed, is_partitioned)
         index = _IndexBuild(table, partitioned, limits, keeps_one, engine)
-    content = _BuildContent(
-        tuple(chosen), None if index is None else index.is_partitioned, keeps_one
-    )
+    # Another process continues only a build of the same content.
+    content: dict[str, Any] = {
+        "partitions": [*chosen],
+        "partitioned": None if index is None else index.is_partitioned,
+        "keepsOne": keeps_one,
+    }
     with ExitStack() as at_work:
         begun = _begun(table, content)
         if begun is None:
-            columns = _columns(table)
-            owner = work.turn_off(chosen, at_work)
-            create_metadata_table(table)
-            for partition in chosen:
-                instant = claim_initial_instant(table)
-                work.require_owner(owner)  # Otherwise the next build may not have seen the instant.
-                if index is not None and partition is MetadataPartition.RECORD_INDEX:
-                    file_ids = index.new_file_ids(instant)
-                else:
-                    file_ids = usual_file_groups(partition)
-                work.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
-            work.define_indexes(chosen, columns, index, owner)
-            work.list_as_building(chosen, owner)
-            turn = work.turn(owner)
+            turn = work.turn(work.open_partitions(chosen, index, at_work))
         else:
             turn = work.turn_again(begun)
         instant, timeline = at_work.enter_context(turn)
-        storage.put(_BUILD_FILE, content.render(instant))
+        storage.put(_BUILD_FILE, json.dumps({"instant": instant, **content}).encode())
         found = _Found(table, timeline)
         built = [] if index is None else index.build(instant, timeline, work.require_owner)
         usual = [name for name in chosen if name is not MetadataPartition.RECORD_INDEX]
         groups: dict[MetadataPartition, Mapping[FileId, GroupEntries]] = {
             name: found.groups(name) for name in usual
         }
+        if index is not None:
+            groups[MetadataPartition.RECORD_INDEX] = {}
         work.require_owner(instant)
         work.initialise(groups, instant, built)
         valid = work.list_as_valid(chosen, instant)
@@ -207,15 +181,12 @@ def build_metadata_table(
     return valid
 
 
-def drop_metadata_table(
-    storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int] = system_now_ms
-) -> None:
+def drop_metadata_table(table: OpenTable) -> None:
     """Turn the metadata table off, and delete its files.
 
     If the kind of the table needs the record-level index, the next write builds both again
     (``services/metadata/needed_index.py``).
     """
-    table = table_at(storage, lock, now_ms)
     with ExitStack() as at_work:
         _Work(table).turn_off(tuple(MetadataPartition), at_work)
 
@@ -229,8 +200,8 @@ def builder_at_work(table: OpenTable) -> InstantTime | None:
     own = None if turn is None else turn.metadata_instant
     if own is not None and is_alive(table.storage, own, table.clock.now_ms):
         return own
-    pending = load_timeline(table).pending()
-    return next((i.requested_at for i in pending if i.action is Action.INDEXING), None)
+    indexings = load_timeline(table).pending(Action.INDEXING)
+    return indexings[0].requested_at if indexings else None
 
 
 def partitions_to_build(
@@ -258,49 +229,19 @@ def partitions_to_build(
     return tuple(partition for partition in MetadataPartition if partition in wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class _BuildContent:
-    """What a build makes; another process continues only a build of the same content.
-
-    Attributes
-    ----------
-    partitions : tuple of MetadataPartition
-        The partitions.
-    is_partitioned : bool or None
-        The kind of the record-level index; None if the build does not make one.
-    keeps_one : bool
-        Whether it has one place for a key that is stored twice.
-    """
-
-    partitions: tuple[MetadataPartition, ...]
-    is_partitioned: bool | None
-    keeps_one: bool
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "partitions": [*self.partitions],
-            "partitioned": self.is_partitioned,
-            "keepsOne": self.keeps_one,
-        }
-
-    def render(self, instant: InstantTime) -> bytes:
-        """Return the bytes of the build file."""
-        return json.dumps({"instant": instant, **self.to_json()}).encode()
-
-
-def _begun(table: OpenTable, content: _BuildContent) -> InstantTime | None:
+def _begun(table: OpenTable, content: dict[str, Any]) -> InstantTime | None:
     """Return the instant of a build of this content that took its turn and died."""
     try:
-        held = json.loads(table.storage.read(_BUILD_FILE))
+        held = parse_json(table.storage.read(_BUILD_FILE))
         instant = InstantTime(str(held.pop("instant")))
     except ObjectNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None  # Damaged: the build begins again.
-    is_maintained = {*content.partitions} <= {*table.config.metadata_partitions_inflight}
+    is_maintained = {*content["partitions"]} <= {*table.config.metadata_partitions_inflight}
     turn = last_turn(table.storage)
     is_last = turn is not None and turn.metadata_instant == instant
-    return instant if is_maintained and is_last and held == content.to_json() else None
+    return instant if is_maintained and is_last and held == content else None
 
 
 def _columns(table: OpenTable) -> tuple[str, ...]:
@@ -395,7 +336,7 @@ class _Found:
                 return statistics_of_file(self.table.storage, file.path, columns, file.size_bytes)
             return None
 
-        log_progress = counted("statistics of the table", len(wanted), "files")
+        log_progress = counted_progress("statistics of the table", len(wanted), "files")
         found: dict[str, list[NamedStatistics]] = defaultdict(list)
         for file, read_from in zip(
             wanted, at_once(self.table.storage, read, wanted, log_progress), strict=True
@@ -468,15 +409,10 @@ class _IndexBuild:
         partitioned = self.is_partitioned
         stored = setting_at(self.table.storage, snapshot.timeline)
         kind, limits = None if stored is None else stored.index, self.limits
-        if limits is None and isinstance(kind, INDEXED_KINDS) and kind.partitioned == partitioned:
+        if limits is None and kind is not None and kind.partitioned == partitioned:
             limits = kind.shard_limits
         return plan_index(
-            snapshot,
-            self._inner,
-            instant,
-            is_partitioned=partitioned,
-            limits=limits,
-            opened=opened,
+            snapshot, self._inner, instant, is_partitioned=partitioned, limits=limits, opened=opened
         )
 
     def _snapshot(self, timeline: Timeline) -> Snapshot:
@@ -520,6 +456,31 @@ class _Work:
         at_once(self.table.storage, self.table.storage.delete, files)
         return instant
 
+    def open_partitions(
+        self,
+        partitions: Collection[MetadataPartition],
+        index: _IndexBuild | None,
+        at_work: ExitStack,
+    ) -> InstantTime:
+        """Make empty partitions that writers maintain; return the turn's instant."""
+        columns = _columns(self.table)
+        owner = self.turn_off(partitions, at_work)
+        create_metadata_table(self.table)
+        for partition in partitions:
+            instant = claim_initial_instant(self.table)
+            self.require_owner(owner)  # Otherwise the next build may not have seen the instant.
+            if index is not None and partition is MetadataPartition.RECORD_INDEX:
+                file_ids = index.new_file_ids(instant)
+            else:
+                file_ids = usual_file_groups(partition)
+            self.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
+        self.define_indexes(partitions, columns, index, owner)
+        with self.table.lock.held(self.table.storage):
+            list_partitions_as(
+                self.table.storage, building=partitions, check=lambda _: self.require_owner(owner)
+            )
+        return owner
+
     def require_owner(self, instant: InstantTime) -> None:
         """Raise CommitConflictError if another build or removal took a turn after an instant."""
         _require_last(last_turn(self.table.storage), instant)
@@ -556,15 +517,6 @@ class _Work:
             self.require_owner(owner)
             update_index_definitions(self.table, definitions)
 
-    def list_as_building(
-        self, partitions: Collection[MetadataPartition], owner: InstantTime
-    ) -> None:
-        """List partitions as being built."""
-        with self.table.lock.held(self.table.storage):
-            list_partitions_as(
-                self.table.storage, building=partitions, check=lambda _: self.require_owner(owner)
-            )
-
     def list_as_valid(
         self, partitions: Collection[MetadataPartition], owner: InstantTime
     ) -> tuple[str, ...]:
@@ -587,20 +539,18 @@ class _Work:
         The heartbeat keeps other writers from using the instant meanwhile. With ``owner``, the last
         build or removal must be that of this instant.
         """
-        with ExitStack() as stack:
-            while True:
-                now = head(self.table)
+        with ExitStack() as beats:
+
+            def change(now: Head) -> Answer[InstantTime]:
                 if owner is not None:
                     _require_last(now.turn, owner)
                 if end_undoing(self.table, now.timeline):
-                    continue
+                    return AGAIN
                 instant = now.next_instant()
-                with suppress(AlreadyExistsError), ExitStack() as attempt:
-                    attempt.enter_context(beating(self.table.storage, instant))
-                    if now.take(instant, changes_metadata=True):
-                        stack.push(attempt.pop_all())
-                        break
-            yield instant, now.timeline
+                return Ready(instant, instant, beats=beats, changes_metadata=True)
+
+            done = transact(self.table, change)
+            yield done.value, done.head.timeline
 
     @contextmanager
     def turn_again(self, begun: InstantTime) -> Iterator[tuple[InstantTime, Timeline]]:

@@ -1,6 +1,6 @@
-"""Converting a table of any index to dynamic buckets, without rewriting a data file.
+"""Converting a table to another index: to dynamic buckets, without rewriting a data file.
 
-The steps:
+The second half changes the size of files alone. The steps to dynamic buckets:
 
 1. The partitioned record-level index of the table is built, unless the table has one with the right
    shards (``services/metadata/rebuild.py``). From the begin of the build on, writers maintain the
@@ -18,8 +18,9 @@ made again under the new kind. Undo, restore and time travel find the kind of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from bucketlake.actions.conflict import retried
 from bucketlake.config.support import check_writable
@@ -28,20 +29,49 @@ from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.dynamic import DynamicBucket
-from bucketlake.index.setting import TableIndex, require_known_index, setting_at
+from bucketlake.index.setting import TableIndex, require_index, require_known_index, setting_at
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.result import Shown
+from bucketlake.read.handle import Handle
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.metadata.index_plan import estimated_keys
+from bucketlake.services.metadata.index_builder import estimated_keys
 from bucketlake.services.metadata.rebuild import build_metadata_table
-from bucketlake.services.rebucket.file_size_conversion import ConversionReport
+from bucketlake.services.rebucket.rescale import RowsOf, move_partitions
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.instant import system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.kind_change import convert_kind, open_to_convert
+from bucketlake.write.pack import RecordSource
+from bucketlake.write.target import Target, target_of
 
 _RECORD_INDEX = MetadataPartition.RECORD_INDEX
+
+
+def convert_index(
+    handle: Handle, index: TableIndex, rows_of: RowsOf, engine: Engine, *, dry_run: bool
+) -> ConversionReport:
+    """Convert a table to dynamic buckets or other sizes, or return what that would do.
+
+    See ``rescale`` for the parameters.
+    """
+    growing = index.growing
+    if dry_run:
+        snapshot = handle.snapshot()
+        if growing is not None:
+            return plan_kind_conversion(snapshot, growing)
+        known = require_index(snapshot.table, snapshot.timeline, handle.index)
+        return plan_conversion(snapshot, known, index)
+    table = handle.open()
+    if growing is not None:
+        return run_kind_conversion(table.storage, growing, engine=engine, lock=handle.lock)
+
+    def convert_once() -> ConversionReport:
+        target = target_of(handle, table, engine)
+        return run_conversion(target, index, partial(rows_of, target.snapshot), engine)
+
+    return retried(convert_once)
 
 
 def plan_kind_conversion(snapshot: Snapshot, index: DynamicBucket) -> ConversionReport:
@@ -103,17 +133,15 @@ def run_kind_conversion(
         plan = _plan(snapshot, wanted, any_shards=bool(built))
         if plan.builds_index:
             build_metadata_table(
-                storage,
+                table,
                 [_RECORD_INDEX],
                 is_partitioned=True,
                 limits=wanted.shard_limits,
                 engine=engine,
-                lock=lock,
-                now_ms=now_ms,
             )
             built.append(plan)
         target = open_to_convert(table_at(storage, lock, now_ms), wanted)
-        if not isinstance(_kind_of(target.snapshot), DynamicBucket):
+        if _held(target.snapshot) is None:
             converted.append(convert_kind(target, wanted))
         if _RECORD_INDEX not in read_table_config(storage).metadata_partitions:
             raise CommitConflictError(
@@ -130,8 +158,8 @@ def run_kind_conversion(
 def _plan(snapshot: Snapshot, index: DynamicBucket, *, any_shards: bool) -> ConversionReport:
     """Plan a conversion; with ``any_shards`` an index is right whatever shards it has."""
     require_known_index(index, snapshot.config.version, snapshot.storage.root)
-    held = _kind_of(snapshot)
-    if isinstance(held, DynamicBucket):
+    held = _held(snapshot)
+    if held is not None:
         if held.assigners != index.assigners:
             allowed = f"the table has {held!r}: a partition keeps its number of assigners"
             raise ConfigError("index", index, allowed)
@@ -149,14 +177,14 @@ def _plan(snapshot: Snapshot, index: DynamicBucket, *, any_shards: bool) -> Conv
 
 def _completed(snapshot: Snapshot, index: DynamicBucket) -> DynamicBucket:
     """Return the index with the assigners that the table has, unless it has a number of its own."""
-    held = _kind_of(snapshot)
-    return index.with_assigners_of(held) if isinstance(held, DynamicBucket) else index
+    held = _held(snapshot)
+    return index if held is None else index.with_assigners_of(held)
 
 
-def _kind_of(snapshot: Snapshot) -> TableIndex | None:
-    """Return the kind that the table stores; None if it stores none."""
+def _held(snapshot: Snapshot) -> DynamicBucket | None:
+    """Return the dynamic buckets that the table stores; None if it stores none or another kind."""
     stored = setting_at(snapshot.storage, snapshot.timeline)
-    return None if stored is None else stored.index
+    return None if stored is None or stored.index is None else stored.index.growing
 
 
 def _has_index(snapshot: Snapshot, index: DynamicBucket, *, any_shards: bool) -> bool:
@@ -178,3 +206,113 @@ def _require_no_resize(snapshot: Snapshot) -> None:
             "planned it, or undo it with table.rollback(instant) (bucketlake rollback PATH INSTANT "
             "--run)",
         )
+
+
+# ---- Converting a table from one file group per bucket to several, or back (RFC-29) --------------
+#
+# A conversion from one file group (pattern 1) to several (pattern 2) writes no file: a bucket with
+# several groups may also have a single group. A conversion back rewrites the partitions that have a
+# bucket with several groups. In both cases one commit has the new setting and the rows; an upsert
+# that used the old setting conflicts with it.
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionReport(Shown):
+    """What a conversion rewrites or has rewritten.
+
+    Attributes
+    ----------
+    index : TableIndex
+        The new index of the table.
+    partitions : tuple of str
+        Partitions that are rewritten; all others keep their files.
+    file_groups, size_bytes : int
+        Number and size of the file groups of these partitions.
+    instant : InstantTime or None
+        The commit; None for a plan, or if the table already has this index.
+    builds_index : bool
+        Whether a record-level index is built.
+    indexed_groups, indexed_keys : int
+        Number of file groups whose keys are read for it, and estimated number of these keys.
+    """
+
+    index: TableIndex
+    partitions: tuple[str, ...]
+    file_groups: int
+    size_bytes: int
+    instant: InstantTime | None = None
+    builds_index: bool = False
+    indexed_groups: int = 0
+    indexed_keys: int = 0
+
+
+def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> ConversionReport:
+    """Return what a conversion would rewrite; the cost is that of listing the table.
+
+    Raises
+    ------
+    ConfigError
+        If the index differs from the table's in more than its ``max_file_size``.
+    """
+    if held.finds_keys:
+        raise ConfigError("index", index, _why_not(held, index))
+    if held.with_max_file_size(index.max_file_size) != index:
+        raise ConfigError(
+            "index",
+            index,
+            f"the table has {held!r}, and a conversion changes only max_file_size; to change "
+            "bucket counts use table.rescale(...) (bucketlake rescale --run)",
+        )
+    slices = snapshot.all_slices()
+    partitions: set[str] = set()
+    if index.max_file_size is None:
+        live = held.layout().live_slots(slices)
+        partitions = {partition for (partition, _), groups in live.items() if len(groups) > 1}
+    rewritten = [file_slice for file_slice in slices if file_slice.partition_path in partitions]
+    size_bytes = sum(file_slice.size_bytes for file_slice in rewritten)
+    return ConversionReport(index, tuple(sorted(partitions)), len(rewritten), size_bytes)
+
+
+def _why_not(held: TableIndex, index: TableIndex) -> str:
+    """Return why a table whose keys are in the record-level index is not converted."""
+    name = type(held).__name__
+    if type(index) is type(held):
+        return (
+            f"a {name} is not converted: open the table with other sizes, "
+            f"open_table(path, index={name}(...))"
+        )
+    return (
+        f"the table has {held!r}, and its keys may be in any file group, so all of its rows would "
+        "have to move: make a new table with create_table(...) (bucketlake create), and write them "
+        "to it with table.bulk_insert(...); a conversion leads from any kind to a DynamicBucket"
+    )
+
+
+def run_conversion(
+    target: Target,
+    index: TableIndex,
+    rows_of: Callable[[Sequence[str]], RecordSource],
+    engine: Engine,
+) -> ConversionReport:
+    """Convert a table; see :func:`plan_conversion`.
+
+    Parameters
+    ----------
+    target : Target
+        The table, pinned.
+    index : TableIndex
+        The new index of the table.
+    rows_of, engine
+        See ``run_rescale``.
+
+    Raises
+    ------
+    CommitConflictError
+        If another writer committed to one of the partitions, or changed the setting, meanwhile.
+    """
+    plan = plan_conversion(target.snapshot, target.index, index)
+    if target.index == index:
+        return plan
+    renewed = target.index.with_max_file_size(index.max_file_size)
+    result = move_partitions(target, renewed, plan.partitions, rows_of, engine)
+    return replace(plan, instant=result.instant)

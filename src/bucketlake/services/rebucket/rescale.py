@@ -11,24 +11,29 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 from bucketlake.actions.progress import LOGGER
 from bucketlake.errors import IndexStateError, StorageError
 from bucketlake.flow.stage import Engine
 from bucketlake.index.hashing_config import archive_configs
 from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.setting import TableIndex, require_known_index
+from bucketlake.index.setting import TableIndex, require_index, require_known_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.result import WriteResult
-from bucketlake.model.shown import Shown
+from bucketlake.model.result import Shown, WriteResult
+from bucketlake.read.handle import Handle
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import load_timeline
-from bucketlake.write.pack import SlotSource
+from bucketlake.write.pack import RecordSource
 from bucketlake.write.partition_writes import overwrite_partitions
 from bucketlake.write.rehash import RehashSource
-from bucketlake.write.target import Target
+from bucketlake.write.target import Target, target_of
+
+RowsOf: TypeAlias = Callable[[Snapshot, Sequence[str]], RecordSource]
+"""Returns all rows of some partitions of a pinned table."""
 
 _SHOWN = 5  # Names in a warning.
 
@@ -135,10 +140,43 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_SHOWN])) + (f" and {more} others" if more > 0 else "")
 
 
+def rescale(
+    handle: Handle,
+    renewed: Callable[[TableIndex], PartitionBucket],
+    rows_of: RowsOf,
+    engine: Engine,
+    *,
+    dry_run: bool,
+) -> RescaleReport:
+    """Rescale a table, or return what that would change.
+
+    Parameters
+    ----------
+    handle : Handle
+        The table.
+    renewed : callable
+        Returns the index after the rescale, given the table's.
+    rows_of : callable
+        Returns all rows of given partitions of a pinned table.
+    engine : Engine
+        Moves rows bucket by bucket.
+    dry_run : bool
+        Only return what would be done.
+    """
+    if dry_run:
+        snapshot = handle.snapshot()
+        index = require_index(snapshot.table, snapshot.timeline, handle.index)
+        return plan_rescale(snapshot, index, renewed(index))
+    target = target_of(handle, handle.open(), engine)
+    plan = plan_rescale(target.snapshot, target.index, renewed(target.index))
+    warn_of_surprises(plan)
+    return run_rescale(target, plan, partial(rows_of, target.snapshot), engine)
+
+
 def run_rescale(
     target: Target,
     plan: RescaleReport,
-    rows_of: Callable[[Sequence[str]], SlotSource],
+    rows_of: Callable[[Sequence[str]], RecordSource],
     engine: Engine,
 ) -> RescaleReport:
     """Rewrite partitions and save the rules, in one commit.
@@ -165,11 +203,11 @@ def move_partitions(
     target: Target,
     index: TableIndex,
     partitions: Sequence[str],
-    rows_of: Callable[[Sequence[str]], SlotSource],
+    rows_of: Callable[[Sequence[str]], RecordSource],
     engine: Engine,
 ) -> WriteResult:
     """Rewrite partitions with another index, without a shuffle if the layouts allow it."""
-    source: SlotSource = _in_place(target, index, partitions, engine) or rows_of(partitions)
+    source = _in_place(target, index, partitions, engine) or rows_of(partitions)
     try:
         return overwrite_partitions(target, index, partitions, source)
     finally:
@@ -178,7 +216,7 @@ def move_partitions(
 
 def _in_place(
     target: Target, index: TableIndex, partitions: Sequence[str], engine: Engine
-) -> SlotSource | None:
+) -> RehashSource | None:
     snapshot = target.snapshot
     slices = snapshot.partition_slices(partitions)
     reader = SliceReader.of_snapshot(snapshot)

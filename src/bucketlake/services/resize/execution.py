@@ -10,49 +10,54 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 
 from bucketlake.actions.conflict import require_no_restore
 from bucketlake.actions.log_copies import committed_copies
 from bucketlake.actions.metadata_upkeep import prepare_commit
 from bucketlake.actions.pending import put_inflight
 from bucketlake.actions.progress import LOGGER, telling_progress
-from bucketlake.actions.resize_withdrawal import withdraw_resize
-from bucketlake.actions.turns import head, publish
-from bucketlake.errors import (
-    CommitConflictError,
-    StorageError,
+from bucketlake.actions.rollback import withdraw_resize
+from bucketlake.actions.transact import (
+    AGAIN,
+    Answer,
+    Decision,
+    Ready,
+    Settled,
+    commit_change,
+    nothing,
 )
+from bucketlake.errors import CommitConflictError, StorageError
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
-from bucketlake.index.record_layout import IndexSource
 from bucketlake.index.ring_engine import engine_of_plan, extension_entries
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_rings
-from bucketlake.metadata.statistics.measured_columns import indexed_columns
+from bucketlake.metadata.record_index.pinned_index import maintained_index
+from bucketlake.metadata.statistics.of_file import indexed_columns
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import CommitMetadata, by_partition
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.compaction import with_schema_of_plan, with_sizes
-from bucketlake.services.resize.overtaking import (
+from bucketlake.services.compaction import drop_files_of_others, with_schema_of_plan, with_sizes
+from bucketlake.services.resize.planning import (
+    HOLD_TOKEN,
     drop_copies_of_no_commit,
     overtaking,
     waits_for_copies,
 )
-from bucketlake.services.resize.planning import HOLD_TOKEN
 from bucketlake.services.resize.service import OvertakenError, ResizeService, rings_of
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.locks import Check
-from bucketlake.timeline.markers import read_markers
+from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.group_writer import WRITE_TOKEN
-from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of
+from bucketlake.write.key_rule_check import by_files
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep, write_stats_of
 from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult, with_index
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 
@@ -89,10 +94,10 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
     inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
     with nullcontext() if is_held else beating(storage, instant, is_new=False):
         put_inflight(service.table, instant, Action.CLUSTERING)
-        _drop_files_of_others(storage, instant)
+        drop_files_of_others(storage, instant, HOLD_TOKEN)
         slices = with_sizes(storage, instant, plan.slices)
         snapshot = with_schema_of_plan(load_snapshot(service.table, timeline), instant, slices)
-        layout = rings_of(service, timeline)
+        layout = by_files(rings_of(service, timeline), snapshot, slices)
         upkeep = _index_upkeep(service, timeline, instant, slices)
         shards: tuple[ShardPlan, ...] = ()
         if upkeep is not None:
@@ -120,21 +125,20 @@ def _index_upkeep(
 ) -> IndexUpkeep | None:
     """Return the upkeep of the record-level index; None if there is none to maintain."""
     paths = {held.partition_path for held in slices}
-    source = IndexSource(service.table.storage, timeline)
-    index = source.maintained(service.table.config, paths, live=paths, replaces=service.appends)
+    table = service.table
+    index = maintained_index(
+        table.storage, timeline, table.config, paths, live=paths, replaces=service.appends
+    )
     if index is None:
         return None
     pending = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
-    return IndexUpkeep(service.table, pending, index)
+    return IndexUpkeep(table, pending, index)
 
 
 def _jobs(
-    timeline: Timeline,
-    layout: RingLayout,
-    instant: InstantTime,
-    slices: Sequence[FileSlice],
+    timeline: Timeline, layout: RingLayout, instant: InstantTime, slices: Sequence[FileSlice]
 ) -> list[ResizeJob]:
-    sized = {(one.partition_path, one.file_id): one for one in slices}
+    sized = {one.group: one for one in slices}
     jobs = []
     for resize in _of_instant(layout, timeline, instant):
         state = layout.state(resize.partition_path)
@@ -163,7 +167,7 @@ def _complete(
     plan: ClusteringPlan,
     results: Sequence[ResizeResult | ShardResult],
     upkeep: IndexUpkeep | None,
-    require_held: Check,
+    require_held: LockCheck,
 ) -> None:
     """Save the new rings, and publish the resize; raise if writers overtook the plan."""
     storage = service.table.storage
@@ -172,51 +176,44 @@ def _complete(
     distributions = {
         prefix: found for result in moved for prefix, found in result.distributions.items()
     }
-    index_files = None
-    if upkeep is not None:
-        index_files = files_of([r for r in results if not isinstance(r, ResizeResult)])
+    index_files = write_stats_of([r for r in results if not isinstance(r, ResizeResult)])
+    rings: dict[str, HashingMetadata] = {}
     replaced: dict[str, list[FileId]] = defaultdict(list)
     for planned in plan.slices:
         replaced[planned.partition_path].append(planned.file_id)
     extra = {"schema": snapshot.schema_text or "", **extension_entries(engine_of_plan(plan))}
     groups = {path: tuple(sorted(ids)) for path, ids in replaced.items()}
     commit = CommitMetadata(OPERATION, by_partition(stats), extra, groups)
-    while True:
-        now = head(service.table, own=instant)
+    drop_copies = partial(drop_copies_of_no_commit, service, instant, replaced.keys())
+
+    def change(now: Head) -> Answer[Decision | None]:
         timeline = now.timeline
         if timeline.find_completed(instant) is not None:
-            return  # Hudi, or another process of ours, carried it out meanwhile.
+            return Settled(None)  # Hudi, or another process of ours, carried it out meanwhile.
         require_no_restore(timeline)
         _pending(timeline, instant)
         reason = overtaking(service, instant, plan, timeline)
         if reason is not None:
             raise OvertakenError(reason)
         if waits_for_copies(service, timeline, instant):
-            continue
+            return AGAIN
         if upkeep is not None:
             upkeep.require_same_index(now.turn, None)  # Its partitions have shards.
-        rings = _new_rings(service, timeline, instant, distributions)
+        rings.update(_new_rings(service, timeline, instant, distributions))
         save_rings(storage, instant, rings)
         copies = committed_copies(storage, timeline, {instant} if service.appends else ())
-        if copies:  # Their keys moved too, and no task has read them.
-            index_files = None
-        prepared = prepare_commit(
-            service.table,
-            timeline,
-            instant,
-            commit,
-            now.turn,
-            index_files,
-            shown=copies,
+        # The keys of copies moved too, and no task has read them.
+        files = None if copies or upkeep is None else index_files
+        decision = Decision(
+            Instant(instant, Action.CLUSTERING, State.INFLIGHT),
+            encode_commit_metadata(commit, service.table.config.layout),
+            prepare_commit(service.table, timeline, instant, commit, now.turn, files, shown=copies),
+            between=drop_copies if service.appends else nothing,
         )
-        if now.take(instant):
-            break
-    if service.appends:
-        drop_copies_of_no_commit(service, instant, replaced.keys())
-    inflight = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
-    content = encode_commit_metadata(commit, service.table.config.layout)
-    metadata_commit = None if prepared is None else prepared.content
-    publish(now, inflight, content, metadata_commit, require_held)
+        return Ready(instant, decision)
+
+    if commit_change(service.table, change, require_held, own=instant) is None:
+        return
     with suppress(StorageError):  # The next write does it.
         publish_rings(storage, instant, rings, engine_of_plan(plan))
 
@@ -243,14 +240,6 @@ def _new_rings(
         stats = {prefix: known[prefix] for prefix in new.ring.prefixes if prefix in known}
         rings[path] = replace(new, stats=stats)
     return rings
-
-
-def _drop_files_of_others(storage: Storage, instant: InstantTime) -> None:
-    """Delete what another program wrote for the plan and did not complete; its names differ."""
-    for marker in read_markers(storage, instant):
-        ours = f"_{WRITE_TOKEN}_" in marker.file_name or f"_{HOLD_TOKEN}_" in marker.file_name
-        if not ours:
-            storage.delete(marker.data_path)
 
 
 def _pending(timeline: Timeline, instant: InstantTime) -> Instant:

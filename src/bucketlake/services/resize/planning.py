@@ -7,19 +7,17 @@ file groups that it rewrites: writers wait for it, as they wait for another writ
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
 from bucketlake.actions.conflict import commits_since, rolled_back
-from bucketlake.actions.recovery import end_undoing
-from bucketlake.actions.resize_withdrawal import withdraw_resize
+from bucketlake.actions.progress import LOGGER
+from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.rollback import withdraw_resize
+from bucketlake.actions.transact import Answer, Ready, Settled, transact
 from bucketlake.actions.turns import head
-from bucketlake.errors import (
-    AlreadyExistsError,
-    InputError,
-)
+from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.clustering_plan import (
     ClusteringGroup,
     ClusteringPlan,
@@ -27,44 +25,42 @@ from bucketlake.format.clustering_plan import (
     encode_clustering_plan,
 )
 from bucketlake.hashing.directory import Directory
-from bucketlake.index.extendible import ExtendibleBucket
 from bucketlake.index.ring_engine import extension_entries
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.ring_state import pending_resizes
+from bucketlake.index.ring_state import PendingResize, pending_resizes, resizes_of_plan
 from bucketlake.index.setting import require_rings
 from bucketlake.index.stored_setting import is_conversion
-from bucketlake.model.file_name import BaseFileName, InstantTime
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, log_instant
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.names import did_you_mean
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.compaction import require_files
-from bucketlake.services.resize.candidates import Candidate, candidates_of_ring, within_limits
-from bucketlake.services.resize.halves import (
+from bucketlake.services.resize.candidates import (
+    Candidate,
     candidates_of_directory,
+    candidates_of_ring,
     key_positions,
     require_halves,
+    split_points,
     suffix_texts,
+    within_limits,
 )
-from bucketlake.services.resize.overtaking import overtaking
-from bucketlake.services.resize.report import ResizedBuckets
-from bucketlake.services.resize.service import ResizeService, rings_of
-from bucketlake.services.resize.split_points import split_points
-from bucketlake.timeline.active import Timeline
+from bucketlake.services.resize.service import ResizedBuckets, ResizeService, rings_of
+from bucketlake.slices.file_system_view import list_files
+from bucketlake.storage.waiting import looks
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.heartbeat import beating
-from bucketlake.timeline.instant import UNDOING, Action
-from bucketlake.timeline.locks import Check
-from bucketlake.timeline.markers import (
-    Marker,
-    MarkerType,
-    write_marker,
-)
+from bucketlake.timeline.instant import WRITES, Action
+from bucketlake.timeline.locks import LockCheck
+from bucketlake.timeline.markers import Marker, MarkerType, read_markers, write_markers
 from bucketlake.timeline.transitions import create_requested
 
 HOLD_TOKEN = "0-0-0"  # In names of files that are never written; their markers hold writers.
 
 
-def is_due(service: ResizeService, timeline: Timeline) -> bool:
+def is_resize_due(service: ResizeService, timeline: Timeline) -> bool:
     """Return whether there are enough commits since the last resize."""
     least = service.limits.after_commits
     pending = max((found.requested_at for found in timeline.pending_clusterings()), default="")
@@ -79,7 +75,7 @@ def is_due(service: ResizeService, timeline: Timeline) -> bool:
 
 def schedule(
     service: ResizeService,
-    require_held: Check,
+    require_held: LockCheck,
     overtaken: InstantTime | None,
     holds: ExitStack | None,
 ) -> tuple[InstantTime, list[Candidate], int, Timeline] | None:
@@ -140,26 +136,25 @@ def _takes_turn(
     """
     storage = service.table.storage
     partitions = {planned.partition_path for planned in plan.slices}
-    while True:
-        now = head(service.table, own=instant)
+
+    def change(now: Head) -> Answer[bool]:
         newest = now.timeline
-        is_undoing = any(pending.action in UNDOING for pending in newest.pending())
-        if is_undoing or rolled_back(service.table, before, newest):
-            return False
+        if newest.is_undoing or rolled_back(service.table, before, newest):
+            return Settled(False)
         since = commits_since(service.table, before, newest)
         if any(is_conversion(commit) for _, commit in since):
-            return False  # The next attempt raises the error of a table without rings.
+            return Settled(False)  # The next attempt raises the error of a table without rings.
         if any(
             resize.partition_path in partitions and resize.instant not in (instant, overtaken)
             for resize in pending_resizes(storage, newest)
         ):
-            return False
+            return Settled(False)
         if overtaking(service, instant, plan, newest) is not None:
-            return False
+            return Settled(False)
         # In the name of a commit that is completed: nobody waits for the decision of the plan.
-        done = newest.completed_commits()[-1].requested_at
-        if now.take(done):
-            return True
+        return Ready(newest.completed_commits()[-1].requested_at, True)
+
+    return transact(service.table, change, own=instant).value
 
 
 def worth_it(
@@ -174,50 +169,36 @@ def worth_it(
     if snapshot.schema_or_none is None:
         return [], 0
     reader = SliceReader.of_snapshot(snapshot)  # Raises for rows that cannot be merged.
-    rings = require_rings(storage, timeline, service.given)
-    if isinstance(rings, ExtendibleBucket):
+    rings = require_rings(service.table, timeline, service.given)
+    if rings.engine.splits_in_halves:
         require_halves(limits)
     layout = rings.layout()
-    found: dict[str, list[FileSlice]] = defaultdict(list)
     slices = (
         snapshot.all_slices()
         if limits.partitions is None
         else snapshot.partition_slices(limits.partitions)
     )
-    for file_slice in slices:
-        found[file_slice.partition_path].append(file_slice)
-    absent = [path for path in limits.partitions or () if path not in found]
-    if absent:
-        raise InputError(
-            f"resize {storage.root}",
-            f"there is no partition {absent[0]!r} with records",
-            "name partitions by their path, as table.buckets() (bucketlake buckets) shows it"
-            + did_you_mean(absent[0], {held.partition_path for held in snapshot.all_slices()}),
-        )
+    slices_of = snapshot.by_partition(slices, limits.partitions or (), "resize")
     compacted = {
-        (planned.partition_path, planned.file_id)
+        planned.group
         for pending in timeline.pending_compactions()
         for planned in timeline.read_compaction_plan(storage, pending)
     }
     candidates: list[Candidate] = []
-    for partition, live in sorted(found.items()):
+    for partition, live in sorted(slices_of.items()):
         state = layout.state(partition)
         nodes = layout.live_slots(live)  # Raises if a group is not on the ring.
         is_changing = any(pending.instant != overtaken for pending in state.resizes)
         if is_changing or not state.is_stored:
             continue  # One change of a ring after the other.
-        free = {
-            slot: one
-            for (_, slot), (one,) in nodes.items()
-            if (partition, one.file_id) not in compacted
-        }
-        if isinstance(rings, ExtendibleBucket):
+        free = {slot: one for (_, slot), (one,) in nodes.items() if one.group not in compacted}
+        if rings.engine.splits_in_halves:
             candidates += candidates_of_directory(
                 partition,
                 state.ring,
                 free,
                 limits,
-                depth_max=rings.max_depth,
+                depth_max=rings.count_max.bit_length() - 1,
                 positions_of=partial(key_positions, reader, layout),
             )
             continue
@@ -226,8 +207,8 @@ def worth_it(
             state.ring,
             free,
             limits,
-            count_min=rings.min,
-            count_max=rings.max,
+            count_min=rings.count_min,
+            count_max=rings.count_max,
             points_of=split_points(reader, state, layout.hash_fields, limits.split_at),
         )
     chosen = within_limits(candidates, limits)
@@ -288,8 +269,137 @@ def _hold_writers(
 
     The markers name files that are never written.
     """
-    for candidate in chosen:
-        for file_slice in candidate.slices:
-            name = BaseFileName(file_slice.file_id, HOLD_TOKEN, instant).to_file_name()
-            marker = Marker(candidate.partition_path, name, MarkerType.MERGE)
-            write_marker(service.table.storage, instant, marker)
+    groups = ((c.partition_path, held.file_id) for c in chosen for held in c.slices)
+    names = ((path, BaseFileName(file_id, HOLD_TOKEN, instant)) for path, file_id in groups)
+    markers = (Marker(path, name.to_file_name(), MarkerType.MERGE) for path, name in names)
+    write_markers(service.table.storage, instant, markers)
+
+
+# ---- Whether writers overtook the plan of a resize (RFC-42) --------------------------------------
+#
+# A plan can complete while it has all records of its file groups: those in the slices that it
+# names, and those of later writes that have copies in the new groups. What other programs left
+# without a commit must not become visible with the resize.
+
+_WRITERS_WAIT_SECONDS = 30.0
+
+
+def overtaking(
+    service: ResizeService, instant: InstantTime, plan: ClusteringPlan, newest: Timeline
+) -> str | None:
+    """Return why a plan cannot complete any more; None if it can.
+
+    A commit of a group of the plan is in the plan, or is older than its slice, or has copies in the
+    new groups. Times alone do not tell: a commit may complete while the plan is made.
+    """
+    planned = {held.group: held for held in plan.slices}
+    known = {path for held in plan.slices for path in held.paths}
+    resizes = {resize.partition_path: resize for resize in resizes_of_plan(instant, plan)}
+    for other, commit in newest.read_commits(service.table.storage, newest.completed_commits()):
+        at = other.requested_at
+        gone = planned.keys() & {
+            (path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids
+        }
+        if gone:
+            return f"instant {at} replaced file group {min(gone)[1]}"
+        if commit.compacted:
+            continue  # It changes no row.
+        completed_at = newest.completion_time(at) or at
+        written = [stat for stat in commit.stats if stat.path not in known]
+        touched = {
+            group
+            for stat in written
+            if (group := (stat.partition_path, stat.file_id)) in planned
+            and not _is_older(completed_at, planned[group])
+        }
+        if not touched:
+            continue
+        if not service.appends:
+            return f"instant {at} wrote file group {min(touched)[1]}"
+        if not _has_copies(resizes, instant, touched, written):
+            return f"instant {at} wrote file group {min(touched)[1]} without a copy"
+    return None
+
+
+def _is_older(completed_at: InstantTime, planned: FileSlice) -> bool:
+    """Return whether a commit was completed before the base file of a slice was begun."""
+    return planned.base_file is not None and completed_at < planned.base_file.name.instant
+
+
+def _has_copies(
+    resizes: Mapping[str, PendingResize],
+    instant: InstantTime,
+    touched: Iterable[tuple[str, FileId]],
+    written: Iterable[WriteStat],
+) -> bool:
+    """Return whether a write that touched groups of a plan wrote log files for new groups, too."""
+    copied = {
+        (stat.partition_path, stat.file_id) for stat in written if log_instant(stat.path) == instant
+    }
+    for partition, file_id in touched:
+        resize = resizes.get(partition)
+        group = None if resize is None else resize.find(file_id)
+        new_ids = () if group is None else group.new_file_ids
+        if not any((partition, new_id) in copied for new_id in new_ids):
+            return False
+    return True
+
+
+def waits_for_copies(service: ResizeService, timeline: Timeline, instant: InstantTime) -> bool:
+    """Wait while a writer of Hudi has copies and is not committed; return whether it waited.
+
+    Readers of Hudi would show its copies once the resize completes. Writers of bucketlake have no
+    copies before their turn.
+
+    Raises
+    ------
+    CommitConflictError
+        If such a writer goes on for too long. The plan stays on the timeline.
+    """
+    for waited in looks(_WRITERS_WAIT_SECONDS):
+        if waited:
+            settle_failed_writes(service.table.without_lock(), load_timeline(service.table))
+            timeline = load_timeline(service.table)
+        writer = _writer_with_copies(service, timeline, instant)
+        if writer is None:
+            return waited > 0
+    raise CommitConflictError(
+        instant,
+        f"instant {writer} of another program has written for this resize and is not completed; "
+        "run the resize again",
+    )
+
+
+def _writer_with_copies(
+    service: ResizeService, timeline: Timeline, instant: InstantTime
+) -> InstantTime | None:
+    for pending in timeline.pending(*WRITES):
+        markers = read_markers(service.table.storage, pending.requested_at)
+        if any(log_instant(marker.file_name) == instant for marker in markers):
+            return pending.requested_at
+    return None
+
+
+def drop_copies_of_no_commit(
+    service: ResizeService, instant: InstantTime, partitions: Iterable[str]
+) -> None:
+    """Delete copies of writes that Hudi rolled back; its readers would show them from now on.
+
+    A rollback of Hudi finds files by the instant in their names, and copies have the resize's.
+    """
+    storage = service.table.storage
+    names = {file.path: file.name for file in list_files(storage, sorted(set(partitions)))}
+    copies = {path for path, name in names.items() if isinstance(name, LogFileName)}
+    copies = {path for path in copies if names[path].instant == instant}
+    if not copies:
+        return
+    timeline = load_timeline(service.table)  # After the listing.
+    for _, commit in timeline.read_commits(storage, timeline.completed_commits()):
+        copies.difference_update(stat.path for stat in commit.stats)
+    for pending in timeline.pending():
+        copies.difference_update(
+            marker.data_path for marker in read_markers(storage, pending.requested_at)
+        )
+    for path in sorted(copies):
+        LOGGER.warning("resize %s deletes %s, a copy of a write that was undone", instant, path)
+        storage.delete(path)

@@ -21,17 +21,20 @@ from dataclasses import replace
 
 from bucketlake.actions.progress import LOGGER
 from bucketlake.actions.recovery import settle_failed_writes
-from bucketlake.actions.resize_withdrawal import withdraw_resize
+from bucketlake.actions.rollback import withdraw_resize
 from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError
 from bucketlake.flow.stage import Engine
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.resize.execution import carry_out, carry_out_pending
-from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.resize.planning import described, is_due, schedule, worth_it
-from bucketlake.services.resize.report import ResizeReport
-from bucketlake.services.resize.service import OvertakenError, ResizeService
+from bucketlake.services.resize.planning import described, is_resize_due, schedule, worth_it
+from bucketlake.services.resize.service import (
+    OvertakenError,
+    ResizeLimits,
+    ResizeReport,
+    ResizeService,
+)
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import OpenTable
 
@@ -80,13 +83,13 @@ def resize(
     timeline = load_timeline(table)
     service = ResizeService(table, index, limits, engine)
     if dry_run:
-        if not is_due(service, timeline):
+        if not is_resize_due(service, timeline):
             return ResizeReport(())
         chosen, left = worth_it(service, timeline)
         return ResizeReport(described(service, timeline, chosen), left)
     settle_failed_writes(table, timeline)
     done = [] if schedule_only else carry_out_pending(service)
-    if not is_due(service, load_timeline(table)):
+    if not is_resize_due(service, load_timeline(table)):
         return ResizeReport((), instants=tuple(done))
     report = _plan_and_carry_out(service, schedule_only=schedule_only)
     return replace(report, instants=(*done, *report.instants))

@@ -22,17 +22,16 @@ from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitOutcomeUnknownError, StorageError, TimelineError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
-from bucketlake.format.restore_metadata import RestorePlan, encode_restore_plan
-from bucketlake.format.savepoint_metadata import decode_savepoint
+from bucketlake.format.rollback_metadata import RestorePlan, decode_savepoint, encode_restore_plan
 from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime, file_path
-from bucketlake.model.shown import Shown
-from bucketlake.read.file_system_view import list_files
+from bucketlake.model.result import Shown
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.needed_index import keep_needed_index
 from bucketlake.services.undo.rollback_commits import UndoneCommit, describe
 from bucketlake.services.undo.savepoints import require_savepoint
 from bucketlake.services.undo.undoable_commits import require_own_logs
+from bucketlake.slices.file_system_view import list_files
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
@@ -95,8 +94,8 @@ def restore(
     require_newest_savepoint(timeline, savepoint)
     _require_files(table.storage, timeline, savepoint)
     later = later_instants(timeline, savepoint)
-    require_own_logs(timeline, later)
     snapshot = load_snapshot(table, timeline)
+    require_own_logs(snapshot, later)
     rules = setting_instants(snapshot.storage, snapshot.timeline)
     commits = [i for i in later if i.state is State.COMPLETED]
     report = RestoreReport(

@@ -13,32 +13,26 @@ from dataclasses import dataclass, replace
 
 from bucketlake.actions.pending import begin_instant, withdraw_plan
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
-from bucketlake.actions.resize_withdrawal import withdraw_resize
-from bucketlake.actions.rollback import carry_out_rollback, rollback_plan
-from bucketlake.actions.turns import head
+from bucketlake.actions.rollback import carry_out_rollback, rollback_plan, withdraw_resize
+from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
 from bucketlake.config.support import check_writable
-from bucketlake.errors import (
-    CommitOutcomeUnknownError,
-    ObjectNotFoundError,
-    StorageError,
-)
+from bucketlake.errors import CommitOutcomeUnknownError, ObjectNotFoundError, StorageError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.setting import TableIndex
 from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.shown import Shown
-from bucketlake.read.file_system_view import list_files
+from bucketlake.model.result import Shown
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata.needed_index import keep_needed_index
 from bucketlake.services.undo.undoable_commits import commits_to_undo, leaves_commit
+from bucketlake.slices.file_system_view import list_files
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_writer import keep_active
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
-from bucketlake.timeline.locks import Check
 from bucketlake.timeline.open_table import OpenTable
 
 
@@ -147,24 +141,38 @@ def roll_back(
 def _roll_back(
     table: OpenTable, index: TableIndex | None, instant: InstantTime, *, cascade: bool
 ) -> RollbackReport:
+    has_planned = False
+    attempts = ExitStack()
+
+    def change(now: Head) -> Answer[_Rollbacks]:
+        nonlocal has_planned
+        has_planned = False
+        if end_undoing(table, now.timeline):
+            return AGAIN
+        snapshot = load_snapshot(table, now.timeline)
+        commits = commits_to_undo(snapshot, index, instant, cascade)
+        report = _report(snapshot, commits)
+        has_planned = True
+        rollbacks = _begun(snapshot, commits, report, attempts.enter_context(ExitStack()))
+        if rollbacks is None:
+            return AGAIN
+        require_held()
+        return Ready(rollbacks.instants[0], rollbacks, if_lost=rollbacks.withdraw)
+
     with table.lock.held(table.storage) as require_held:
-        while True:
-            now = head(table)
-            if end_undoing(table, now.timeline):
-                continue
-            snapshot = load_snapshot(table, now.timeline)
-            commits = commits_to_undo(snapshot, index, instant, cascade)
-            report = _report(snapshot, commits)
-            try:
-                instants = _undo(snapshot, commits, now, require_held)
-            except StorageError as error:
-                raise CommitOutcomeUnknownError(
-                    instant,
-                    f"storage failed while it was rolled back ({error}); the next write "
-                    "continues the rollback, or withdraws it if nothing was undone yet",
-                ) from error
-            if instants:
-                return replace(report, instants=instants)
+        try:
+            with attempts:
+                while not (rollbacks := transact(table, change).value).carry_out():
+                    rollbacks.withdraw()
+                return replace(rollbacks.report, instants=rollbacks.instants)
+        except StorageError as error:
+            if not has_planned:
+                raise
+            raise CommitOutcomeUnknownError(
+                instant,
+                f"storage failed while it was rolled back ({error}); the next write "
+                "continues the rollback, or withdraws it if nothing was undone yet",
+            ) from error
 
 
 def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
@@ -172,66 +180,78 @@ def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
     return RollbackReport(tuple(describe(snapshot, commit, rules) for commit in commits))
 
 
-def _undo(
-    snapshot: Snapshot,
-    commits: Sequence[Instant],
-    now: Head,
-    require_held: Check,
-) -> tuple[InstantTime, ...]:
-    """Roll commits back; return () if another commit or an archival came after the snapshot.
+@dataclass(frozen=True, slots=True)
+class _Rollbacks:
+    """Plans of rollbacks on the timeline, one for each commit.
 
-    The rollback takes a turn in the order of commits after its plans are on the timeline. So
-    another commit either took an earlier turn, which the rollback sees, or takes a later turn and
-    sees the plans or their effect.
+    Attributes
+    ----------
+    table : OpenTable
+    plans : sequence of RollbackPlan
+        The newest commit is first.
+    instants : tuple of InstantTime
+        Their instants.
+    report : RollbackReport
+        What they undo.
+    beats : ExitStack
+        Their heartbeats.
+    """
+
+    table: OpenTable
+    plans: Sequence[RollbackPlan]
+    instants: tuple[InstantTime, ...]
+    report: RollbackReport
+    beats: ExitStack
+
+    def carry_out(self) -> bool:
+        """Execute the plans in order; return False if another writer withdrew them meanwhile."""
+        for done, (plan, instant) in enumerate(zip(self.plans, self.instants, strict=True)):
+            if not carry_out_rollback(self.table, instant, plan):
+                if done:
+                    raise CommitOutcomeUnknownError(
+                        plan.instant,
+                        f"this and earlier commits were not rolled back, only {done} later commits:"
+                        " another writer treated this writer as dead meanwhile; roll back again",
+                    )
+                return False
+        return True
+
+    def withdraw(self) -> None:
+        """Take the plans off the timeline."""
+        for instant in self.instants:
+            withdraw_plan(self.table, instant, Action.ROLLBACK)
+        self.beats.close()
+
+
+def _begun(
+    snapshot: Snapshot, commits: Sequence[Instant], report: RollbackReport, beats: ExitStack
+) -> _Rollbacks | None:
+    """Put the plans on the timeline; return None if the table changed since the snapshot.
+
+    The plans are on the timeline before the rollback takes its turn. So another commit either took
+    an earlier turn, which the rollback sees, or takes a later turn and sees the plans or their
+    effect.
     """
     storage, table = snapshot.storage, snapshot.table
     plans = [rollback_plan(storage, snapshot.timeline, commit) for commit in commits]
-    with ExitStack() as stack:
-        begun = [
-            stack.enter_context(
-                begin_instant(
-                    table,
-                    load_timeline(table),
-                    Action.ROLLBACK,
-                    encode_rollback_plan(plan, storage.root),
-                )
+    begun = [
+        beats.enter_context(
+            begin_instant(
+                table,
+                load_timeline(table),
+                Action.ROLLBACK,
+                encode_rollback_plan(plan, storage.root),
             )
-            for plan in plans
-        ]
-        instants = tuple(instant for instant, _ in begun)
-        newest, then = begun[-1][1], snapshot.timeline
-        is_active = all(keep_active(table, commit.requested_at) for commit in commits)
-        is_same = _settled(newest, instants) == _settled(then, ())
-        require_held()
-        if (
-            is_active
-            and is_same
-            and leaves_commit(snapshot, commits)
-            and now.take(instants[0])
-            and _carry_out(snapshot, plans, instants)
-        ):
-            return instants
-        for instant in instants:
-            withdraw_plan(table, instant, Action.ROLLBACK)
-        return ()
-
-
-def _carry_out(
-    snapshot: Snapshot,
-    plans: Sequence[RollbackPlan],
-    instants: Sequence[InstantTime],
-) -> bool:
-    """Execute plans in order; return False if another writer withdrew them meanwhile."""
-    for done, (plan, instant) in enumerate(zip(plans, instants, strict=True)):
-        if not carry_out_rollback(snapshot.table, instant, plan):
-            if done:
-                raise CommitOutcomeUnknownError(
-                    plan.instant,
-                    f"this and earlier commits were not rolled back, only {done} later commits: "
-                    "another writer treated this writer as dead meanwhile; roll back again",
-                )
-            return False
-    return True
+        )
+        for plan in plans
+    ]
+    rollbacks = _Rollbacks(table, plans, tuple(instant for instant, _ in begun), report, beats)
+    is_active = all(keep_active(table, commit.requested_at) for commit in commits)
+    is_same = _settled(begun[-1][1], rollbacks.instants) == _settled(snapshot.timeline, ())
+    if is_active and is_same and leaves_commit(snapshot, commits):
+        return rollbacks
+    rollbacks.withdraw()
+    return None
 
 
 def _settled(timeline: Timeline, but: Collection[InstantTime]) -> set[Instant]:

@@ -13,28 +13,26 @@ from contextlib import suppress
 from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.pending import put_inflight
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
-from bucketlake.actions.turns import head
+from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
 from bucketlake.config.support import check_writable
 from bucketlake.errors import BucketLakeError, TimelineError
-from bucketlake.format.savepoint_metadata import encode_savepoint
+from bucketlake.format.rollback_metadata import encode_savepoint
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.undo.undoable_commits import why_absent
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_writer import keep_active
+from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.locks import Check
+from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import instant_path
 
 
 def make_savepoint(
-    table: OpenTable,
-    instant: InstantTime | None = None,
-    *,
-    comment: str = "",
+    table: OpenTable, instant: InstantTime | None = None, *, comment: str = ""
 ) -> InstantTime:
     """Create a savepoint of a commit; return the commit's instant.
 
@@ -56,16 +54,18 @@ def make_savepoint(
     check_writable(table.config, table.storage.root)
     timeline = settle_failed_writes(table, load_timeline(table))
     chosen = _commit(table, timeline, instant).requested_at
-    if any(i.requested_at == chosen for i in timeline.completed() if _is_savepoint(i)):
+    completed = [found for found in timeline.savepoints() if found.state is State.COMPLETED]
+    if any(found.requested_at == chosen for found in completed):
         return chosen
     _require_no_compaction(timeline, chosen)
+    inflight = Instant(chosen, Action.SAVEPOINT, State.INFLIGHT)
     put_inflight(table, chosen, Action.SAVEPOINT)
     try:
         with table.lock.held(table.storage) as require_held:
-            _complete(table, chosen, comment, require_held)
+            _complete(table, inflight, comment, require_held)
     except BucketLakeError:
         with suppress(BucketLakeError):  # Until completed or deleted, it holds files.
-            _remove_inflight(table, chosen)
+            table.storage.delete(instant_path(table.config, inflight))
         raise
     return chosen
 
@@ -91,7 +91,7 @@ def require_savepoint(
     timeline: Timeline, instant: InstantTime, *, pending: bool = False
 ) -> Instant:
     """Return the savepoint of a commit; raise TimelineError if it has none."""
-    found = [savepoint for savepoint in timeline.instants if _is_savepoint(savepoint)]
+    found = timeline.savepoints()
     for savepoint in found:
         if savepoint.requested_at == instant and (pending or savepoint.state is State.COMPLETED):
             return savepoint
@@ -103,22 +103,23 @@ def require_savepoint(
     )
 
 
-def _complete(table: OpenTable, instant: InstantTime, comment: str, require_held: Check) -> None:
+def _complete(table: OpenTable, inflight: Instant, comment: str, require_held: LockCheck) -> None:
+    instant = inflight.requested_at
     # A restore undoes later commits of the active timeline, so none of them may be archived.
     if not keep_active(table, instant):
         raise TimelineError(instant, "was archived meanwhile; use a later commit")
-    while True:
-        now = head(table)
+
+    def look(now: Head) -> Answer[tuple[InstantTime, dict[str, list[str]]]]:
         if end_undoing(table, now.timeline):
-            continue
+            return AGAIN
         files = _files(table, now.timeline, instant)
         taken_at = now.next_instant()
-        if now.take(taken_at):
-            break
+        return Ready(taken_at, (taken_at, files))
+
+    taken_at, files = transact(table, look).value
     completed_at = table.config.layout.completion_time(instant, taken_at)
     metadata = encode_savepoint(files, at_ms=table.clock.now_ms(), comment=comment)
     require_held()
-    inflight = Instant(instant, Action.SAVEPOINT, State.INFLIGHT)
     publication = Publication(completed_at, Action.SAVEPOINT, metadata)
     complete_instant(table, inflight, publication)
 
@@ -171,13 +172,3 @@ def _commit(table: OpenTable, timeline: Timeline, instant: InstantTime | None) -
             raise TimelineError("", "the table has no commit yet: write to it first")
         raise TimelineError(instant, why_absent(table, timeline, instant))
     return found
-
-
-def _remove_inflight(table: OpenTable, instant: InstantTime) -> None:
-    table.storage.delete(
-        instant_path(table.config, Instant(instant, Action.SAVEPOINT, State.INFLIGHT))
-    )
-
-
-def _is_savepoint(instant: Instant) -> bool:
-    return instant.action is Action.SAVEPOINT

@@ -14,9 +14,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from bucketlake.write.input_files.file_source import FileSource
-from bucketlake.write.merge_binding import BoundMerge
-from bucketlake.write.merge_rows import MergedRows, MergeTarget, source_schema
-from bucketlake.write.merge_write import MergeSource
+from bucketlake.write.merge_rows import source_schema
+from bucketlake.write.merge_write import MergeJoin, MergeSource
 
 
 class FileMerge:
@@ -43,11 +42,11 @@ class FileMerge:
         """Return the files as the records of an upsert."""
         return self._files
 
-    def rows(self, bound: BoundMerge, target: MergeTarget) -> MergedRows:
-        """Find the rows that the merge writes."""
+    def join(self) -> MergeJoin:
+        """Return what joins the rows of the files with the table."""
         if self._joined is None:
             self._joined = self._read()
-        return self._joined.rows(bound, target)
+        return self._joined.join()
 
     def close(self) -> None:
         """Drop what is kept of the files."""

@@ -22,20 +22,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.flow.stage import IntArray, Rows
-from bucketlake.format.base_file import BaseFileReader
+from bucketlake.flow.stage import Int32Array, Rows
+from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.groups_for_new_keys import Filling, owner_of_group
 from bucketlake.index.layout import GroupChoice
-from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
-from bucketlake.merge.incoming import IncomingRecords, key_order
+from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
 from bucketlake.metadata.record_index.shards import rows_by_number
+from bucketlake.model.arrays import is_everything
 from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.read.clean_guard import telling_what_is_gone
+from bucketlake.read.slice_reader import opened_base
 from bucketlake.storage.base import Storage
-from bucketlake.write.record_index.index_writer import IndexWriter, ShardPlan, ShardResult
+from bucketlake.timeline.data_file import DataFiles
+from bucketlake.write.record_index.index_writer import (
+    IndexWriter,
+    KnownKeys,
+    ShardPlan,
+    ShardResult,
+)
 from bucketlake.write.record_index.locate import KeyFinder
 from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.write_plan import SlotPlan, SlotResult
@@ -45,6 +51,9 @@ RowArray: TypeAlias = npt.NDArray[np.int64]
 BYTES_MAX = 256 << 20
 """Greatest size in memory of the records of a shard in one write; more records take the general
 way, which divides them among tasks."""
+
+_KEY_BYTES_AT_ONCE = 1 << 20
+"""Entries of the index are made together for keys of so many bytes."""
 
 STORED_BYTES_MAX = 8 * MAX_FILE_SIZE_DEFAULT
 """Greatest size of the buckets of a shard that one task may have to rewrite; larger ones take the
@@ -131,7 +140,7 @@ class ShardStage:
     row_bytes: float
     removes_entries: bool
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Send each record to the task of its shard."""
         return self.records.route(rows)
 
@@ -139,19 +148,33 @@ class ShardStage:
         self, plans: Sequence[ShardWrite | ShardPlan], received: dict[str, pa.Table]
     ) -> Iterator[SlotResult | ShardResult | ShardFound]:
         """Write the shards of a task; of a shard without records only its entries change."""
-        for plan in plans:
-            if isinstance(plan, ShardPlan):
-                yield self.index_writer.write_known(plan, [], _NO_KEYS)
+        files, index_files = self.records.task.writer.files(), self.index_writer.logs.files()
+        known: list[KnownKeys] = [
+            (plan, [], _NO_KEYS) for plan in plans if isinstance(plan, ShardPlan)
+        ]
+        known_bytes = 0
         writes = {plan.slot.number: plan for plan in plans if isinstance(plan, ShardWrite)}
         if writes:
             task, slots = self.records.task, [plan.slot for plan in writes.values()]
             for slot, incoming, count in task.incoming(slots, self.records.records_of(received)):
-                yield from self._write(task, writes[slot.number], incoming, count)
+                yield from self._write(writes[slot.number], incoming, count, files, known)
+                known_bytes += incoming.keys.nbytes
+                if known_bytes >= _KEY_BYTES_AT_ONCE:
+                    yield from self.index_writer.write_known(known, index_files)
+                    known, known_bytes = [], 0
+        files.publish()
+        yield from self.index_writer.write_known(known, index_files)
+        index_files.publish()
 
     def _write(
-        self, task: WriteTask, plan: ShardWrite, incoming: IncomingRecords, records: int
+        self,
+        plan: ShardWrite,
+        incoming: IncomingRecords,
+        records: int,
+        files: DataFiles,
+        known: list[KnownKeys],
     ) -> Iterator[SlotResult | ShardResult | ShardFound]:
-        slot = plan.slot
+        task, slot = self.records.task, plan.slot
         codes, groups, from_cache = self.finder.find(plan.stored, incoming.keys)
         places = np.array([*self._places(plan, groups), NOT_FOUND], np.int32)[codes]
         looked_up = 0 if plan.stored is None else len(codes)
@@ -165,8 +188,7 @@ class ShardStage:
             kept = np.flatnonzero(~unknown)
             incoming, places = incoming.take(kept), places[kept]
         is_new = places == NOT_FOUND
-        new: RowArray = np.flatnonzero(is_new)
-        new = new[key_order(_taken(incoming.keys, new))]
+        new: RowArray = incoming.in_key_order(np.flatnonzero(is_new))
         buckets, owners = self._fill(task, plan, places, new)
         ordered = np.concatenate([np.flatnonzero(~is_new), new])
         choices: list[GroupChoice] = []
@@ -177,11 +199,11 @@ class ShardStage:
             choices.append(GroupChoice(file_id, held, rows))
             added = _taken(incoming.keys, rows[is_new[rows]])  # In order, as the entries are.
             if len(added):
-                entries.append(NewKeys(added, slot.partition_path, file_id))
-        done = task.writer.write_choices(slot, choices, incoming)
+                entries.append(NewKeys(added, slot.partition_path, file_id, is_sorted=True))
+        done = task.writer.write_choices(slot, choices, incoming, files)
         gone = self._gone(task, incoming) if self.removes_entries else _NO_ROWS
-        yield SlotResult(slot.number, records, done.stats, done.ignored)
-        yield self.index_writer.write_known(plan.shard, entries, _taken(incoming.keys, gone))
+        yield SlotResult(slot.number, records, done.stats, done.ignored, done.kept)
+        known.append((plan.shard, entries, _taken(incoming.keys, gone)))
         counts = len(new), len(gone), int(unknown.sum())
         yield ShardFound(slot.number, False, *counts, looked_up, from_cache)
 
@@ -222,7 +244,8 @@ class ShardStage:
         buckets: list[tuple[FileId, FileSlice | None]] = [(s.file_id, s) for s in slices]
         numbers = {file_id: number for number, (file_id, _) in enumerate(buckets)}
         left = new
-        written = {slices[n].file_id for n in np.unique(places[places != NOT_FOUND]).tolist()}
+        known = np.unique(places[places != NOT_FOUND]).tolist() if slices else []
+        written = {slices[n].file_id for n in known}
         rows_of, count = partial(rows_of_group, task.writer.storage), plan.shard_count
         for held in self.filling.candidates(slot.slot, count, slices, written):
             if not len(left):
@@ -262,12 +285,11 @@ def rows_of_group(storage: Storage, held: FileSlice) -> int:
 
 def rows_in(storage: Storage, base: DataFile) -> int:
     """Return the rows of a base file, from its footer."""
-    with (
-        telling_what_is_gone(storage),
-        BaseFileReader(storage, base.path, base.size_bytes) as reader,
-    ):
+    with opened_base(storage, base) as reader:
         return reader.row_count
 
 
 def _taken(keys: pa.Array, rows: RowArray) -> pa.Array:
-    return keys.take(pa.array(rows))
+    if not len(rows):
+        return _NO_KEYS
+    return keys if is_everything(rows, len(keys)) else keys.take(pa.array(rows))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bucketlake.flow.spread import spread
+from bucketlake.flow.stage import spread
 from bucketlake.index.groups_for_new_keys import Filling, RowCounter
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import FileId, Group, InstantTime

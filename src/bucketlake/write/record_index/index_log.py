@@ -7,29 +7,38 @@ pending is known from the data table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import KeyTwiceError
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
-from bucketlake.metadata.record_index.shards import Shard
-from bucketlake.metadata.slices.log_files import (
+from bucketlake.metadata.log_files import (
+    EntryEncoder,
     GroupEntries,
+    base_file_stat,
     birth_file_name,
-    encode_log_file,
+    first_base_file_name,
     log_file_name,
     log_file_stat,
 )
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName, file_path
+from bucketlake.metadata.record_index.entries_of_write import (
+    NewKeys,
+    Noted,
+    entries_of_shard,
+    entries_of_shards,
+)
+from bucketlake.metadata.record_index.shards import Shard
+from bucketlake.model.file_name import FileId, Group, InstantTime, LogFileName
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.storage.base import Buffer, Storage
-from bucketlake.timeline.data_file import put_data_file
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.data_file import DataFiles
 from bucketlake.timeline.markers import Marker, MarkerType
 
 if TYPE_CHECKING:  # Only tables with dynamic buckets have a cache.
@@ -61,7 +70,9 @@ class IndexLogWriter:
         As for ``TableVersion``.
     names : mapping of FileId to LogFileName
         Names of the log files of shards, where they depend on the slices; see
-        ``metadata/slices/own_logs.py``.
+        ``metadata/own_logs.py``.
+    begins_with_base : bool
+        Whether a base file may have the first entries of a shard: not in timeline layout 1.
     """
 
     storage: Storage
@@ -72,14 +83,46 @@ class IndexLogWriter:
     cache: LocationCache | None = None
     has_value_types: bool = True
     names: Mapping[FileId, LogFileName] = field(default_factory=dict)
+    begins_with_base: bool = False
 
-    def open(self, shard: Shard) -> None:
+    @property
+    def _encoder(self) -> EntryEncoder:
+        return EntryEncoder(self.instant, self.instant_ms, self.has_value_types)
+
+    def files(self) -> DataFiles:
+        """Return what collects the log files of a task."""
+        pinned = self.storage, self.instant, self.inflight
+        return DataFiles(*pinned, place=self.metadata, written=self._note)
+
+    def open(self, shard: Shard, files: DataFiles) -> None:
         """Write the empty log file that opens a new shard."""
         name = birth_file_name(shard.file_id, self.instant).to_file_name()
-        self._publish(name, encode_birth_block(self.instant))
+        files.add(_marker(name), encode_birth_block(self.instant))
+
+    def begin(
+        self, shards: Sequence[tuple[Shard, Sequence[NewKeys]]], files: DataFiles
+    ) -> Iterator[WriteStat]:
+        """Write the entries of new shards as base files, which no compaction need write again.
+
+        Yields their statistics. Only a write that conflicts with any other to these shards may do
+        this: of two base files, one counts.
+        """
+        every = [new for _, new in shards]
+        entries, bounds = entries_of_shards(every, self.instant_ms)
+        _require_one_place(entries, self.storage.root, bounds)
+        made = self._encoder.base_files(_PARTITION, entries.keys, entries.values, bounds)
+        codes, first_code = entries.values.indices.to_numpy(), 0
+        for (shard, new), data, (first, end) in zip(shards, made, pairwise(bounds), strict=True):
+            name = first_base_file_name(shard.file_id, self.instant)
+            marker = _marker(name.to_file_name())
+            stat = base_file_stat(name, _PARTITION, end - first, self._size_bytes(marker, data))
+            own = entries.keys.slice(first, end - first), codes[first:end] - first_code
+            files.add(marker, data, Noted(stat, *own, _groups(new)))
+            first_code += len(new)
+            yield stat
 
     def write(
-        self, shard: Shard, new: Sequence[NewKeys], gone: Sequence[pa.Array]
+        self, shard: Shard, new: Sequence[NewKeys], gone: Sequence[pa.Array], files: DataFiles
     ) -> WriteStat | None:
         """Write the log file of a shard, or none if no entry changes; return its statistics.
 
@@ -89,6 +132,8 @@ class IndexLogWriter:
             The shard.
         new, gone
             See :func:`entries_of_shard`.
+        files : DataFiles
+            Gets the log file; the caller publishes it.
 
         Raises
         ------
@@ -104,43 +149,44 @@ class IndexLogWriter:
             return None
         _require_one_place(entries, self.storage.root)
         usual = log_file_name(shard.file_id, self.instant, _TOKEN)
-        name = self.names.get(shard.file_id, usual).to_file_name()
-        data = encode_log_file(
-            _PARTITION,
-            entries,
-            instant=self.instant,
-            created_at_ms=self.instant_ms,
-            has_value_types=self.has_value_types,
-        )
-        size_bytes = len(data)
-        is_written = self._publish(name, data)
-        if not is_written:  # A resize that died may have seen other dead entries.
-            stored = self.metadata.stat(file_path(_PARTITION, name))
-            size_bytes = size_bytes if stored is None else stored.size_bytes
-        stat = log_file_stat(
-            _PARTITION,
-            name,
-            put_count=len(entries.keys),
-            delete_count=len(entries.removed),
-            size_bytes=size_bytes,
-        )
-        if self.cache is not None and is_written:  # A note has what the stored file has.
-            groups = [(group.partition_path, group.file_id) for group in new]
-            self.cache.note(self.storage.root, stat, entries, groups)
+        name = self.names.get(shard.file_id, usual)
+        data = self._encoder.log_file(_PARTITION, entries)
+        marker = _marker(name.to_file_name())
+        stat = log_file_stat(name, _PARTITION, entries, self._size_bytes(marker, data))
+        codes = entries.values.indices.to_numpy()
+        files.add(marker, data, Noted(stat, entries.keys, codes, _groups(new), entries.removed))
         return stat
 
-    def _publish(self, file_name: str, data: Buffer) -> bool:
-        marker = Marker(_PARTITION, file_name, MarkerType.CREATE)
-        return put_data_file(
-            self.storage, self.instant, self.inflight, marker, data, place=self.metadata
-        )
+    def _size_bytes(self, marker: Marker, data: bytes) -> int:
+        """Return the size of a file: a resize that died may have seen other dead entries."""
+        stored = self.metadata.stat(marker.data_path)
+        return len(data) if stored is None else stored.size_bytes
+
+    def _note(self, written: Sequence[Noted]) -> None:
+        """Give the cache the entries that were written: a note has what the stored files have."""
+        if self.cache is not None and written:
+            self.cache.note(self.storage.root, self.instant, written)
 
 
-def _require_one_place(entries: GroupEntries, root: str) -> None:
-    """Raise an error for a key with two entries; only a table of another kind can have such."""
+def _groups(new: Sequence[NewKeys]) -> list[Group]:
+    return [(group.partition_path, group.file_id) for group in new]
+
+
+def _marker(file_name: str) -> Marker:
+    return Marker(_PARTITION, file_name, MarkerType.CREATE)
+
+
+def _require_one_place(entries: GroupEntries, root: str, bounds: Sequence[int] = ()) -> None:
+    """Raise an error for a key with two entries; only a table of another kind can have such.
+
+    A key may be in several shards; ``bounds`` are those of shards.
+    """
     keys = entries.keys
-    row = pc.index(pc.equal(keys[1:], keys[:-1]), True).as_py() if len(keys) > 1 else -1
-    if row >= 0:
+    if len(keys) < 2 or len(entries.values.dictionary) < 2:  # Keys of one group are distinct.
+        return
+    is_repeated = np.append(pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False), False)
+    is_repeated[[end - 1 for end in bounds if end]] = False
+    for row in np.flatnonzero(is_repeated).tolist():
         raise KeyTwiceError(
             root,
             str(keys[row].as_py()),

@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bucketlake.errors import CommitConflictError, MetadataTableWarning
-from bucketlake.flow.spread import spread
+from bucketlake.flow.stage import spread
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, key_of_shard
-from bucketlake.index.record_layout import PinnedIndex
+from bucketlake.metadata.log_files import next_log_file_name
 from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
-from bucketlake.metadata.slices.log_files import next_log_file_name
 from bucketlake.model.file_name import FileId, Group, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
@@ -86,6 +86,7 @@ class IndexUpkeep:
             instant_path(self.table.config, self.pending),
             has_value_types=self.table.config.rules.has_value_types,
             names=names,
+            begins_with_base=not table.timeline.layout.logs_name_slices,
         )
         return IndexWriter(RecordIndexReader(table), logs)
 
@@ -128,7 +129,7 @@ class IndexUpkeep:
         records = Counter[str]()
         for held in slices:
             records[held.partition_path] += held.size_bytes // RECORD_SIZE_BYTES_ESTIMATE + 1
-        left = [(held.partition_path, held.file_id) for held in slices]
+        left = [held.group for held in slices]
         left = sorted(left) if may_have_dead_entries else []
         return self._planned(
             records, Removal(), left, looks_up=bool(left), tasks_wanted=_SHARD_TASKS_OF_RESIZE
@@ -211,7 +212,7 @@ class IndexUpkeep:
                 stacklevel=2,
             )
             return None
-        return files_of(results)
+        return write_stats_of(results)
 
     def remove(self, partitions: Sequence[str]) -> tuple[tuple[WriteStat, ...], ChangedShards]:
         """Remove the entries of partitions whose file groups the write removes.
@@ -229,7 +230,7 @@ class IndexUpkeep:
             for number, (shard, held) in enumerate(removal.shards(self.index.stored))
         ]
         changed = ChangedShards(removed=frozenset(key_of(plan.shard) for plan in plans))
-        return files_of(self.write_shards(plans)), changed
+        return write_stats_of(self.write_shards(plans)), changed
 
     def require_same_index(self, turn: Turn | None, timeline: Timeline | None) -> None:
         """Raise CommitConflictError if the index has other shards than when it was pinned.
@@ -263,7 +264,7 @@ class IndexUpkeep:
         return 1 + share * _KEY_WEIGHT + held
 
 
-def files_of(results: Sequence[ShardResult]) -> tuple[WriteStat, ...]:
+def write_stats_of(results: Sequence[ShardResult]) -> tuple[WriteStat, ...]:
     """Return the log files of shards, in order."""
     ordered = sorted(results, key=lambda result: result.number)
     return tuple(result.stat for result in ordered if result.stat is not None)
@@ -283,5 +284,5 @@ def _stored_in_two_partitions(
     """
     found = [each for result in results for each in result.elsewhere]
     slices = snapshot.partition_slices(sorted({path for _, path, _ in found}))
-    live = {(held.partition_path, held.file_id) for held in slices}
+    live = {held.group for held in slices}
     return next(((key, path) for key, path, id_ in found if (path, id_) in live), None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +24,15 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.stage import Flow, IntArray, Rows
+from bucketlake.flow.stage import Flow, Int32Array, Rows
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
 from bucketlake.metadata.record_index.shards import Shard, rows_by_number
 from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.storage.at_once import at_once
-from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, UNCOUNTED
+from bucketlake.storage.base import at_once
+from bucketlake.timeline.data_file import DataFiles
 from bucketlake.write.record_index.index_log import IndexLogWriter
 from bucketlake.write.record_index.key_changes import (
     CHANGE,
@@ -45,7 +46,7 @@ from bucketlake.write.record_index.key_changes import (
     parse_group,
 )
 from bucketlake.write.record_index.located import NO_RANK, RANK, Routes
-from bucketlake.write.tag import KEY, SLOT
+from bucketlake.write.tag import INPUT_CHANGED, KEY, SLOT, STABLE_INPUT, UNCOUNTED
 
 GONE = -1
 """In place of the slot of a key whose entry is removed."""
@@ -122,6 +123,10 @@ class ShardResult:
     elsewhere: tuple[tuple[str, str, FileId], ...] = ()
 
 
+KnownKeys: TypeAlias = tuple[ShardPlan, Sequence[NewKeys], pa.Array]
+"""A shard, its new keys (for each file group some), and its gone keys."""
+
+
 def placed_entries(entries: pa.Table, routes: Routes, shards: npt.NDArray[np.int32]) -> pa.Table:
     """Return changed keys with their shards and the slots of new keys: ``PLACED_ENTRIES``."""
     ranks = entries[RANK].to_numpy()
@@ -155,10 +160,11 @@ class IndexWriter:
         entries : pa.Table
             Their changed keys, in any order, in columns ``PLACED_ENTRIES``.
         """
-        numbered = NumberedRows.of(entries, SHARD)
+        numbered, files = NumberedRows.of(entries, SHARD), self.logs.files()
         for plan in sorted(plans, key=lambda plan: plan.number):
             own = numbered.take(plan.number)
-            yield ShardResult(plan.number, self._write(plan, own))
+            yield ShardResult(plan.number, self._write(plan, own, files))
+        files.publish()
 
     def write_changes(self, plans: Iterable[ShardPlan], changes: pa.Table) -> Iterator[ShardResult]:
         """Write the log files of a task's shards; yield the result of each shard.
@@ -170,13 +176,12 @@ class IndexWriter:
         changes : pa.Table
             Their keys, in any order, in columns ``KEY_CHANGES``.
         """
-        numbered = NumberedRows.of(changes, SHARD)
+        numbered, files = NumberedRows.of(changes, SHARD), self.logs.files()
         for plan in sorted(plans, key=lambda plan: plan.number):
-            yield self._write_changes(plan, numbered.take(plan.number))
+            yield self._write_changes(plan, numbered.take(plan.number), files)
+        files.publish()
 
-    def _write_changes(self, plan: ShardPlan, changes: pa.Table) -> ShardResult:
-        if plan.opens:
-            self.logs.open(plan.shard)
+    def _write_changes(self, plan: ShardPlan, changes: pa.Table, files: DataFiles) -> ShardResult:
         keys, kinds = changes[KEY].combine_chunks(), changes[CHANGE].to_numpy()
         groups = changes[GROUP].combine_chunks()
         codes = groups.indices.to_numpy()
@@ -206,7 +211,7 @@ class IndexWriter:
         gone = keys.take(pa.array(np.flatnonzero(~is_put & keeps)))
         return ShardResult(
             plan.number,
-            self._log(plan, new, gone),
+            self._log(plan, new, gone, files),
             tuple((key, *group) for group, key in sorted(elsewhere.items())),
         )
 
@@ -223,9 +228,7 @@ class IndexWriter:
         return KeyLocations(keys, codes, found.locations)
 
     def _read(
-        self,
-        plan: ShardPlan,
-        read: Callable[[RecordIndexReader, FileSlice], KeyLocations],
+        self, plan: ShardPlan, read: Callable[[RecordIndexReader, FileSlice], KeyLocations]
     ) -> KeyLocations:
         """Read the pinned slice of a shard, or the newest if a clean deleted the files meanwhile.
 
@@ -242,12 +245,10 @@ class IndexWriter:
                 raise  # The index was taken off, or is built again with other shards.
             return read(newest, shards[plan.shard.number])
 
-    def _write(self, plan: ShardPlan, entries: pa.Table) -> WriteStat | None:
+    def _write(self, plan: ShardPlan, entries: pa.Table, files: DataFiles) -> WriteStat | None:
         keys, slots = entries[KEY].combine_chunks(), entries[SLOT].to_numpy()
         gone = keys.take(pa.array(np.flatnonzero(slots == GONE)))
         _require_counted(plan, len(keys) - len(gone), len(gone))
-        if plan.opens:
-            self.logs.open(plan.shard)
         new = [
             NewKeys(
                 keys.take(pa.array(np.flatnonzero(slots == group.slot))),
@@ -256,16 +257,30 @@ class IndexWriter:
             )
             for group in plan.groups
         ]
-        return self._log(plan, new, gone)
+        return self._log(plan, new, gone, files)
 
-    def write_known(self, plan: ShardPlan, new: Sequence[NewKeys], gone: pa.Array) -> ShardResult:
-        """Write the log file of a shard whose new and gone keys are known."""
+    def write_known(self, known: Sequence[KnownKeys], files: DataFiles) -> Iterator[ShardResult]:
+        """Write the entries of shards whose new and gone keys are known.
+
+        The first entries of all new shards are made together.
+        """
+        begun: list[KnownKeys] = []
+        for plan, new, gone in known:
+            if plan.opens and new and not len(gone) and self.logs.begins_with_base:
+                begun.append((plan, new, gone))
+            else:
+                yield ShardResult(plan.number, self._log(plan, new, gone, files))
+        if begun:
+            stats = self.logs.begin([(plan.shard, new) for plan, new, _ in begun], files)
+            for (plan, _, _), stat in zip(begun, stats, strict=True):
+                yield ShardResult(plan.number, stat)
+
+    def _log(
+        self, plan: ShardPlan, new: Sequence[NewKeys], gone: pa.Array, files: DataFiles
+    ) -> WriteStat | None:
         if plan.opens:
-            self.logs.open(plan.shard)
-        return ShardResult(plan.number, self._log(plan, new, gone))
-
-    def _log(self, plan: ShardPlan, new: Sequence[NewKeys], gone: pa.Array) -> WriteStat | None:
-        return self.logs.write(plan.shard, new, [gone, self._replaced(plan)])
+            self.logs.open(plan.shard, files)
+        return self.logs.write(plan.shard, new, [gone, self._replaced(plan)], files)
 
     def _replaced(self, plan: ShardPlan) -> pa.Array:
         """Return the keys whose entries go with their rows, unless the write puts them."""
@@ -303,7 +318,7 @@ class IndexTask:
         """Number of tasks that write shards."""
         return int(self.placement.tasks.max(initial=0)) + 1
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Send changed keys to the tasks of their shards."""
         shards = rows.table[SHARD].to_numpy()
         return in_task_order(self.placement.tasks[shards], shards, rows.table)

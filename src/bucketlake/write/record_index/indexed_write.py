@@ -11,38 +11,31 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
-
-from bucketlake.actions.commit import PendingWrite
-from bucketlake.actions.early_conflict import wait_for_writers
-from bucketlake.actions.progress import telling_progress
-from bucketlake.actions.stream_batches import Batch
+from bucketlake.actions.conflict import ReplanError, wait_for_writers
 from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import Flow
 from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.index.layout import Slot
-from bucketlake.index.record_layout import PinnedIndex, RecordLayout
-from bucketlake.index.shared_groups import have_shared_groups
-from bucketlake.metadata.location_cache.eviction import Checkpoint
+from bucketlake.index.record_layout import RecordLayout, located
+from bucketlake.index.shared_groups import have_shared_groups, note_shared_groups
 from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.position import Batch
 from bucketlake.model.table_type import Operation
-from bucketlake.read.snapshot import Snapshot
-from bucketlake.write.batch_reader import BatchReader
-from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
-from bucketlake.write.group_writer import GroupWriter
+from bucketlake.storage.base import Storage
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.by_shard import (
     BYTES_MAX,
     STORED_BYTES_MAX,
+    ShardFound,
     ShardStage,
     rows_in,
     rows_of_group,
@@ -54,12 +47,12 @@ from bucketlake.write.record_index.group_plan import (
     plan_groups,
     weight_of_rows,
 )
-from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of, key_of
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
-from bucketlake.write.record_index.indexed_result import IndexedResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingKeys
 from bucketlake.write.record_index.located import LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
+from bucketlake.write.record_index.new_partitions import with_new_shards
 from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.record_index.shard_plan import (
     counts_of_shards,
@@ -67,14 +60,12 @@ from bucketlake.write.record_index.shard_plan import (
     result_of_shards,
 )
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
-from bucketlake.write.tag import SlotCounts, Tagger
-from bucketlake.write.write_plan import (
-    SlotResult,
-    WritePlan,
-    file_ids_by_partition,
-    plan_write,
-    require_new_partitions,
-)
+from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts
+from bucketlake.write.transaction import BegunWrite, Lookups, Written
+from bucketlake.write.write_plan import SlotResult, WritePlan, file_ids_by_partition, plan_write
+
+if TYPE_CHECKING:
+    from bucketlake.metadata.location_cache.cache import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +74,58 @@ class IndexedWrite:
 
     Attributes
     ----------
-    write : PendingWrite
-        The write.
-    snapshot : Snapshot
-        The table as pinned for the write.
-    layout : RecordLayout
-        The pinned layout.
-    tagger : Tagger
-        Finds key and partition of each row.
-    reader : BatchReader
-        Makes incoming records of rows.
-    writer : GroupWriter
-        Writes file groups.
+    begun : BegunWrite
+        The write; its slots are partitions, or shards.
+    packed : PackedRecords
+        The records.
+    records : mapping of str to int
+        Number of records of each partition.
     upkeep : IndexUpkeep
         Writes the entries of the index.
+    task : WriteTask
+        Writes file groups.
+    finder : KeyFinder
+        Looks keys up in the tasks.
     """
 
-    write: PendingWrite
-    snapshot: Snapshot
-    layout: RecordLayout
-    tagger: Tagger
-    reader: BatchReader
-    writer: GroupWriter
+    begun: BegunWrite
+    packed: PackedRecords
+    records: Mapping[str, int]
     upkeep: IndexUpkeep
+    task: WriteTask
+    finder: KeyFinder
+
+    @classmethod
+    def of(cls, begun: BegunWrite, packed: PackedRecords, batch: Batch | None) -> Self:
+        """Choose the shards of new partitions, and open the index.
+
+        Parameters
+        ----------
+        begun : BegunWrite
+        packed : PackedRecords
+            The records; each partition is one slot, or each shard.
+        batch : Batch, optional
+            The batch of a stream that the records are.
+        """
+        records = Counter[str]()
+        for (path, _), count in packed.counts.items():
+            records[path] += count
+        target, layout = begun.target, located(begun.layout)
+        index = target.pinned_index({*begun.slots, *(held.partition_path for held in begun.slices)})
+        index = with_new_shards(index, layout.new_shards, records, target.snapshot)
+        begun = replace(begun, layout=replace(layout, shards=index.shards))
+        upkeep = IndexUpkeep(begun.pending.table, begun.instant, index)
+        reader = RecordIndexReader(index.reader.table)
+        finder = KeyFinder(reader, target.cache, None if batch is None else _checkpoint(batch))
+        return cls(begun, packed, records, upkeep, begun.task(), finder)
+
+    @property
+    def _layout(self) -> RecordLayout:
+        return located(self.begun.layout)
+
+    @property
+    def _storage(self) -> Storage:
+        return self.begun.target.storage
 
     @property
     def _index(self) -> PinnedIndex:
@@ -114,82 +134,57 @@ class IndexedWrite:
     @property
     def _index_writer(self) -> IndexWriter:
         writer = self.upkeep.writer
-        return replace(writer, logs=replace(writer.logs, cache=self.layout.cache))
+        return replace(writer, logs=replace(writer.logs, cache=self.begun.target.cache))
 
-    def run(
-        self,
-        packed: PackedRecords,
-        slices: Sequence[FileSlice],
-        batch: Batch | None = None,
-    ) -> IndexedResult:
-        """Locate records and write them.
-
-        Parameters
-        ----------
-        packed : PackedRecords
-            The records; each partition is one slot.
-        slices : sequence of FileSlice
-            Live slices of the partitions of the batch; for a table overwrite, of all partitions.
-        batch : Batch, optional
-            The batch of a stream that the records are.
-        """
-        operation, counts = self.write.operation, packed.counts
-        if operation is Operation.BULK_INSERT:
-            require_new_partitions(counts, self.layout.live_slots(slices))
-        records: dict[str, int] = Counter()
-        for (path, _), count in counts.items():
-            records[path] += count
-        if self._goes_by_shard(packed, slices):
-            return self._run_by_shard(packed, records, slices, batch)
-        removal, replaced = self._removal(records), {}
-        if operation.replaces:
+    def run(self) -> Written:
+        """Write the records shard by shard, or locate and place them."""
+        slices = self.begun.slices
+        if self._goes_by_shard():
+            return self._run_by_shard()
+        removal, replaced = self._removal(), {}
+        if self.begun.operation.replaces:
             replaced, slices = file_ids_by_partition(slices), ()
         self._index.reader.require_shards(held.partition_path for held in slices)
         looked_up = {
             path: held for path, held in self._index.stored.items() if not removal.has(path)
         }
-        lookups = plan_lookups(
-            records, self._index.shards, looked_up, tasks_wanted=packed.tasks_wanted
-        )
-        located, live, first = self._located(packed, lookups, removal, slices, batch)
+        wanted = self.packed.tasks_wanted
+        lookups = plan_lookups(self.records, self._index.shards, looked_up, tasks_wanted=wanted)
+        located, live, first = self._located(lookups, removal, slices)
         found, removed = _lookup_results(located), cache(self._replaced)
         try:
-            _require_received(records, lookups, found)
+            _require_received(self.records, lookups, found)
             plan = plan_groups(
                 lookups,
                 found,
                 live,
                 replaced,
-                self.layout.filling,
-                self._row_bytes(live, packed) if any(result.new for result in found) else 1.0,
-                partial(rows_of_group, self.write.table.storage),
+                self._layout.filling,
+                self._row_bytes(live) if any(result.new for result in found) else 1.0,
+                partial(rows_of_group, self._storage),
                 used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
                 shards=self._index.shards,
                 stored=self._index.stored,
                 removal=removal,
-                instant=self.write.instant,
-                tasks_wanted=packed.tasks_wanted,
+                instant=self.begun.pending.instant,
+                tasks_wanted=wanted,
             )
             self._wait_for_writers(plan.write, [s.shard for s in plan.shards if s.new])
-            results = self._write(located, plan, packed.schema)
+            results = self._write(located, plan)
         finally:
             located.close()
-        done = _result(plan, results, lookups, found)
-        return replace(
-            done,
-            looked_up=sum(result.looked_up for result in first),
-            from_cache=sum(result.from_cache for result in first),
-        )
+        return self._result(plan, results, lookups, found, first)
 
-    def _goes_by_shard(self, packed: PackedRecords, slices: Sequence[FileSlice]) -> bool:
+    def _goes_by_shard(self) -> bool:
         """Return whether the tasks of shards may own the buckets of their shards."""
-        if not self.layout.of_shards.by_shard or not packed.counts:
+        packed, slices = self.packed, self.begun.slices
+        if not self._layout.shards_have_groups or not packed.counts:
             return False
-        shards, tags = self._index.shards, self.layout.new_shards.of_large
-        paths = {path for path, _ in packed.counts} | {held.partition_path for held in slices}
+        shards, tags = self._index.shards, self._layout.new_shards.of_large
+        paths = {*self.records, *(held.partition_path for held in slices)}
         if any(tags % shards.count(path) for path in paths):
             return False
-        row_bytes = packed.size_bytes / sum(packed.counts.values())
+        row_bytes = packed.size_bytes / sum(self.records.values())
         counts = counts_of_shards(packed.counts, shards)
         return (
             all(
@@ -198,47 +193,41 @@ class IndexedWrite:
                 for (path, _), records in counts.items()
             )
             and all(bucket_of_group(held.file_id) is not None for held in slices)
-            and not have_shared_groups(self.write.table.storage, paths)
-            and not self._rewrites_much(counts, slices)
+            and not have_shared_groups(self._storage, paths)
+            and not self._rewrites_much(counts)
         )
 
-    def _rewrites_much(self, written: Collection[Slot], slices: Sequence[FileSlice]) -> bool:
+    def _rewrites_much(self, written: Collection[Slot]) -> bool:
         """Return whether the task of a shard may have to rewrite more than a task should."""
-        if self.writer.appends or self.write.operation.replaces:
+        if self.begun.target.appends or self.begun.operation.replaces:
             return False
-        live = self.layout.of_shards.live_slots(slices)
+        live = self._layout.live_shards(self.begun.slices)
         return any(
             len(held) > 1 and sum(each.size_bytes for each in held) > STORED_BYTES_MAX
             for slot, held in live.items()
             if slot in written
         )
 
-    def _run_by_shard(
-        self,
-        packed: PackedRecords,
-        records: Mapping[str, int],
-        slices: Sequence[FileSlice],
-        batch: Batch | None,
-    ) -> IndexedResult:
+    def _run_by_shard(self) -> Written:
         """Write the records shard by shard, in one stage."""
-        operation, removal = self.write.operation, self._removal(records)
+        packed, slices, removal = self.packed, self.begun.slices, self._removal()
         self._index.reader.require_shards(held.partition_path for held in slices)
-        live: dict[Group, FileSlice] = {(s.partition_path, s.file_id): s for s in slices}
+        live: dict[Group, FileSlice] = {s.group: s for s in slices}
         shards = self._index.shards
         counts = counts_of_shards(packed.counts, shards)
-        plan = self._plan_by_shard(packed, counts, slices)
+        plan = self._plan_by_shard(counts)
         changed = self.upkeep.plan(
-            plan, operation, looks_up=False, tasks_wanted=packed.tasks_wanted
+            plan, self.begun.operation, looks_up=False, tasks_wanted=packed.tasks_wanted
         )
-        slots_of = {path: shards.count(path) for path in records}
+        slots_of = {path: shards.count(path) for path in self.records}
         placement = replace(plan.placement(), shard_counts=slots_of)
         stage = ShardStage(
-            WriteStage(self._task(plan), placement, packed.schema),
-            self._finder(batch),
+            WriteStage(self._task_of(plan), placement, packed.schema),
+            self.finder,
             self._index_writer,
-            self.layout.filling,
-            self._row_bytes(live, packed),
-            removes_entries=not self.writer.appends,
+            self._layout.filling,
+            self._row_bytes(live),
+            removes_entries=not self.begun.target.appends,
         )
         works = plan_shard_writes(
             plan,
@@ -251,41 +240,42 @@ class IndexedWrite:
         self._wait_for_writers(plan, [Shard(s.slot, s.partition_path) for s in plan.slots])
         results: list[Any] = []
         if plan.slots:
-            with self._telling_progress(plan):
+            with self.begun.telling_progress(plan):
                 results = packed.write_by_shard(stage, works, plan.task_count)
-        done = result_of_shards(plan, works, results)
+        self._require_own_groups(plan, results)
         # A delete looks for nothing in an empty partition, but must see who adds its keys.
         empty = counts.keys() - {slot.key for slot in plan.slots}
-        looked_at = {key_of(Shard(number, path)) for path, number in empty}
-        return replace(done, looked_at=done.looked_at | looked_at)
+        done = result_of_shards(plan, works, results)
+        looked_at = {*done.looked_at, *(key_of(Shard(number, path)) for path, number in empty)}
+        return replace(done, upkeep=self.upkeep, looked_at=frozenset(looked_at))
 
-    def _plan_by_shard(
-        self, packed: PackedRecords, counts: SlotCounts, slices: Sequence[FileSlice]
-    ) -> WritePlan:
+    def _require_own_groups(self, plan: WritePlan, results: Sequence[Any]) -> None:
+        """Raise ReplanError if a task found a key in a bucket of another shard.
+
+        The partition is noted, so that the next plan takes two stages.
+        """
+        found = [each for each in results if isinstance(each, ShardFound) and each.is_shared]
+        shared = {plan.slots[each.number].partition_path for each in found}
+        if shared:
+            note_shared_groups(self._storage, shared)
+            raise ReplanError(
+                self.begun.pending.instant,
+                f"buckets of partition {min(shared)!r} hold keys of several shards; write again",
+            )
+
+    def _plan_by_shard(self, counts: SlotCounts) -> WritePlan:
         """Plan a slot for each shard with records; deletes need none in an empty partition."""
-        operation = self.write.operation
+        operation, slices = self.begun.operation, self.begun.slices
         if operation is Operation.DELETE:
             held = {file_slice.partition_path for file_slice in slices}
             counts = {slot: count for slot, count in counts.items() if slot[0] in held}
             operation = Operation.UPSERT  # The keys of every shard are looked at.
-        return plan_write(
-            operation, counts, slices, self.layout.of_shards, tasks_wanted=packed.tasks_wanted
-        )
-
-    def _finder(self, batch: Batch | None) -> KeyFinder:
-        return KeyFinder(
-            RecordIndexReader(self._index.reader.table),
-            self.layout.cache,
-            None if batch is None else _checkpoint(batch),
-        )
+        layout, wanted = self._layout, self.packed.tasks_wanted
+        live = layout.live_shards(slices)
+        return plan_write(operation, counts, slices, layout, tasks_wanted=wanted, live=live)
 
     def _located(
-        self,
-        packed: PackedRecords,
-        lookups: LookupPlan,
-        removal: Removal,
-        slices: Sequence[FileSlice],
-        batch: Batch | None,
+        self, lookups: LookupPlan, removal: Removal, slices: Sequence[FileSlice]
     ) -> tuple[Flow, dict[Group, FileSlice], list[LookupResult]]:
         """Locate the records.
 
@@ -303,17 +293,18 @@ class IndexedWrite:
             cache, so only the first time tells what the cache had.
         """
         replaced = frozenset(removal.partitions or ())
+        packed, snapshot = self.packed, self.begun.target.snapshot
         task = LocateStage(
-            self.tagger,
+            self.task.tagger,
             lookups.placement,
-            self._finder(batch),
-            self.reader,
+            self.finder,
+            self.task.reader,
             packed.schema,
             replaced,
-            removes_entries=not self.writer.appends,
-            moving=None if self.layout.partitioned else MovingKeys(self.snapshot),
+            removes_entries=not self.begun.target.appends,
+            moving=None if self._layout.partitioned else MovingKeys(snapshot),
         )
-        live = {(held.partition_path, held.file_id): held for held in slices}
+        live = {held.group: held for held in slices}
         listed = {*lookups.placement.partitions}
         first: list[LookupResult] | None = None
         while True:
@@ -322,9 +313,9 @@ class IndexedWrite:
             first = first or results
             found = {path for result in results for path, _, n in result.groups if n}
             if found - listed:
-                more = self.snapshot.listed(sorted(found - listed))
-                more.require_whole(self.write.begun)
-                live |= {(held.partition_path, held.file_id): held for held in more.slices}
+                more = snapshot.listed(sorted(found - listed))
+                more.require_whole(self.begun.pending.begun)
+                live |= {held.group: held for held in more.slices}
                 listed |= found
             dead = dead_groups(results, live)
             if not dead:
@@ -335,72 +326,98 @@ class IndexedWrite:
 
     def _wait_for_writers(self, plan: WritePlan, shards: Collection[Shard]) -> None:
         """Wait for other writes to the same groups, or that add keys to some shards."""
-        layout, wanted = self.layout, {key_of(shard) for shard in shards}
+        layout, wanted = self._layout, {key_of(shard) for shard in shards}
         for slot in plan.slots:
             for held in slot.slices:
                 wanted.add(layout.conflict_key_of_group(held.partition_path, held.file_id))
         wait_for_writers(
-            self.write.table.storage,
-            self.write.begun,
-            self.write.table.clock,
+            self._storage,
+            self.begun.pending.begun,
+            self.begun.pending.table.clock,
             wanted,
             group_key=layout.conflict_key_of_group,
             metadata=self._index.reader.table.storage if shards else None,
         )
 
-    def _write(self, located: Flow, plan: GroupPlan, schema: pa.Schema) -> list[TaskResult]:
+    def _write(self, located: Flow, plan: GroupPlan) -> list[TaskResult]:
         slots = plan.write.slots
         if not slots:
             return [*self.upkeep.write_shards(plan.shards)]
-        stage = PlaceStage.of(plan, self._task(plan.write), self._index_writer, schema)
-        with self._telling_progress(plan.write):
+        task = self._task_of(plan.write)
+        stage = PlaceStage.of(plan, task, self._index_writer, self.packed.schema)
+        with self.begun.telling_progress(plan.write):
             flow = located.then(stage, [*slots, *plan.shards], plan.write.task_count)
             return flow.results()
 
-    def _task(self, plan: WritePlan) -> WriteTask:
-        writer, reader = replace(self.writer, slot_count=len(plan.slots)), self.reader
-        return WriteTask(
-            self.tagger,
-            writer,
-            reader.deletes_by_key,
-            reader.delete_marker,
-            refuses_repeats=reader.refuses_repeats,
-        )
+    def _task_of(self, plan: WritePlan) -> WriteTask:
+        return replace(self.task, writer=replace(self.task.writer, slot_count=len(plan.slots)))
 
-    def _telling_progress(self, plan: WritePlan) -> AbstractContextManager[None]:
-        doing = self.write.operation.value.lower().replace("_", " ")
-        return telling_progress(
-            self.write.table.storage, self.write.instant, doing, len(plan.slots)
-        )
-
-    def _removal(self, records: Mapping[str, int]) -> Removal:
-        match self.write.operation:
-            case Operation.INSERT_OVERWRITE:
-                return Removal(tuple(sorted(records)))
-            case Operation.INSERT_OVERWRITE_TABLE:
-                return Removal(None)
-        return Removal()
+    def _removal(self) -> Removal:
+        operation = self.begun.operation
+        if operation is Operation.INSERT_OVERWRITE_TABLE:
+            return Removal(None)
+        return Removal(tuple(sorted(self.records)) if operation.replaces else ())
 
     def _replaced(self) -> dict[str, list[FileId]]:
         """Return the groups that replace commits removed, by partition."""
         found: dict[str, list[FileId]] = defaultdict(list)
-        for path, file_id in self.snapshot.timeline.replaced_file_groups(self.write.table.storage):
+        timeline = self.begun.target.snapshot.timeline
+        for path, file_id in timeline.replaced_file_groups(self._storage):
             found[path].append(file_id)
         return found
 
-    def _row_bytes(self, live: Mapping[Group, FileSlice], packed: PackedRecords) -> float:
+    def _row_bytes(self, live: Mapping[Group, FileSlice]) -> float:
         """Return the stored bytes of a row: from the largest base file, else a guess."""
         bases = [held.base_file for held in live.values() if held.base_file is not None]
         largest = max(bases, key=lambda base: (base.size_bytes, base.path), default=None)
         if largest is not None:
-            stored = rows_in(self.write.table.storage, largest)
+            stored = rows_in(self._storage, largest)
             if stored:
                 return max(1.0, largest.size_bytes / stored)
-        return weight_of_rows(packed.size_bytes, sum(packed.counts.values()))
+        return weight_of_rows(self.packed.size_bytes, sum(self.records.values()))
+
+    def _result(
+        self,
+        plan: GroupPlan,
+        results: Sequence[TaskResult],
+        lookups: LookupPlan,
+        found: Sequence[LookupResult],
+        first: Sequence[LookupResult],
+    ) -> Written:
+        """Return what was done; only the first lookups tell what the cache had."""
+        shards = [result for result in results if isinstance(result, ShardResult)]
+        answered = sorted(result.number for result in shards)
+        assert answered == [shard.number for shard in plan.shards], "each shard has one result"
+        pairs = zip(lookups.lookups, found, strict=True)
+        added = (key_of(shard.shard) for shard in plan.shards if shard.new)
+        removed = (
+            key_of(shard.shard)
+            for shard in plan.shards
+            if shard.gone or shard.stored or shard.opens
+        )
+        every = ((path, held, n) for result in found for path, held, n in result.groups)
+        return Written(
+            plan.write,
+            [result for result in results if isinstance(result, SlotResult)],
+            self.upkeep,
+            write_stats_of(shards),
+            ChangedShards(frozenset(added), frozenset(removed)),
+            frozenset(key_of(lookup.shard) for lookup, result in pairs if result.unknown),
+            {self._layout.conflict_key_of_group(path, held) for path, held, n in every if not n},
+            ignored=sum(result.ignored for result in found),
+            lookups=Lookups(
+                inserted=sum(count for result in found for _, count in result.new),
+                looked_up=sum(result.looked_up for result in first),
+                from_cache=sum(result.from_cache for result in first),
+                moved=sum(result.moved for result in found),
+            ),
+        )
 
 
 def _checkpoint(batch: Batch) -> Checkpoint:
     """Return the progress of a stream: its batches are committed one after the other."""
+    from bucketlake.metadata.location_cache.cache import Checkpoint
+
     return Checkpoint(batch.query_name, batch.batch_id, batch.batch_id - 1)
 
 
@@ -428,35 +445,3 @@ def _require_received(
 
 def _lookup_results(located: Flow) -> list[LookupResult]:
     return sorted(located.results(), key=lambda result: result.number)
-
-
-def _result(
-    plan: GroupPlan,
-    results: Sequence[TaskResult],
-    lookups: LookupPlan,
-    found: Sequence[LookupResult],
-) -> IndexedResult:
-    shards = [result for result in results if isinstance(result, ShardResult)]
-    answered = sorted(result.number for result in shards)
-    assert answered == [shard.number for shard in plan.shards], "each shard has one result"
-    looked_at = {
-        key_of(lookup.shard)
-        for lookup, result in zip(lookups.lookups, found, strict=True)
-        if result.unknown
-    }
-    return IndexedResult(
-        plan.write,
-        [result for result in results if isinstance(result, SlotResult)],
-        files_of(shards),
-        ChangedShards(
-            frozenset(key_of(shard.shard) for shard in plan.shards if shard.new),
-            frozenset(
-                key_of(shard.shard)
-                for shard in plan.shards
-                if shard.gone or shard.stored or shard.opens
-            ),
-        ),
-        frozenset(looked_at),
-        sum(count for result in found for _, count in result.new),
-        ignored=sum(result.ignored for result in found),
-    )

@@ -21,20 +21,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bucketlake.errors import IndexStateError
 from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
 from bucketlake.flow.stage import NO_TASK, Rows
-from bucketlake.flow.stage import IntArray as TaskArray
-from bucketlake.merge.combining import joined
+from bucketlake.flow.stage import Int32Array as TaskArray
+from bucketlake.merge.combining import joined, meet
 from bucketlake.merge.group_merge import group_in_words
-from bucketlake.merge.incoming import (
-    BoolArray,
-    IntArray,
-    codes_of_repeated_keys,
-    key_order,
-)
+from bucketlake.merge.incoming import BoolArray, IntArray, codes_of_repeated_keys, key_order
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.model.field_path import roots_of
 from bucketlake.model.file_name import Group
@@ -43,7 +37,6 @@ from bucketlake.model.schema import RECORD_KEY, with_meta
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
-from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.record_index.located import (
     ENTRIES,
     ENTRY_ROWS,
@@ -57,10 +50,12 @@ from bucketlake.write.record_index.located import (
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement
 from bucketlake.write.slot_stage import RECORDS
 from bucketlake.write.tag import (
+    INPUT_CHANGED,
     KEY,
     MOVED,
     PARTITION,
     SLOT,
+    STABLE_INPUT,
     TaggedRecords,
     Tagger,
     positions_of,
@@ -68,8 +63,7 @@ from bucketlake.write.tag import (
 )
 
 if TYPE_CHECKING:  # Only dynamic buckets have a cache.
-    from bucketlake.metadata.location_cache.cache import LocationCache
-    from bucketlake.metadata.location_cache.eviction import Checkpoint
+    from bucketlake.metadata.location_cache.cache import Checkpoint, LocationCache
 
 _PARTITION = "_bucketlake_partition_code"  # Position of the partition in the plan.
 
@@ -90,10 +84,12 @@ class MovingKeys:
 
     def winners(
         self, reader: BatchReader, rows: pa.Table, keys: pa.Array, stored: Sequence[Group]
-    ) -> tuple[BoolArray, pa.Table | None]:
+    ) -> tuple[BoolArray, BoolArray, pa.Table | None]:
         """Return which records win over the stored row of their key, and the rows to insert.
 
-        The second value is None if these are the rows of the batch.
+        The second value tells which keys have a stored row: an entry may outlive its row. Without
+        ordering values nothing is read, and all have one. The last value is None if the rows to
+        insert are those of the batch.
 
         Parameters
         ----------
@@ -109,7 +105,8 @@ class MovingKeys:
         wins = np.ones(len(keys), np.bool_)
         combining, rule = reader.combining, reader.rule
         if not rule.compares and combining is None:
-            return wins, None
+            return wins, wins, None
+        is_held = np.zeros(len(keys), np.bool_)
         incoming, fields = reader.read(rows, keys), rule.ordering_fields if rule.compares else ()
         of_group: dict[Group, list[int]] = {}
         for row, group in enumerate(stored):
@@ -123,32 +120,28 @@ class MovingKeys:
         source, parts = np.arange(len(keys)), [incoming.columns]
         for group, numbers in sorted(of_group.items()):
             held = slices.get(group)
-            if held is None:  # The driver finds that the group is gone.
-                continue
             own = np.array(numbers, np.int64)
-            wanted = keys.take(pa.array(own))
+            if held is None:  # The driver finds that the group is gone.
+                is_held[own] = True
+                continue
+            records = incoming.take(own)
             for chunk in slice_reader.read(held, columns):
-                found = pc.index_in(chunk[RECORD_KEY].combine_chunks(), value_set=wanted)
-                at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-                positions = own[found.drop_null().to_numpy()]
-                won = incoming.wins_over(chunk, at, positions, fields)
-                wins[positions] = won
-                if combining is not None:
-                    what = group_in_words(*group)
-                    mixed = combining.mixed(
-                        incoming, positions[won], chunk, at[won], won[won], what
-                    )
+                met = meet(records, chunk, fields, combining, group_in_words(*group))
+                positions = own[met.positions]
+                wins[positions], is_held[positions] = met.wins, True
+                if met.made_rows is not None:  # A late record meets the row again where it is.
+                    won = met.wins[met.made]
                     count = sum(part.num_rows for part in parts)
-                    source[positions[won][mixed.pairs]] = count + np.arange(len(mixed.pairs))
-                    parts.append(mixed.rows)
+                    source[positions[met.made[won]]] = count + np.arange(int(won.sum()))
+                    parts.append(met.made_rows.filter(pa.array(won)))
         if combining is None:
-            return wins, None
+            return wins, is_held, None
         columns_of_rows = joined(*parts).take(pa.array(source))
-        return wins, reader.rows_of(incoming.with_columns(columns_of_rows))
+        return wins, is_held, reader.rows_of(incoming.with_columns(columns_of_rows))
 
     def _slices(self, partitions: set[str]) -> Mapping[Group, FileSlice]:
         held = self.snapshot.partition_slices(sorted(partitions))
-        return {(found.partition_path, found.file_id): found for found in held}
+        return {found.group: found for found in held}
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +301,7 @@ class LocateStage:
             found.looked_up,
             found.from_cache,
             ignored,
+            0 if moved is None else int(moved.sum()),
         )
         rows = rows.append_column(LOOKUP, pa.array(np.full(len(places), lookup.number, np.int32)))
         rows = rows.append_column(PLACE, pa.array(places)).append_column(RANK, pa.array(ranks))
@@ -327,13 +321,14 @@ class LocateStage:
 
         Rows that are combined with others get the columns of the table, in each task of the write.
         """
-        is_combined = self.reader.combining is not None
-        if not is_combined and codes_of_repeated_keys(tagged.keys) is None:
-            return rows, tagged
-        records, last = self.reader.distinct(self.reader.read(rows, tagged.keys), positions)
-        if not is_combined:
-            return _taken(rows, tagged, last)
-        return self.reader.rows_of(records), tagged.take(last)
+        reader = self.reader
+        if reader.combining is None and codes_of_repeated_keys(tagged.keys) is None:
+            return reader.with_resets(rows, None), tagged
+        records, last = reader.distinct(reader.read(rows, tagged.keys), positions)
+        if reader.combining is not None:
+            return reader.rows_of(records), tagged.take(last)
+        rows, tagged = _taken(rows, tagged, last)
+        return reader.with_resets(rows, records), tagged
 
     def _find(self, lookup: Lookup, keys: pa.Array) -> _Found:
         """Find the place of each key among the groups of all keys.
@@ -365,7 +360,8 @@ class LocateStage:
         """Replace each record whose key is stored in another partition by a delete and an insert.
 
         The last value is the number of dropped records, which lost by their ordering value. A
-        delete goes to the stored row, whatever its own partition columns say.
+        delete goes to the stored row, whatever its own partition columns say. A key without a
+        stored row is new, though the index has an entry for it.
         """
         assert self.moving is not None
         numbers: dict[str, int] = {path: n for n, path in enumerate(tagged.partitions)}
@@ -378,12 +374,12 @@ class LocateStage:
             return rows, tagged, places, np.zeros(len(places), np.bool_), 0
         own_rows, own = _taken(rows, tagged, moving)
         of_rows = [groups[place] for place in places[moving].tolist()]
-        wins, moved_rows = self.moving.winners(self.reader, own_rows, own.keys, of_rows)
+        wins, is_held, moved_rows = self.moving.winners(self.reader, own_rows, own.keys, of_rows)
         kept = np.ones(len(places), np.bool_)
         kept[moving[~wins]] = False
         inserted = places.copy()
         inserted[moving] = NOT_FOUND
-        order = np.concatenate([np.flatnonzero(kept), moving[wins]])
+        order = np.concatenate([np.flatnonzero(kept), moving[wins & is_held]])
         moved = np.zeros(len(order), np.bool_)
         moved[int(kept.sum()) :] = True
         if moved_rows is not None:

@@ -66,6 +66,8 @@ class LookupResult:
         task, so nothing that is written may follow from it.
     ignored : int
         Records that lost to a stored row of another partition by their ordering value.
+    moved : int
+        Records whose key leaves another partition.
     """
 
     number: int
@@ -77,6 +79,7 @@ class LookupResult:
     looked_up: int = 0
     from_cache: int = 0
     ignored: int = 0
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from bucketlake.flow.spread import spread
-from bucketlake.flow.stage import NO_TASK
-from bucketlake.hashing.java_hash import hash_strings
-from bucketlake.hashing.key_parts import parts_of_keys
+from bucketlake.flow.stage import NO_TASK, spread
+from bucketlake.hashing.index_key import hash_strings
+from bucketlake.hashing.key_filter import parts_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, SlotPart
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_slice import FileSlice
@@ -113,13 +112,11 @@ class LookupPlacement:
         """Return the position of each record's partition; ``NO_TASK`` if it is not in the plan."""
         known = {path: place for place, path in enumerate(self.partitions)}
         places = np.array([known.get(path, NO_TASK) for path in tagged.partitions], np.int32)
-        codes: npt.NDArray[np.int32] = places[tagged.partition_codes]
-        return codes
+        return np.asarray(places[tagged.partition_codes])
 
     def place(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Return the tasks of lookups; ``NO_TASK`` for ``NO_TASK``."""
-        tasks: npt.NDArray[np.int32] = np.append(self.tasks, np.int32(NO_TASK))[numbers]
-        return tasks
+        return np.asarray(np.append(self.tasks, np.int32(NO_TASK))[numbers])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ that choose differently conflict (``IndexUpkeep.require_same_index``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from bucketlake.errors import TimelineError
-from bucketlake.index.record_layout import RecordLayout
+from bucketlake.metadata.record_index.pinned_index import PinnedIndex
+from bucketlake.metadata.record_index.shards import ShardsBySize
+from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
@@ -22,26 +23,26 @@ those of a merge-on-read table write few rows otherwise."""
 
 
 def with_new_shards(
-    layout: RecordLayout, rows: Mapping[str, int], storage: Storage, timeline: Timeline
-) -> RecordLayout:
-    """Return a pinned layout with the shards that new data partitions get.
+    index: PinnedIndex, rule: ShardsBySize, rows: Mapping[str, int], snapshot: Snapshot
+) -> PinnedIndex:
+    """Return a pinned index with the shards that new data partitions get.
 
     Parameters
     ----------
-    layout : RecordLayout
-        The pinned layout.
+    index : PinnedIndex
+        The index.
+    rule : ShardsBySize
+        How many shards a new partition gets.
     rows : mapping of str to int
         Rows of the batch by data partition.
-    storage, timeline
-        The data table, and its pinned timeline.
+    snapshot : Snapshot
+        The pinned data table.
     """
-    index, rule = layout.index, layout.new_shards
-    assert index is not None, "the layout is pinned"
     counts = {path: rule.shard_count(rows.get(path, 0)) for path in index.new_partitions}
     if rule.of_small != rule.of_large and rule.of_small in counts.values():
-        least = rule.shard_count(rows_of_another_partition(storage, timeline))
+        least = rule.shard_count(rows_of_another_partition(snapshot.storage, snapshot.timeline))
         counts = {path: max(count, least) for path, count in counts.items()}
-    return replace(layout, index=index.with_new(counts))
+    return index.with_new(counts)
 
 
 def rows_of_another_partition(storage: Storage, timeline: Timeline) -> int:

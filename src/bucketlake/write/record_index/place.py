@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.flow.numbered_rows import in_task_order
-from bucketlake.flow.stage import IntArray, Rows
+from bucketlake.flow.stage import Int32Array, Rows
 from bucketlake.write.record_index.group_plan import GroupPlan
 from bucketlake.write.record_index.index_writer import (
     PLACED_ENTRIES,
@@ -53,9 +53,9 @@ class PlaceStage:
     task: WriteTask
     index_writer: IndexWriter
     routes: Routes
-    slot_tasks: IntArray
-    shard_tasks: IntArray
-    shard_of_lookup: IntArray
+    slot_tasks: Int32Array
+    shard_tasks: Int32Array
+    shard_of_lookup: Int32Array
     schema: pa.Schema
 
     @classmethod
@@ -73,7 +73,7 @@ class PlaceStage:
             schema,
         )
 
-    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Send records to the tasks of their slots, and keys to those of their shards."""
         if rows.channel == LOCATED:
             slots = self.routes.slots(rows.table)

@@ -14,11 +14,11 @@ from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import FileId
 from bucketlake.write.record_index.by_shard import ShardFound, ShardWrite
 from bucketlake.write.record_index.group_plan import Removal
-from bucketlake.write.record_index.index_upkeep import files_of, key_of
+from bucketlake.write.record_index.index_upkeep import key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
-from bucketlake.write.record_index.indexed_result import IndexedResult, SharedGroupsError
 from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.tag import SlotCounts
+from bucketlake.write.transaction import Lookups, Written
 from bucketlake.write.write_plan import SlotResult, WritePlan
 
 
@@ -79,36 +79,30 @@ def plan_shard_writes(
 
 def result_of_shards(
     plan: WritePlan, works: Sequence[ShardWrite | ShardPlan], results: Sequence[Any]
-) -> IndexedResult:
-    """Return what the tasks of shards did.
-
-    Raises
-    ------
-    SharedGroupsError
-        If a task found a key in a bucket of another shard.
-    """
+) -> Written:
+    """Return what the tasks of shards did."""
     found = [result for result in results if isinstance(result, ShardFound)]
-    slots = {each.number: plan.slots[each.number] for each in found}
-    shared = {slots[each.number].partition_path for each in found if each.is_shared}
-    if shared:
-        raise SharedGroupsError(shared)
     shards = [work.shard if isinstance(work, ShardWrite) else work for work in works]
     written = [result for result in results if isinstance(result, ShardResult)]
     answered = sorted(result.number for result in written)
     assert answered == sorted(shard.number for shard in shards), "each shard has one result"
     assert len(found) == len(plan.slots), "each slot has one result"
-    keys = {n: key_of(Shard(slot.slot, slot.partition_path)) for n, slot in slots.items()}
+    slots = (plan.slots[each.number] for each in found)
+    keys = [key_of(Shard(slot.slot, slot.partition_path)) for slot in slots]
+    pairs = [*zip(keys, found, strict=True)]
     removed = {key_of(each.shard) for each in shards if each.stored is not None or each.opens}
-    return IndexedResult(
+    return Written(
         plan,
         [result for result in results if isinstance(result, SlotResult)],
-        files_of(written),
-        ChangedShards(
-            frozenset(keys[each.number] for each in found if each.new),
-            frozenset(removed | {keys[each.number] for each in found if each.gone}),
+        index_files=write_stats_of(written),
+        changed=ChangedShards(
+            frozenset(key for key, each in pairs if each.new),
+            frozenset(removed | {key for key, each in pairs if each.gone}),
         ),
-        frozenset(keys[each.number] for each in found if each.unknown),
-        sum(each.new for each in found),
-        sum(each.looked_up for each in found),
-        sum(each.from_cache for each in found),
+        looked_at=frozenset(key for key, each in pairs if each.unknown),
+        lookups=Lookups(
+            inserted=sum(each.new for each in found),
+            looked_up=sum(each.looked_up for each in found),
+            from_cache=sum(each.from_cache for each in found),
+        ),
     )

@@ -9,14 +9,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.avro.table_schema import (
-    arrow_from_avro,
-    avro_from_arrow,
-    decimal_size_bytes,
-    record_name,
-)
-from bucketlake.model.column_type import COMMENT, TIMESTAMP, TIMESTAMP_NTZ, list_of, map_of
+from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
+from bucketlake.format.avro.table_schema import avro_from_arrow, decimal_size_bytes, record_name
+from bucketlake.format.avro.tree import arrow_from_avro
+from bucketlake.model.column_type import COMMENT, TIMESTAMP, TIMESTAMP_NTZ, list_type, map_of
 
 
 def read(field_type: Any) -> pa.Field:
@@ -25,12 +21,28 @@ def read(field_type: Any) -> pa.Field:
     return arrow_from_avro(json.dumps(record), where="commit 1").field("c")
 
 
+def nested(structs: int) -> pa.DataType:
+    """Return a type of structs inside each other."""
+    held = pa.int64()
+    for _ in range(structs):
+        held = pa.struct({"a": held})
+    return held
+
+
+def test_a_schema_is_printed_if_and_only_if_it_is_not_too_deep_to_be_read() -> None:
+    deepest = pa.schema({"id": pa.string(), "deep": nested(49)})
+    assert arrow_from_avro(avro_from_arrow(deepest, "t")) == deepest
+    asked = r"schema of t, column deep: .*expected at most 200 brackets .*, found 204; "
+    with pytest.raises(InputError, match=asked):
+        avro_from_arrow(pa.schema({"id": pa.string(), "deep": nested(50)}), "t")
+
+
 def test_schema_is_printed_as_hudi_prints_it() -> None:
     schema = pa.schema(
         [
             pa.field("id", pa.string(), False),
             pa.field("d", pa.decimal128(10, 2), metadata={COMMENT: b'a "b"'}),
-            pa.field("s", list_of(pa.struct({"x": pa.date32()}), nullable=False)),
+            pa.field("s", list_type(pa.struct({"x": pa.date32()}), nullable=False)),
         ]
     )
     assert avro_from_arrow(schema, "a-b") == (
@@ -46,8 +58,8 @@ def test_schema_is_printed_as_hudi_prints_it() -> None:
 
 
 def test_printed_schema_is_valid_avro() -> None:
-    point = pa.struct({"x": pa.decimal128(9, 1), "y": list_of(pa.decimal128(12, 1))})
-    schema = pa.schema({"a": point, "b": list_of(point), "c": map_of(map_of(point))})
+    point = pa.struct({"x": pa.decimal128(9, 1), "y": list_type(pa.decimal128(12, 1))})
+    schema = pa.schema({"a": point, "b": list_type(point), "c": map_of(map_of(point))})
     fastavro.parse_schema(json.loads(avro_from_arrow(schema, "1-ä")))
 
 
@@ -84,7 +96,7 @@ def test_decimal_takes_the_fewest_bytes(precision: int, size_bytes: int) -> None
         ({"type": "long", "logicalType": "timestamp-millis"}, TIMESTAMP),
         ({"type": "long", "logicalType": "local-timestamp-millis"}, TIMESTAMP_NTZ),
         ({"type": "long", "logicalType": "unheard-of"}, pa.int64()),
-        ({"type": {"type": "array", "items": "int"}}, list_of(pa.int32(), nullable=False)),
+        ({"type": {"type": "array", "items": "int"}}, list_type(pa.int32(), nullable=False)),
         ({"type": "map", "values": ["int", "null"]}, map_of(pa.int32())),
     ],
 )
@@ -122,7 +134,7 @@ def test_named_type_is_read_where_it_is_used_again() -> None:
     schema = arrow_from_avro(text)
     point = pa.struct([pa.field("x", pa.int32(), False)])
     assert schema.field("b").type.equals(point)
-    assert schema.field("c").type.equals(list_of(point, nullable=False))
+    assert schema.field("c").type.equals(list_type(point, nullable=False))
     assert schema.field("e").type.equals(pa.decimal128(3, 0))
 
 

@@ -7,25 +7,23 @@ import shutil
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketlake.errors import MetadataTableError
-from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
+from bucketlake.format.metadata_record.record_schema import IndexedLocation, encode_locations
 from bucketlake.metadata.location_cache import refreshing
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
-from bucketlake.metadata.location_cache.key_codes import ShardChanges
 from bucketlake.metadata.location_cache.refreshing import Served
 from bucketlake.metadata.record_index.locations import NOT_FOUND
 from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.model.file_name import FileId
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.timeline import active
 from tests.cached_index import PlannedIndex, folder_of, look
 from tests.metadata_tables import at, data_block
+from tests.spies import breaks, spy, spy_answers
 from tests.unit.metadata.record_index.test_locations import texts
 
 ONE_SHARD = IndexShards(None, {"eu": 1})
@@ -41,16 +39,7 @@ def cache(tmp_path: Path) -> LocationCache:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list of how many entries the cache reads from log files, each time that it does."""
-    counts: list[int] = []
-    read_changes = refreshing.read_changes
-
-    def noting(*arguments: Any) -> ShardChanges:
-        changes = read_changes(*arguments)
-        counts.append(changes.count)
-        return changes
-
-    monkeypatch.setattr(refreshing, "read_changes", noting)
-    return counts
+    return spy_answers(monkeypatch, refreshing, "read_key_changes", lambda changes: changes.count)
 
 
 def found_count(found: CachedLookup) -> int:
@@ -135,14 +124,7 @@ def test_lookups_in_many_shards_read_the_plan_of_a_compaction_once(
 
     assert look_everywhere() == [BUILT] * 8
     index.compact()
-    plans: list[str] = []
-    decode = active.decode_compaction_plan
-
-    def noting(data: bytes, path: str) -> list[FileSlice]:
-        plans.append(path)
-        return decode(data, path)
-
-    monkeypatch.setattr(active, "decode_compaction_plan", noting)
+    plans = spy(monkeypatch, active, "decode_compaction_plan", lambda _, path: path)
     assert look_everywhere() == [AS_IT_WAS] * 8
     assert len(plans) == 1
 
@@ -320,10 +302,7 @@ def test_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
 
 
 def test_full_disk_costs_only_time(cache: LocationCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(refreshing.ShardFolder, "add_part", full)
+    breaks(monkeypatch, refreshing.ShardFolder, "add_part", OSError(28, "No space left on device"))
     index = index_of()
     for _ in range(2):
         assert seen(index, cache).served is BUILT

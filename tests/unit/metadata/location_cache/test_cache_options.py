@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from bucketlake.errors import ConfigError
-from bucketlake.metadata.location_cache.cache import BYTES_MAX, LocationCache
-from bucketlake.metadata.location_cache.cache_options import BYTES, EVICTION, FOLDER, chosen_cache
-from bucketlake.metadata.location_cache.eviction import EvictionPolicy
+from bucketlake.metadata.location_cache.cache import (
+    BYTES,
+    CACHE_BYTES_MAX,
+    EVICTION,
+    FOLDER,
+    EvictionPolicy,
+    LocationCache,
+    chosen_cache,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +26,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_variables_each_host_has_a_folder_of_its_own() -> None:
     cache = chosen_cache()
-    assert cache == LocationCache(None, BYTES_MAX, EvictionPolicy.LRU)
+    assert cache == LocationCache(None, CACHE_BYTES_MAX, EvictionPolicy.LRU)
 
 
 def test_a_folder_that_is_not_chosen_follows_from_the_host_of_the_task(
@@ -69,7 +75,7 @@ def test_each_variable_is_documented() -> None:
     page = Path(__file__).parents[4] / "docs" / "how-to" / "dynamic-buckets.md"
     text = page.read_text(encoding="utf-8")
     assert [name for name in (FOLDER, BYTES, EVICTION) if f"| `{name}` |" not in text] == []
-    assert f"`{BYTES_MAX}`" in text
+    assert f"`{CACHE_BYTES_MAX}`" in text
     assert all(f"`{policy.value}`" in text for policy in EvictionPolicy)
 
 

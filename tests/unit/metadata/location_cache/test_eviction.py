@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bucketlake.metadata.location_cache import cache as cache_module
-from bucketlake.metadata.location_cache.cache import LocationCache
-from bucketlake.metadata.location_cache.eviction import (
+from bucketlake.metadata.location_cache.cache import (
     CachedSize,
     Checkpoint,
     EvictionPolicy,
+    LocationCache,
     evict,
     plan_eviction,
 )

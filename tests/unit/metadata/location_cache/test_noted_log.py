@@ -8,11 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bucketlake.metadata.location_cache.key_codes import GroupNumbers
-from bucketlake.metadata.location_cache.noted_log import forget_logs, note_log, noted_changes
+from bucketlake.metadata.location_cache import key_codes
+from bucketlake.metadata.location_cache.key_codes import (
+    GroupNumbers,
+    forget_logs,
+    note_logs,
+    noted_changes,
+)
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder
-from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
-from bucketlake.metadata.slices.log_files import birth_file_name, log_file_name
+from bucketlake.metadata.log_files import (
+    GroupEntries,
+    birth_file_name,
+    log_file_name,
+    log_file_stat,
+)
+from bucketlake.metadata.record_index.entries_of_write import NewKeys, Noted, entries_of_shard
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
 
@@ -31,14 +41,30 @@ def log(instant: str = INSTANT, size_bytes: int = SIZE) -> DataFile:
     return DataFile("record_index", log_file_name(SHARD, InstantTime(instant)), size_bytes)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> ShardFolder:
-    made = ShardFolder(tmp_path / "shard")
+def noted(shard: FileId, entries: GroupEntries, *groups: FileId) -> Noted:
+    name = log_file_name(shard, INSTANT)
+    codes = entries.values.indices.to_numpy()
+    stat = log_file_stat(name, "record_index", entries, SIZE)
+    return Noted(stat, entries.keys, codes, [("eu", group) for group in groups], entries.removed)
+
+
+def written() -> list[Noted]:
     new = [NewKeys(keys("c", "a"), "eu", FIRST), NewKeys(keys("b"), "eu", SECOND)]
-    entries = entries_of_shard(new, [keys("z")], 7)
-    name = log().name.to_file_name()
-    note_log(made, name, SIZE, entries, [("eu", FIRST), ("eu", SECOND)])
-    return made
+    others = [noted(FileId(f"other-{n}"), entries_of_shard(new[n:], [], 7)) for n in range(2)]
+    own = noted(SHARD, entries_of_shard(new, [keys("z")], 7), FIRST, SECOND)
+    return [others[0], own, others[1]]
+
+
+@pytest.fixture(params=["shared", "own"])
+def folder(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ShardFolder:
+    if request.param == "own":
+        monkeypatch.setattr(key_codes, "_FEW_KEYS", 3)
+    [*_, (last, _)] = note_logs(tmp_path, "table", INSTANT, written())
+    folder = ShardFolder.of(tmp_path, "table", SHARD)
+    assert (last.path.name, folder.path.exists()) == ("notes", request.param == "own")
+    return folder
 
 
 def test_note_has_the_groups_of_keys_and_the_removed_keys(folder: ShardFolder) -> None:
@@ -63,7 +89,7 @@ def test_note_of_another_file_is_not_taken(folder: ShardFolder) -> None:
 
 @pytest.mark.parametrize("at", [0, 70, -1])
 def test_damaged_note_is_not_taken(folder: ShardFolder, at: int) -> None:
-    [path] = folder.path.iterdir()
+    [path, *_] = [*folder.path.glob("*"), *folder.path.with_name("notes").iterdir()]
     content = bytearray(path.read_bytes())
     content[at] ^= 1
     path.write_bytes(content)
@@ -74,4 +100,13 @@ def test_damaged_note_is_not_taken(folder: ShardFolder, at: int) -> None:
 
 def test_notes_are_forgotten_by_their_files(folder: ShardFolder) -> None:
     forget_logs(folder, [log(), log("20260102030405679")])
-    assert not [*folder.path.iterdir()]
+    assert not [*folder.path.glob("*")]
+
+
+def test_of_the_shared_notes_the_newest_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_codes, "_SHARED_MAX", 2)
+    for instant in ("3", "1", "4", "2"):
+        [(folder, _)] = note_logs(tmp_path, "table", instant, written())
+    assert sorted(path.name[0] for path in folder.path.iterdir()) == ["3", "4"]

@@ -11,16 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.hashing.texts import TextHashes, Texts, hash_texts
-from bucketlake.metadata.location_cache.building import DENSE, SPARSE, PartBuilder, WideCodes
+from bucketlake.metadata.location_cache.cached_shard import DENSE, SPARSE, PartBuilder, WideCodes
 from bucketlake.metadata.location_cache.part import (
     ABSENT,
     REMOVED,
+    DamagedFileError,
     Part,
     find_rows,
     lookup_order,
+    open_part,
     wide_codes,
+    write_part,
 )
-from bucketlake.metadata.location_cache.part_file import DamagedFileError, open_part, write_part
 
 
 def weak(hashes: TextHashes, mask: int) -> TextHashes:

@@ -8,8 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bucketlake.metadata.location_cache.cache import LocationCache
-from bucketlake.metadata.location_cache.eviction import evict
+from bucketlake.metadata.location_cache.cache import LocationCache, evict
 from bucketlake.metadata.location_cache.shard_folder import shard_folders
 from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.metadata.record_index.locations import RecordIndexReader
@@ -20,19 +19,20 @@ from bucketlake.timeline.open_table import opened_table
 from tests.cached_index import PlannedIndex, directly, groups_of
 from tests.metadata_tables import CONFIG
 from tests.unit.metadata.record_index.test_locations import texts
+from tests.waiting import SECONDS_MAX
 
 SECONDS = 1.5
-LOOKUPS_MIN = 4
+TIMES_MIN = 4  # However busy the machine is.
 NAMES = [f"key{number:05d}" for number in range(3000)]
 
 
 def look_for_a_while(reader: RecordIndexReader, folder: str, seed: int) -> int:
-    """Look random keys up until the time is over, and a few times; return how often."""
+    """Look random keys up until the time is over, and some times; return how often."""
     (held,) = reader.slices["eu"]
     rng, cache, count = random.Random(seed), LocationCache(folder), 0
     everything = dict(zip(NAMES, directly(reader, held, texts(NAMES)), strict=True))
     end = time.monotonic() + SECONDS
-    while time.monotonic() < end or count < LOOKUPS_MIN:
+    while time.monotonic() < end or count < TIMES_MIN:
         names = rng.sample(NAMES, 300)
         found = cache.find(reader, held, texts(names))
         assert groups_of(found) == [everything[name] for name in names], found.served
@@ -41,10 +41,10 @@ def look_for_a_while(reader: RecordIndexReader, folder: str, seed: int) -> int:
 
 
 def disturb_for_a_while(folder: str, seed: int) -> int:
-    """Drop all shards, delete files and damage files until the time is over."""
+    """Drop all shards, delete files and damage files until the time is over, and some times."""
     rng, count = random.Random(seed), 0
     end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
+    while time.monotonic() < end or count < TIMES_MIN:
         time.sleep(rng.random() * 0.02)
         count += 1
         try:
@@ -89,5 +89,5 @@ def test_processes_at_different_states_and_damage_meanwhile_get_right_answers(
         work = [pool.apply_async(disturb_for_a_while, (folder, 0))]
         for seed, reader in enumerate(readers):
             work.append(pool.apply_async(look_for_a_while, (reader, folder, seed)))
-        counts = [each.get(120) for each in work]
-    assert min(counts) > 3
+        counts = [each.get(SECONDS_MAX) for each in work]
+    assert min(counts) >= TIMES_MIN

@@ -5,19 +5,23 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 from bucketlake.errors import CommitConflictError, InputError
+from bucketlake.format.hfile import writer as cells
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.log_data import open_hfile_block
 from bucketlake.format.log_deletes import decode_delete_block
-from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
+from bucketlake.format.metadata_record.record_schema import IndexedLocation, decode_locations
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import claim_rollback
@@ -65,11 +69,18 @@ def writer(metadata: MemoryStorage) -> IndexLogWriter:
     return IndexLogWriter(storage, metadata, INSTANT, AT_MS, INFLIGHT)
 
 
+def write(task: IndexLogWriter, *what: Any) -> WriteStat | None:
+    files = task.files()
+    stat = task.write(*what, files)
+    files.publish()
+    return stat
+
+
 def test_repeated_task_writes_the_same_bytes_whatever_the_order_of_its_keys() -> None:
     contents = []
     for names in (["a", "b", "c", "d"], ["d", "b", "a", "c"]):
         metadata = MemoryStorage.fresh()
-        stat = writer(metadata).write(Shard(5), [new(*names)], [keys("x")])
+        stat = write(writer(metadata), Shard(5), [new(*names)], [keys("x")])
         contents.append(objects_of(metadata))
         assert stat is not None
         assert stat.path.endswith(f"_{INSTANT}.log.1_1-0-1")
@@ -82,14 +93,14 @@ def test_repeated_task_writes_the_same_bytes_whatever_the_order_of_its_keys() ->
 
 def test_shard_whose_entries_do_not_change_gets_no_file() -> None:
     metadata = MemoryStorage.fresh()
-    assert writer(metadata).write(Shard(0), [new()], [keys()]) is None
+    assert write(writer(metadata), Shard(0), [new()], [keys()]) is None
     assert not objects_of(metadata)
 
 
 def test_only_the_attempt_that_writes_the_log_file_notes_its_keys(tmp_path: Path) -> None:
     cached = replace(writer(MemoryStorage.fresh()), cache=LocationCache(str(tmp_path)))
     for notes in (1, 0):
-        cached.write(Shard(0), [new("k")], [])
+        write(cached, Shard(0), [new("k")], [])
         found = [*tmp_path.glob("*/*/*.note")]
         assert len(found) == notes
         for note in found:
@@ -100,7 +111,7 @@ def test_log_file_has_entries_and_then_removals() -> None:
     metadata = MemoryStorage.fresh()
     driver = writer(metadata)
     task: IndexLogWriter = pickle.loads(pickle.dumps(driver))
-    stat = task.write(Shard(0), [new("k")], [keys("x")])
+    stat = write(task, Shard(0), [new("k")], [keys("x")])
     assert stat is not None
     puts, deletes = read_log_blocks(metadata, stat.path)
     assert (puts.kind, deletes.kind) == (BlockKind.HFILE_DATA, BlockKind.DELETE)
@@ -115,11 +126,39 @@ def test_task_of_a_write_that_was_rolled_back_leaves_no_file() -> None:
     task = writer(metadata)
     claim_rollback(task.storage, INSTANT)
     with pytest.raises(CommitConflictError, match="rolled back"):
-        task.write(Shard(0), [new("k")], [])
+        write(task, Shard(0), [new("k")], [])
     assert not [path for path in objects_of(metadata) if path.startswith("record_index/")]
 
 
 def test_key_beyond_the_limit_of_an_entry_is_refused() -> None:
     task = writer(MemoryStorage.fresh())
     with pytest.raises(InputError, match="32767 bytes"):
-        task.write(Shard(0), [new("k" * 40_000)], [])
+        write(task, Shard(0), [new("k" * 40_000)], [])
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_first_entries_of_shards_are_made_in_one_pass_and_noted_once(
+    count: int, tmp_path: Path
+) -> None:
+    shards = [
+        (Shard(0, f"d{n}"), [new(f"k{n}", "a", partition=f"d{n}"), new("b", file_id=OTHER)])
+        for n in range(count)
+    ]
+    alone, together = MemoryStorage.fresh(), MemoryStorage.fresh()
+    for shard in shards:
+        files = writer(alone).files()
+        list(writer(alone).begin([shard], files))
+        files.publish()
+    task = replace(writer(together), cache=LocationCache(str(tmp_path)))
+    with mock.patch.object(cells, "encode_cells", wraps=cells.encode_cells) as encoded:
+        files = task.files()
+        stats = list(task.begin(shards, files))
+        files.publish()
+    assert (encoded.call_count, len([*tmp_path.rglob("*.note")])) == (1, 1)
+    assert [stat.record_count for stat in stats] == [3] * count
+    made = [
+        {path: data for path, data in objects_of(held).items() if path.endswith(".hfile")}
+        for held in (alone, together)
+    ]
+    assert len(made[0]) == count
+    assert made[0] == made[1]

@@ -15,11 +15,11 @@ from bucketlake.errors import IndexStateError, MetadataTableError
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.record_schema import record_schema_json
+from bucketlake.metadata.log_files import EntryEncoder, GroupEntries
 from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
 from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
-from bucketlake.metadata.slices.log_files import GroupEntries, encode_log_file
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.timeline.open_table import opened_table
 from tests.faulty_storage import FaultyStorage
@@ -57,9 +57,7 @@ class MadeIndex:
         self._number += 10
         instant = at(self._number)
         for shard, entries in self._entries(new, gone or {}).items():
-            data = encode_log_file(
-                "record_index", entries, instant=instant, created_at_ms=self._number
-            )
+            data = EntryEncoder(instant, self._number).log_file("record_index", entries)
             self._log(shard, instant, data, "1-0-1")
         self.made.both(instant, at(self._number + 5))
         for path, names in (gone or {}).items():

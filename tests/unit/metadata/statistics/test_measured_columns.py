@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import commit, log_copies
+from bucketlake.actions import commit
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
-from bucketlake.metadata.statistics.measured_columns import (
+from bucketlake.metadata.statistics.of_file import (
     indexed_columns,
     statistics_by_partition,
+    statistics_of_file,
     usual_columns,
     with_statistics,
 )
-from bucketlake.metadata.statistics.of_file import statistics_of_file
 from bucketlake.model.file_name import LogFileName
 from bucketlake.model.schema import with_meta
 from bucketlake.model.write_stat import WriteStat
@@ -29,9 +29,10 @@ from bucketlake.services import compaction
 from bucketlake.services.resize import execution
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.open_table import opened_table
-from bucketlake.write import ingest, transaction
+from bucketlake.write import transaction
 from bucketlake.write.group_writer import GroupWriter
 from tests import ring_tables
+from tests.spies import spy, spy_answers
 from tests.storages import memory_of
 from tests.written_metadata import CONFIG
 
@@ -74,24 +75,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[WriteStat]:
     """Let tasks compute statistics; return the write statistics that reach the driver."""
     found: list[WriteStat] = []
 
-    def noting(
-        module: Any,
-        name: str,
-        stats_of: Callable[..., Sequence[WriteStat]],
-        *,
-        chooses: Any = None,  # The module that chooses the columns, if another.
-    ) -> None:
-        inner = getattr(module, name)
+    def noting(module: Any, name: str, stats_of: Callable[..., Sequence[WriteStat]]) -> None:
+        spy(monkeypatch, module, name, lambda *given: found.extend(stats_of(*given)))
+        monkeypatch.setattr(module, "indexed_columns", lambda _, schema: usual(schema))
 
-        def run(*arguments: Any) -> Any:
-            found.extend(stats_of(*arguments))
-            return inner(*arguments)
-
-        monkeypatch.setattr(module, name, run)
-        chosen = chooses or module
-        monkeypatch.setattr(chosen, "indexed_columns", lambda _, schema: usual(schema))
-
-    noting(transaction, "commit_write", lambda _, plan, *__: plan.stats, chooses=ingest)
+    noting(transaction, "commit_write", lambda _, plan, *__: plan.stats)
     noting(compaction, "_complete", lambda _snapshot, _instant, stats, _held: stats)
     noting(
         execution,
@@ -109,7 +97,7 @@ def require_those_of_the_files(table: bl.Table, stats: Sequence[WriteStat]) -> N
     for stat in stats:
         assert stat.statistics is not None, stat.path
         schema = SCHEMA if stat.partition_path in ("a", "b") else ring_tables.SCHEMA
-        found = statistics_of_file(storage, stat.path, usual(schema)).to_text()
+        found = statistics_of_file(storage, stat.path, usual(schema)).cut()
         assert found == stat.statistics, stat.path
 
 
@@ -192,13 +180,7 @@ def test_table_without_statistics_computes_none(
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stats: list[WriteStat] = []
-    inner = transaction.commit_write
-
-    def noting(write: Any, plan: Any, *rewrite: Any) -> Any:
-        stats.extend(plan.stats)
-        return inner(write, plan, *rewrite)
-
-    monkeypatch.setattr(transaction, "commit_write", noting)
+    spy(monkeypatch, transaction, "commit_write", lambda _, plan, *__: stats.extend(plan.stats))
     table = bl.create_table(
         new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"],
         index=bl.SimpleBucket(1), metadata_table=False,
@@ -213,7 +195,7 @@ def test_table_without_statistics_computes_none(
     assert set(found) == {"a", "b"}
     ((name, held),) = found["b"]
     assert name == filled[1].path.rpartition("/")[2]
-    assert held.to_text() == filled[1].statistics
+    assert held.cut() == filled[1].statistics
     assert statistics_by_partition(stats) == {}
 
 
@@ -221,14 +203,9 @@ def test_copy_of_a_log_file_has_the_statistics_of_its_source_under_its_own_name(
     new_path: Callable[[], str], sent: list[WriteStat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies: list[WriteStat] = []
-    inner = log_copies.log_copies
-
-    def noting(*arguments: Any) -> Any:
-        made = inner(*arguments)
-        copies.extend(copy.stat for copy in made)
-        return made
-
-    monkeypatch.setattr(commit, "log_copies", noting)
+    spy_answers(
+        monkeypatch, commit, "log_copies", lambda made: copies.extend(copy.stat for copy in made)
+    )
     table = ring_tables.make_table(new_path())
     table.upsert(ring_tables.rows(range(40), days="r"))
     table.resize(**ring_tables.SPLIT_ALL, schedule_only=True)

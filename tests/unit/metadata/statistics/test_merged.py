@@ -19,7 +19,7 @@ from bucketlake.format.metadata_record.bounds import (
     unwrap_bounds,
     wrap_bounds,
 )
-from bucketlake.format.metadata_record.column_stats import (
+from bucketlake.format.metadata_record.record_schema import (
     VALUE_TYPE,
     ColumnStats,
     WrappedValues,

@@ -23,7 +23,9 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.where.parser import parse_where
+from tests.bounds import set_bounds
 from tests.indexed_tables import add_record_index
+from tests.pinned import snapshot_as_of
 from tests.storages import set_properties
 
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "at": pa.int64()})
@@ -145,7 +147,7 @@ def test_time_travel_and_incremental_reads_do_not_use_the_index(table: bl.Table)
     add_record_index(storage := open_storage(table.path), is_partitioned=True)
     first = table.timeline()[0]
     config = read_table_config(storage)
-    earlier = load_snapshot(opened_table(storage, config), as_of=first.requested_at)
+    earlier = snapshot_as_of(opened_table(storage, config), first.requested_at)
     reason = "the record-level index has no earlier states"
     assert groups_of_records(earlier, None, ["k05"]) == (None, reason)
     for name in ("k00", "k05"):
@@ -158,7 +160,7 @@ def test_index_of_many_partitions_is_not_asked(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_record_index(open_storage(table.path), is_partitioned=True)
-    monkeypatch.setattr(prune_module, "PARTITIONS_MAX", 2)
+    set_bounds(monkeypatch, prune_module, PARTITIONS_MAX=2)
     assert kept(table, "id = 'k05'") == "keys are looked up in at most 2 partitions"
     assert kept(table, "id = 'k05' AND p IN ('x', 'z')") == 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +13,7 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.read.pruning.by_partition import PINNED_MAX, pinned_partitions
 from bucketlake.storage.local import LocalStorage
 from bucketlake.where.parser import parse_where
+from tests.spies import spy
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int32()), ("d", pa.date32())])
 
@@ -66,14 +66,7 @@ def table(tmp_path: Path) -> bl.Table:
 def test_a_read_lists_the_partitions_that_its_condition_names(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed: list[str] = []
-    list_folder = LocalStorage.list
-
-    def noted(self: LocalStorage, prefix: str, *, recursive: bool = True) -> Any:
-        listed.append(prefix)
-        return list_folder(self, prefix, recursive=recursive)
-
-    monkeypatch.setattr(LocalStorage, "list", noted)
+    listed = spy(monkeypatch, LocalStorage, "list", lambda _, prefix, **__: prefix)
     found = table.to_arrow(where="p = 'b' AND d = DATE '2026-01-02' AND n < 20")
     assert sorted(found["n"].to_pylist()) == [1, 4, 7, 10, 13, 16, 19]
     data = [path for path in listed if not path.startswith(".hoodie")]

@@ -18,6 +18,7 @@ from bucketlake.read.pruning.prune import PruningReport, prune
 from bucketlake.storage.location import open_storage
 from bucketlake.where.parser import parse_where
 from tests.storages import set_properties
+from tests.table_index import of_table
 
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64()})
 EIGHT = SimpleBucket(8)
@@ -40,7 +41,8 @@ def pruned(
     index: SimpleBucket | None = EIGHT,
     spec: KeySpec = SPEC,
 ) -> tuple[list[FileSlice], PruningReport]:
-    return prune(parse_where(where, SCHEMA), slices, spec, index, SCHEMA)
+    found = None if index is None else of_table(index, *spec.record_key_fields)
+    return prune(parse_where(where, SCHEMA), slices, spec, found, SCHEMA)
 
 
 def test_partition_and_bucket_leave_one_file_group() -> None:
@@ -179,6 +181,6 @@ def test_keys_of_a_foreign_generator_are_found_by_the_key_itself_alone(
 
 def test_second_key_field_counts_as_unknown_where_paths_do_not_tell_it() -> None:
     spec = KeySpec(("id", "p"), ("p",), KeyGenerator.CUSTOM)
-    by_id = SimpleBucket(8, ("id",))
+    by_id = of_table(SimpleBucket(8, ("id",)))
     predicate = parse_where("id = 'a'", SCHEMA)
     assert prune(predicate, SLICES, spec, by_id, SCHEMA, paths_follow_keys=False)[0] == SLICES

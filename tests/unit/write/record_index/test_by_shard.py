@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.conflict import retried
 from bucketlake.index.shared_groups import SHARED_FOLDER
 from bucketlake.metadata.record_index.shards import ShardsBySize
+from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -24,10 +26,12 @@ from bucketlake.write.pack import PackedRecords
 from bucketlake.write.partition_writes import rewrite_partitions
 from bucketlake.write.record_index import indexed_write
 from bucketlake.write.target import open_target
+from tests.bounds import set_bounds
 from tests.choices import some
 from tests.conformance.cases import filled_storage
 from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.indexed_tables import ROWS_OF_LARGE, shards_of
+from tests.spies import spy
 from tests.storages import objects_of
 
 _NUMBERS = count()
@@ -57,18 +61,13 @@ def make(path: str, index: object = DYNAMIC, table_type: str = "copy_on_write") 
 def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note how each write goes."""
     noted: list[str] = []
-    locate, by_shard = PackedRecords.locate, indexed_write.IndexedWrite._run_by_shard
-
-    def general(self, *arguments):  # type: ignore[no-untyped-def]
-        noted.append("general")
-        return locate(self, *arguments)
-
-    def one_stage(self, *arguments):  # type: ignore[no-untyped-def]
-        noted.append("by shard")
-        return by_shard(self, *arguments)
-
-    monkeypatch.setattr(PackedRecords, "locate", general)
-    monkeypatch.setattr(indexed_write.IndexedWrite, "_run_by_shard", one_stage)
+    spy(monkeypatch, PackedRecords, "locate", lambda *_: noted.append("general"))
+    spy(
+        monkeypatch,
+        indexed_write.IndexedWrite,
+        "_run_by_shard",
+        lambda *_: noted.append("by shard"),
+    )
     return noted
 
 
@@ -138,8 +137,13 @@ def test_a_death_at_any_step_of_a_write_that_begins_again_loses_and_doubles_noth
 
     def upserted(inner: MemoryStorage, *faults: Fault) -> FaultyStorage:
         faulty = FaultyStorage(inner, faults, reads_count=False)
-        target = open_target(table_at(faulty), None)
-        write_records(target, Operation.UPSERT, ArrowSource(rows(5, 14, at=2), threads=1))
+
+        def write() -> WriteResult:
+            target = open_target(table_at(faulty), None)
+            source = ArrowSource(rows(5, 14, at=2), threads=1)
+            return write_records(target, Operation.UPSERT, source)
+
+        retried(write)
         return faulty
 
     counting = upserted(filled_storage(f"{table_type}-{next(_NUMBERS)}", held))
@@ -161,7 +165,7 @@ def test_a_death_at_any_step_of_a_write_that_begins_again_loses_and_doubles_noth
 def test_a_shard_with_more_records_than_a_task_should_hold_takes_the_general_way(
     new_path: NewPath, stages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexed_write, "BYTES_MAX", 500)
+    set_bounds(monkeypatch, indexed_write, BYTES_MAX=500)
     table = make(new_path())
     table.upsert(rows(0, 100))
     table.upsert(rows(90, 110))
@@ -174,7 +178,7 @@ def test_both_ways_give_new_keys_the_same_buckets(
 ) -> None:
     places = []
     for bytes_max in (1 << 28, 0):
-        monkeypatch.setattr(indexed_write, "BYTES_MAX", bytes_max)
+        set_bounds(monkeypatch, indexed_write, BYTES_MAX=bytes_max)
         table = make(new_path())
         table.upsert(rows(0, 100))
         table.upsert(rows(50, 170, at=2))
@@ -233,9 +237,9 @@ def test_a_shard_whose_buckets_one_task_should_not_rewrite_takes_the_general_way
     table.upsert(rows(0, 60))
     table.upsert(rows(0, 10, day="b"))
     size = sum(bucket.size_bytes for bucket in table.buckets() if bucket.partition_path == "a")
-    monkeypatch.setattr(indexed_write, "STORED_BYTES_MAX", size)
+    set_bounds(monkeypatch, indexed_write, STORED_BYTES_MAX=size)
     table.upsert(rows(0, 60, at=2))
-    monkeypatch.setattr(indexed_write, "STORED_BYTES_MAX", 1)
+    set_bounds(monkeypatch, indexed_write, STORED_BYTES_MAX=1)
     table.upsert(rows(0, 10, at=3))
     table.upsert(rows(0, 10, at=3, day="b"))
     table.insert_overwrite(rows(0, 50, at=4))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.flow.spread import spread
-from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.flow.stage import spread
+from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.index.groups_for_new_keys import OwnBuckets, SmallGroups
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime

@@ -19,16 +19,15 @@ from bucketlake.write.record_index.indexed_write import IndexedWrite
 
 T = InstantTime("20260101000000000")
 SCHEMA = pa.schema([("id", pa.string())])
-PACKED: Any = SimpleNamespace(size_bytes=800, counts={("p", 0): 3, ("p", 1): 1})
+PACKED: Any = SimpleNamespace(size_bytes=800)
 
 
 @pytest.fixture
 def write(storage: Storage) -> Any:
     """A write of which only the storage is asked."""
     given: dict[str, Any] = dict.fromkeys(IndexedWrite.__dataclass_fields__)
-    return IndexedWrite(
-        **{**given, "write": SimpleNamespace(table=SimpleNamespace(storage=storage))}
-    )
+    begun = SimpleNamespace(target=SimpleNamespace(storage=storage))
+    return IndexedWrite(**{**given, "begun": begun, "packed": PACKED, "records": {"p": 4}})
 
 
 def group(storage: Storage, name: str, rows: int, *log_bytes: int) -> FileSlice:
@@ -69,8 +68,8 @@ def test_the_length_of_a_row_is_that_of_the_largest_base_file(storage: Storage, 
     assert size_of(small) < size_of(large)
     only_logs = FileSlice("p", FileId("o"), T, None, group(storage, "x", 1, 10**9).log_files)
     live = {("p", held.file_id): held for held in (small, large, only_logs)}
-    assert write._row_bytes(live, PACKED) == max(1.0, size_of(large) / 5000)
-    assert write._row_bytes({("p", small.file_id): small}, PACKED) == size_of(small) / 10
+    assert write._row_bytes(live) == max(1.0, size_of(large) / 5000)
+    assert write._row_bytes({("p", small.file_id): small}) == size_of(small) / 10
 
 
 def test_the_length_of_a_row_is_guessed_without_a_base_file_with_rows(
@@ -78,4 +77,4 @@ def test_the_length_of_a_row_is_guessed_without_a_base_file_with_rows(
 ) -> None:
     empty = group(storage, "e", 0)
     for live in ({}, {("p", empty.file_id): empty}):
-        assert write._row_bytes(live, PACKED) == weight_of_rows(800, 4) == 100.0
+        assert write._row_bytes(live) == weight_of_rows(800, 4) == 100.0

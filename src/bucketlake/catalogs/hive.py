@@ -1,0 +1,303 @@
+"""The Hive Metastore, by thrift: calls that releases 3 and 4 both answer.
+
+``pymetastore`` has the code that Thrift generates from Hive's IDL
+(``docs/decisions/0046-catalogs.md``).
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
+from typing import Any
+
+from bucketlake.catalogs.catalog import (
+    DESCRIPTION,
+    OUTPUT_FORMAT,
+    SERDE,
+    CatalogColumn,
+    KeyValues,
+    TableEntry,
+)
+from bucketlake.errors import CatalogError, ConfigError
+from bucketlake.model.partition_path import decode_segment, encode_segment
+
+_DEFAULT_PORT = 9083
+_ALL = -1
+_URI = re.compile(r"(?:thrift://)?(?P<host>\[[^\]]+\]|[^:/,]+)(?::(?P<port>\d{1,5}))?/?")
+
+
+class HiveMetastore:
+    """A metastore at one of several addresses; the first that answers is used.
+
+    Parameters
+    ----------
+    uris : str
+        ``thrift://host:port``, several with commas, as in ``hive.metastore.uris``.
+    batch : int
+        Partitions of one call.
+    timeout : float
+        Seconds without an answer after which a call fails.
+
+    Raises
+    ------
+    ConfigError
+        If an address is no address of a metastore, or the package is missing.
+    """
+
+    def __init__(self, uris: str, batch: int = 1000, timeout: float = 60.0) -> None:
+        self.address, self.batch, self.calls = uris, batch, 0
+        self._timeout = timeout
+        self._places = [_place(uri.strip()) for uri in uris.split(",") if uri.strip()]
+        self._client: Any = None
+        self._transport: Any = None
+        self._thrift, self._types = _generated(uris)
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another one."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = self._client = None
+
+    def has_database(self, name: str) -> bool:
+        """Whether there is a database."""
+        try:
+            self._call("get_database", name)
+        except self._types.NoSuchObjectException:
+            return False
+        return True
+
+    def create_database(self, name: str) -> None:
+        """Create a database; the metastore chooses its location, below its warehouse."""
+        database = self._types.Database(name=name, description=DESCRIPTION, parameters={})
+        try:
+            self._call("create_database", database)
+        except self._types.AlreadyExistsException:
+            return
+
+    def table(self, database: str, name: str) -> TableEntry | None:
+        """Return the entry of a table; None if there is none."""
+        request = self._types.GetTableRequest(dbName=database, tblName=name)
+        try:
+            held = self._call("get_table_req", request).table
+        except self._types.NoSuchObjectException:
+            return None
+        return TableEntry(
+            database,
+            name,
+            _columns(held.sd.cols),
+            _columns(held.partitionKeys or ()),
+            held.sd.location,
+            held.sd.inputFormat,
+            dict(held.parameters or {}),
+            dict(held.sd.serdeInfo.parameters or {}),
+            held.tableType == "MANAGED_TABLE",
+            held,
+        )
+
+    def create_table(self, entry: TableEntry) -> None:
+        """Create an entry; nothing is done if another process was faster."""
+        types = self._types
+        held = types.Table(
+            tableName=entry.name,
+            dbName=entry.database,
+            owner=getpass.getuser(),
+            retention=0,
+            lastAccessTime=0,
+            sd=types.StorageDescriptor(
+                location=entry.location,
+                outputFormat=OUTPUT_FORMAT,
+                compressed=False,
+                numBuckets=0,
+                serdeInfo=types.SerDeInfo(serializationLib=SERDE),
+                bucketCols=[],
+                sortCols=[],
+                parameters={},
+            ),
+            partitionKeys=self._fields(entry.keys),
+            tableType="MANAGED_TABLE" if entry.managed else "EXTERNAL_TABLE",
+        )
+        try:
+            self._call("create_table", self._filled(held, entry))
+        except types.AlreadyExistsException:
+            return
+
+    def alter_table(self, entry: TableEntry, cascade: bool) -> None:
+        """Put an entry in place of the stored one; with ``cascade`` its partitions follow."""
+        held = self._filled(deepcopy(entry.stored), entry)
+        context = self._types.EnvironmentContext({"CASCADE": "true"} if cascade else {})
+        name = "alter_table_with_environment_context"
+        self._call(name, entry.database, entry.name, held, context)
+
+    def drop_table(self, entry: TableEntry) -> None:
+        """Drop the entry of a table and no file."""
+        self._call("drop_table", entry.database, entry.name, False)
+
+    def values(self, entry: TableEntry) -> set[KeyValues]:
+        """Return the values of all partitions, from their names, which are smaller."""
+        names = self._call("get_partition_names", entry.database, entry.name, _ALL)
+        return {_values_of_name(name) for name in names}
+
+    def locations(self, entry: TableEntry, values: Sequence[KeyValues]) -> dict[KeyValues, str]:
+        """Return the locations of some partitions."""
+        return {tuple(held.values): held.sd.location for held in self._partitions(entry, values)}
+
+    def add_partitions(self, entry: TableEntry, locations: Mapping[KeyValues, str]) -> None:
+        """Add partitions with the columns and formats of their table."""
+        descriptor = self._filled(deepcopy(entry.stored), entry).sd
+        request = self._types.AddPartitionsRequest(
+            dbName=entry.database,
+            tblName=entry.name,
+            parts=[
+                self._types.Partition(
+                    values=list(values),
+                    dbName=entry.database,
+                    tableName=entry.name,
+                    sd=_at(descriptor, location),
+                    parameters={},
+                )
+                for values, location in locations.items()
+            ],
+            ifNotExists=True,
+            needResult=False,
+        )
+        self._call("add_partitions_req", request)
+
+    def move_partitions(self, entry: TableEntry, locations: Mapping[KeyValues, str]) -> None:
+        """Give partitions other locations; all else of them stays."""
+        found = self._partitions(entry, list(locations))
+        for held in found:
+            held.sd = _at(held.sd, locations[tuple(held.values)])
+        if found:
+            self._call("alter_partitions", entry.database, entry.name, found)
+
+    def drop_partitions(self, entry: TableEntry, values: Sequence[KeyValues]) -> None:
+        """Drop the entries of partitions and no file."""
+        request = self._types.DropPartitionsRequest(
+            dbName=entry.database,
+            tblName=entry.name,
+            parts=self._types.RequestPartsSpec(names=_names(entry, values)),
+            deleteData=False,
+            ifExists=True,
+            needResult=False,
+        )
+        self._call("drop_partitions_req", request)
+
+    def _partitions(self, entry: TableEntry, values: Sequence[KeyValues]) -> list[Any]:
+        names = _names(entry, values)
+        found: list[Any] = self._call("get_partitions_by_names", entry.database, entry.name, names)
+        return found
+
+    def _filled(self, held: Any, entry: TableEntry) -> Any:
+        held.sd.cols = self._fields(entry.columns)
+        held.sd.inputFormat = entry.input_format
+        held.sd.serdeInfo.parameters = dict(entry.serde)
+        held.parameters = dict(entry.parameters)
+        return held
+
+    def _fields(self, columns: Sequence[CatalogColumn]) -> list[Any]:
+        return [self._types.FieldSchema(each.name, each.type, each.comment) for each in columns]
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self.calls += 1
+        types = self._types
+        try:
+            return getattr(self._connected(), name)(*arguments)
+        except (types.NoSuchObjectException, types.AlreadyExistsException) as error:
+            if name in ("get_database", "create_database", "get_table_req", "create_table"):
+                raise
+            problem = f"{name} found another state than the one just read: {_said(error)}"
+            raise CatalogError(self.address, problem, "sync again") from error
+        except (types.MetaException, *_refusals(types)) as error:
+            problem = f"it refuses {name}: {_said(error)}"
+            raise CatalogError(
+                self.address, problem, "correct what it names, and sync again"
+            ) from (error)
+        except (OSError, types.TException) as error:
+            self.close()
+            problem = f"it does not answer {name}: {_said(error) or type(error).__name__}"
+            advice = "check the address, and that a metastore without Kerberos or TLS listens there"
+            raise CatalogError(self.address, problem, advice) from error
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            self._client = self._open()
+        return self._client
+
+    def _open(self) -> Any:
+        sockets, transports, protocols, client = self._thrift
+        last: Exception | None = None
+        for host, port in self._places:
+            socket = sockets.TSocket(host, port)
+            socket.setTimeout(self._timeout * 1000)
+            transport = transports.TBufferedTransport(socket)
+            try:
+                transport.open()
+            except (OSError, transports.TTransportException) as error:
+                last = error
+                continue
+            self._transport = transport
+            return client(protocols.TBinaryProtocol(transport))
+        assert last is not None
+        raise last
+
+
+def _generated(uris: str) -> tuple[tuple[Any, Any, Any, Any], Any]:
+    """Return the parts of Thrift and the generated types; a table without a catalog needs none."""
+    try:
+        from pymetastore.hive_metastore import ThriftHiveMetastore, ttypes
+        from thrift.protocol import TBinaryProtocol
+        from thrift.transport import TSocket, TTransport
+    except ImportError as error:
+        allowed = "a metastore needs the package pymetastore: pip install 'bucketlake[hive]'"
+        raise ConfigError("catalog", uris, allowed) from error
+    return (TSocket, TTransport, TBinaryProtocol, ThriftHiveMetastore.Client), ttypes
+
+
+def _refusals(types: Any) -> tuple[type[Exception], ...]:
+    names = ("InvalidOperationException", "InvalidObjectException", "InvalidInputException")
+    return tuple(getattr(types, name) for name in names)
+
+
+def _said(error: Exception) -> str:
+    """Return the first line of what a metastore says of an error."""
+    said = str(getattr(error, "message", None) or error)
+    return said.strip().partition("\n")[0]
+
+
+def _place(uri: str) -> tuple[str, int]:
+    found = _URI.fullmatch(uri)
+    if found is None:
+        raise ConfigError("catalog", uri, "it must be thrift://host:port")
+    return found["host"].strip("[]"), int(found["port"] or _DEFAULT_PORT)
+
+
+def _columns(fields: Sequence[Any]) -> tuple[CatalogColumn, ...]:
+    return tuple(CatalogColumn(each.name, each.type, each.comment or "") for each in fields)
+
+
+def _at(descriptor: Any, location: str) -> Any:
+    found = copy(descriptor)
+    found.location = location
+    return found
+
+
+def _names(entry: TableEntry, values: Sequence[KeyValues]) -> list[str]:
+    """Return partitions as the metastore names them; it escapes as Hudi does.
+
+    >>> keys = (CatalogColumn("day", "string"),)
+    >>> _names(TableEntry("db", "t", (), keys, "", "", {}, {}), [("a=b",)])
+    ['day=a%3Db']
+    """
+    return [
+        "/".join(
+            f"{encode_segment(key.name)}={encode_segment(text)}"
+            for key, text in zip(entry.keys, each, strict=True)
+        )
+        for each in values
+    ]
+
+
+def _values_of_name(name: str) -> KeyValues:
+    return tuple(decode_segment(part.partition("=")[2]) for part in name.split("/"))

@@ -1,0 +1,317 @@
+"""A sync: the wanted entry of a table is compared with that of a catalog, which then is mended.
+
+Only differences are sent, in an order that a killed sync does not break: columns before partitions,
+and at the end the last commit, which says that all before it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from bucketlake.catalogs.catalog import (
+    LAST_COMMIT,
+    LAST_COMPLETION,
+    Catalog,
+    CatalogColumn,
+    KeyValues,
+    TableEntry,
+    batches,
+    is_inside,
+    same_place,
+)
+from bucketlake.catalogs.settings import SyncSettings
+from bucketlake.catalogs.table_entries import (
+    SPARK,
+    TableFacts,
+    extractor_of,
+    fields_of,
+    partition_values,
+)
+from bucketlake.errors import CatalogError, InputError
+
+if TYPE_CHECKING:
+    from bucketlake.read.snapshot import Snapshot
+
+_CREATED_BY = f"{SPARK}create.version"
+_OF_SCHEMA = f"{SPARK}sources.schema"
+_OF_COMMITS = (LAST_COMMIT, LAST_COMPLETION)
+
+
+class PartitionsOfTable:
+    """The partitions of a pinned table: the values that a catalog knows them by, and locations.
+
+    They are looked up once, for all entries of the table.
+    """
+
+    def __init__(self, snapshot: Snapshot, facts: TableFacts, settings: SyncSettings) -> None:
+        self._snapshot, self._location = snapshot, facts.location
+        self._keys = len(fields_of(facts, settings))
+        self._extractor = extractor_of(facts, settings)
+        self._since: dict[str, Mapping[KeyValues, str | None] | None] = {}
+
+    @cached_property
+    def every(self) -> Mapping[KeyValues, str]:
+        """All partitions with live files."""
+        paths = {held.partition_path for held in self._snapshot.all_slices()}
+        return {values: self._place(path) for values, path in self._by_values(paths).items()}
+
+    def touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
+        """Return the partitions that commits after one touched, with None for one that is gone.
+
+        None if the timeline does not tell, as after a restore.
+        """
+        if commit not in self._since:
+            self._since[commit] = self._touched_since(commit)
+        return self._since[commit]
+
+    def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
+        timeline, storage = self._snapshot.timeline, self._snapshot.storage
+        ends = {
+            each: timeline.completion_time(each.requested_at) or each.requested_at
+            for each in timeline.completed_commits()
+        }
+        last = next((end for each, end in ends.items() if each.requested_at == commit), None)
+        if last is None:
+            return None
+        touched: set[str] = set()
+        for _, read in timeline.read_commits(storage, [each for each in ends if ends[each] > last]):
+            touched.update(read.write_stats, read.replaced_file_ids)
+        live = {held.partition_path for held in self._snapshot.partition_slices(sorted(touched))}
+        return {
+            values: self._place(path) if path in live else None
+            for values, path in self._by_values(touched).items()
+        }
+
+    def _place(self, path: str) -> str:
+        return f"{self._location}/{path}"
+
+    def _by_values(self, paths: Iterable[str]) -> dict[KeyValues, str]:
+        """Return paths by their values; two paths with the same values are an error."""
+        found: dict[KeyValues, str] = {}
+        for path in sorted(paths):
+            values = partition_values(path, self._keys, self._extractor)
+            if found.setdefault(values, path) != path:
+                raise InputError(
+                    f"partitions {found[values]!r} and {path!r}",
+                    f"{self._extractor} gives both the values {', '.join(values)}",
+                    "choose another hoodie.datasource.hive_sync.partition_extractor_class",
+                )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TableSync:
+    """What a sync did, or would do, with one entry.
+
+    Attributes
+    ----------
+    name : str
+        Database and table.
+    action : str
+        ``created``, ``replaced``, ``altered`` or ``unchanged``.
+    columns : tuple of str
+        Columns that were added, or got another type.
+    added, moved, dropped : int
+        Partitions.
+    left : tuple of str
+        Partitions of the catalog that the table does not have and that lie elsewhere: somebody else
+        made them.
+    """
+
+    name: str
+    action: str
+    columns: tuple[str, ...] = ()
+    added: int = 0
+    moved: int = 0
+    dropped: int = 0
+    left: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Difference:
+    """What has to be done with partitions."""
+
+    add: dict[KeyValues, str] = field(default_factory=dict)
+    move: dict[KeyValues, str] = field(default_factory=dict)
+    drop: list[KeyValues] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.add or self.move or self.drop)
+
+
+def synchronize(
+    catalog: Catalog,
+    wanted: TableEntry,
+    partitions: PartitionsOfTable,
+    settings: SyncSettings,
+    *,
+    replaces: bool = False,
+    dry_run: bool = False,
+) -> TableSync:
+    """Bring the entry of a catalog to what it is to be, and return what that took.
+
+    Parameters
+    ----------
+    replaces : bool
+        Whether an entry of that name with another location is dropped; it is an error otherwise.
+    dry_run : bool
+        Whether only to look.
+
+    Raises
+    ------
+    CatalogError
+        If the catalog has a table of that name elsewhere, or refuses.
+    """
+    stored, action = catalog.table(wanted.database, wanted.name), "created"
+    if stored is not None and not same_place(stored.location, wanted.location):
+        if not replaces:
+            raise CatalogError(
+                catalog.address,
+                f"{wanted.title} is a table at {stored.location}, not at {wanted.location}",
+                "choose another name, or pass replace=True (--replace) to give it this table",
+            )
+        if not dry_run:
+            catalog.drop_table(stored)
+        stored, action = None, "replaced"
+    if stored is None:
+        return _created(catalog, wanted, partitions, action, dry_run)
+    merged = _merged(stored, wanted)
+    is_new_commit = any(stored.parameters.get(k) != wanted.parameters.get(k) for k in _OF_COMMITS)
+    found = _Difference()
+    if wanted.keys and (is_new_commit or not settings.incremental):
+        found = _difference(catalog, stored, partitions, settings)
+    columns = _changed_columns(stored.columns, merged.columns)
+    if not columns and found.is_empty and settings.conditional:
+        merged = replace(merged, parameters=_with_commits_of(merged, stored))
+    is_same = merged == stored
+    told = TableSync(
+        wanted.title,
+        "unchanged" if is_same and found.is_empty else "altered",
+        columns,
+        len(found.add),
+        len(found.move),
+        len(found.drop),
+        tuple(found.left),
+    )
+    if dry_run:
+        return told
+    if found.is_empty:
+        if not is_same:
+            catalog.alter_table(merged, cascade=bool(columns))
+        return told
+    if columns:
+        until_done = replace(merged, parameters=_with_commits_of(merged, stored))
+        catalog.alter_table(until_done, cascade=True)
+        merged = _merged(catalog.table(wanted.database, wanted.name) or merged, wanted)
+    _send(catalog, merged, found)
+    catalog.alter_table(merged, cascade=False)
+    return told
+
+
+def _created(
+    catalog: Catalog,
+    wanted: TableEntry,
+    partitions: PartitionsOfTable,
+    action: str,
+    dry_run: bool,
+) -> TableSync:
+    found = _Difference(add=dict(partitions.every) if wanted.keys else {})
+    if not dry_run:
+        kept = {k: v for k, v in wanted.parameters.items() if k not in _OF_COMMITS}
+        catalog.create_table(replace(wanted, parameters=kept) if found.add else wanted)
+        if found.add:
+            made = catalog.table(wanted.database, wanted.name)
+            if made is None or not same_place(made.location, wanted.location):
+                problem = f"another process dropped {wanted.title}, or gave it another table"
+                raise CatalogError(catalog.address, problem, "sync again")
+            _send(catalog, made, found)
+            catalog.alter_table(_merged(made, wanted), cascade=False)
+    return TableSync(wanted.title, action, added=len(found.add))
+
+
+def _send(catalog: Catalog, entry: TableEntry, found: _Difference) -> None:
+    for some in batches(found.add, catalog.batch):
+        catalog.add_partitions(entry, {values: found.add[values] for values in some})
+    for some in batches(found.move, catalog.batch):
+        catalog.move_partitions(entry, {values: found.move[values] for values in some})
+    for some in batches(found.drop, catalog.batch):
+        catalog.drop_partitions(entry, some)
+
+
+def _merged(stored: TableEntry, wanted: TableEntry) -> TableEntry:
+    """Return the wanted entry with what others added to the stored one: properties, comments."""
+    comments = {each.name: each.comment for each in stored.columns}
+    columns = tuple(
+        CatalogColumn(each.name, each.type, each.comment or comments.get(each.name, ""))
+        for each in wanted.columns
+    )
+    others = {k: v for k, v in stored.parameters.items() if not k.startswith(_OF_SCHEMA)}
+    parameters = {**others, **wanted.parameters}
+    if _CREATED_BY in stored.parameters:  # Of the first writer; another Spark is no difference.
+        parameters[_CREATED_BY] = stored.parameters[_CREATED_BY]
+    serde = {**stored.serde, **wanted.serde}
+    path = stored.serde.get("path", "")
+    if path and same_place(path, wanted.serde["path"]):  # A spelling is no difference.
+        serde["path"] = path
+    return replace(
+        stored,
+        columns=columns,
+        input_format=wanted.input_format,
+        parameters=parameters,
+        serde=serde,
+    )
+
+
+def _with_commits_of(entry: TableEntry, stored: TableEntry) -> dict[str, str]:
+    kept = {k: v for k, v in entry.parameters.items() if k not in _OF_COMMITS}
+    return kept | {k: stored.parameters[k] for k in _OF_COMMITS if k in stored.parameters}
+
+
+def _changed_columns(old: Iterable[CatalogColumn], new: Iterable[CatalogColumn]) -> tuple[str, ...]:
+    known = {each.name: each.type for each in old}
+    names = {each.name: each.type for each in new}
+    changed = [name for name, held in names.items() if known.get(name) != held]
+    return (*changed, *(name for name in known if name not in names))
+
+
+def _difference(
+    catalog: Catalog, stored: TableEntry, partitions: PartitionsOfTable, settings: SyncSettings
+) -> _Difference:
+    since = stored.parameters.get(LAST_COMMIT)
+    touched = partitions.touched_since(since) if since and settings.incremental else None
+    found = _Difference()
+    if touched is not None:
+        held = _located(catalog, stored, touched)
+        wanted = {values: place for values, place in touched.items() if place is not None}
+        gone = [values for values in held if values not in wanted]
+    else:
+        wanted = dict(partitions.every)
+        known = catalog.values(stored)
+        asked = [v for v in known if v not in wanted or not settings.incremental]
+        held = {**dict.fromkeys(known, ""), **_located(catalog, stored, asked)}
+        gone = [values for values in known if values not in wanted]
+    for values, place in wanted.items():
+        if values not in held:
+            found.add[values] = place
+        elif held[values] and not same_place(held[values], place):
+            found.move[values] = place
+    for values in gone:
+        if is_inside(held[values], stored.location):
+            found.drop.append(values)
+        elif held[values]:
+            found.left.append("/".join(values))
+    return found
+
+
+def _located(
+    catalog: Catalog, stored: TableEntry, values: Iterable[KeyValues]
+) -> dict[KeyValues, str]:
+    found: dict[KeyValues, str] = {}
+    for some in batches(values, catalog.batch):
+        found.update(catalog.locations(stored, some))
+    return found

@@ -1,0 +1,256 @@
+"""A table and a catalog: what of the table a sync looks at, and how a table names its catalog."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from bucketlake.catalogs.catalog import Catalog
+from bucketlake.catalogs.settings import (
+    TOOL,
+    URIS,
+    SyncSettings,
+    is_sync_option,
+    settings_from_options,
+    split_name,
+)
+from bucketlake.catalogs.synchronize import PartitionsOfTable, TableSync, synchronize
+from bucketlake.catalogs.table_entries import TableFacts, entries_of
+from bucketlake.config.table_keys import SYNC
+from bucketlake.errors import CatalogError, ConfigError
+from bucketlake.model.arguments import check_methods, check_texts, options_of
+from bucketlake.model.bounded_json import parse_json
+from bucketlake.model.partition_path import formatted_fields
+from bucketlake.model.result import Shown
+from bucketlake.model.table_type import TableType
+
+if TYPE_CHECKING:
+    from bucketlake.read.snapshot import Snapshot
+
+_WRITER = {9: "1.2.0"}
+"""Table versions whose entries name the release that writes them, as Hudi's do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult(Shown):
+    """What a sync did with the entries of a table.
+
+    Attributes
+    ----------
+    entries : tuple of TableSync
+        One for each entry: the table, and for merge-on-read those with ``_ro`` and ``_rt``.
+    calls : int
+        Requests that were sent to the catalog.
+    dry_run : bool
+        Whether it only looked.
+    """
+
+    entries: tuple[TableSync, ...]
+    calls: int
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Where a table is registered after each commit; it is stored with the table as JSON.
+
+    Attributes
+    ----------
+    catalog : str
+        Address, see :func:`open_catalog`.
+    name : str
+        ``database.table`` or ``table``; empty for the table's own name.
+    options : mapping of str to str
+        Hudi's options of catalogs.
+    """
+
+    catalog: str
+    name: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: str | Mapping[str, str]) -> Registration:
+        """Return what the argument ``sync`` says; raise ConfigError if it says nothing."""
+        if isinstance(given, str):
+            return cls(given).checked()
+        options = options_of(given, "sync")
+        catalog, name = options.pop("catalog", ""), options.pop("name", "")
+        return cls(catalog, name, options).checked()
+
+    @classmethod
+    def of_text(cls, text: str) -> Registration:
+        """Return what a table stores."""
+        try:
+            held = parse_json(text)
+        except ValueError:
+            held = None
+        if not isinstance(held, dict):
+            raise ConfigError(SYNC, text, "it must be a JSON object with catalog")
+        return cls.of(held)
+
+    @property
+    def text(self) -> str:
+        """What a table stores."""
+        told = {"catalog": self.catalog, **({"name": self.name} if self.name else {})}
+        return json.dumps({**told, **self.options}, separators=(",", ":"))
+
+    @property
+    def settings(self) -> SyncSettings:
+        """Names and options of the entries; raises ConfigError for a wrong one."""
+        return settings_from_options(self.options, self.name)
+
+    def checked(self) -> Registration:
+        """Return the value itself; raise ConfigError for an address or an option that is wrong."""
+        kind_of(self.catalog)
+        check_texts(catalog=self.catalog)
+        _ = self.settings
+        return self
+
+
+def registration_of_job(options: Mapping[str, str]) -> Registration | None:
+    """Return where the options of a Hudi job register its table; None if they name no catalog."""
+    given = {key: value for key, value in options.items() if is_sync_option(key)}
+    if given.get(TOOL, "").endswith("AwsGlueCatalogSyncTool"):
+        return Registration("glue", options=given).checked()
+    uris = given.get(URIS, "").strip()
+    return Registration(uris, options=given).checked() if uris else None
+
+
+def sync_table(
+    snapshot: Snapshot,
+    catalog: str | Catalog,
+    settings: SyncSettings,
+    *,
+    replaces: bool = False,
+    dry_run: bool = False,
+) -> SyncResult:
+    """Bring the entries of a pinned table in a catalog up to date; see ``bl.sync``."""
+    opened = open_catalog(catalog, settings.batch)
+    before = opened.calls
+    try:
+        entries = _synced(snapshot, opened, settings, replaces=replaces, dry_run=dry_run)
+    finally:
+        opened.close()
+    return SyncResult(entries, opened.calls - before, dry_run)
+
+
+def kind_of(address: str) -> str:
+    """Return the kind of a catalog's address; raise ConfigError if there is no such kind."""
+    kind = address.partition(":")[0].lower()
+    if kind in ("thrift", "glue"):
+        return kind
+    allowed = "it must be thrift://host:port, glue or glue://region, or an object with its methods"
+    raise ConfigError("catalog", address, allowed)
+
+
+def open_catalog(given: str | Catalog, batch: int = 1000) -> Catalog:
+    """Return the catalog at an address; raise ConfigError if there is no such kind.
+
+    Parameters
+    ----------
+    batch : int
+        Partitions of one call, where the catalog sets no smaller bound.
+    """
+    if not isinstance(given, str):
+        check_methods("add_partitions", "an address, or an object with its methods", catalog=given)
+        return given
+    if kind_of(given) == "thrift":
+        from bucketlake.catalogs.hive import HiveMetastore
+
+        return HiveMetastore(given, batch)
+    from bucketlake.catalogs.glue import GlueCatalog
+
+    return GlueCatalog(given)
+
+
+def _synced(
+    snapshot: Snapshot, catalog: Catalog, settings: SyncSettings, *, replaces: bool, dry_run: bool
+) -> tuple[TableSync, ...]:
+    facts = _facts(snapshot)
+    database = settings.database or snapshot.config.database.lower() or "default"
+    settings = replace(settings, database=database)
+    wanted = entries_of(facts, settings)
+    partitions = PartitionsOfTable(snapshot, facts, settings)
+    if not catalog.has_database(database):
+        if not settings.creates_database:
+            raise CatalogError(
+                catalog.address,
+                f"there is no database {database}",
+                "create it, or leave hoodie.datasource.hive_sync.auto_create_database out",
+            )
+        if wanted[0].keys:
+            _ = partitions.every  # An error in a partition comes before any change.
+        if not dry_run:
+            catalog.create_database(database)
+    return tuple(
+        synchronize(catalog, each, partitions, settings, replaces=replaces, dry_run=dry_run)
+        for each in wanted
+    )
+
+
+def _facts(snapshot: Snapshot) -> TableFacts:
+    config, timeline = snapshot.config, snapshot.timeline
+    spec = config.key_spec
+    commits = [each.requested_at for each in timeline.completed_commits()]
+    completions = [timeline.completion_time(each) or each for each in commits]
+    return TableFacts(
+        config.name,
+        _location(snapshot.storage.root),
+        config.table_type is TableType.MERGE_ON_READ,
+        snapshot.readable_schema,
+        _comments(snapshot.schema_text),
+        spec.partition_fields,
+        tuple(formatted_fields(spec)),
+        config.extractor.rpartition(".")[2],
+        max(commits, default=None),
+        max(completions, default=None),
+        _spark_version(),
+        _WRITER.get(config.version),
+    )
+
+
+def _comments(schema_text: str | None) -> dict[str, str]:
+    held = parse_json(schema_text or "{}")
+    return {each["name"]: each["doc"] for each in held.get("fields", ()) if each.get("doc")}
+
+
+def _spark_version() -> str | None:
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _location(root: str) -> str:
+    """Return the address of a storage's root as Hadoop spells it.
+
+    >>> _location("/lake/orders"), _location("s3://lake/orders")
+    ('file:/lake/orders', 's3://lake/orders')
+    """
+    return f"file:{root}" if root.startswith("/") else root
+
+
+def place_of_name(name: str, catalog: str | Catalog) -> str:
+    """Return the folder of the table that a catalog knows by a name.
+
+    Raises
+    ------
+    CatalogError
+        If it does not know the name.
+    """
+    check_texts(path=name)
+    opened = open_catalog(catalog)
+    database, table = split_name(name)
+    database = database or "default"
+    try:
+        held = opened.table(database, table)
+    finally:
+        opened.close()
+    if held is None:
+        problem = f"it knows no table {database}.{table}"
+        step = "check the name, or register the table: bl.sync(table, …) (bucketlake sync)"
+        raise CatalogError(opened.address, problem, step)
+    return held.serde.get("path") or held.location

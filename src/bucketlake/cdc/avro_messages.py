@@ -1,0 +1,148 @@
+"""Messages in Avro: which schema each was written with, and its value as Python parses it.
+
+The id of a schema stands in a header, or in the first bytes of a message: a zero byte, then 4 bytes
+as Confluent writes it, or 8 bytes as Apicurio does. The registry is asked once for each id, by the
+driver, before tasks begin.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.cdc.json_messages import python_rows
+from bucketlake.errors import StorageError
+from bucketlake.model.arrays import one_array
+
+_HEADER = "apicurio.{}.globalId"
+_PATHS = ("/schemas/ids/{}", "/apis/ccompat/v7/schemas/ids/{}")
+_GLOBAL = "/apis/registry/v2/ids/globalIds/{}"
+_CONTENT = "/apis/registry/v2/ids/contentIds/{}"
+_SECONDS = 30
+
+
+def schema_ids(
+    messages: pa.Table, column: str, wide: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the schema's id of each message, and where its datum begins; -1 for no id.
+
+    Parameters
+    ----------
+    messages : pa.Table
+        The messages.
+    column : str
+        ``key`` or ``value``.
+    wide : bool
+        Whether ids in front of the datum have 8 bytes.
+    """
+    values, count = one_array(messages[column]).fill_null(b""), messages.num_rows
+    ids, starts = np.full(count, -1), np.zeros(count, np.int64)
+    headers = one_array(messages["headers"])
+    flat, parents = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
+    own = pc.fill_null(pc.equal(flat.field("key"), _HEADER.format(column)), False)
+    for row, data in zip(
+        parents[own.to_numpy(zero_copy_only=False)],
+        flat.field("value").filter(own).to_pylist(),
+        strict=True,
+    ):
+        ids[row] = int.from_bytes(data or b"", "big")
+    size = 9 if wide else 5
+    framed = np.flatnonzero(
+        (ids < 0) & pc.starts_with(values, b"\0").to_numpy(zero_copy_only=False)
+    )
+    heads = pc.binary_slice(values.take(pa.array(framed)), 1, size)
+    for row, data in zip(framed, heads.to_pylist(), strict=True):
+        ids[row], starts[row] = int.from_bytes(data, "big"), size
+    return ids, starts
+
+
+def fetched(registry: str, ids: Mapping[int, bool], wide: bool) -> dict[int, Any]:
+    """Return schemas from a registry by their ids; of each id whether a header had it.
+
+    Raises
+    ------
+    StorageError
+        If the registry does not answer, or has no schema of an id.
+    """
+    root, found = registry.rstrip("/"), {}
+    for number, in_header in ids.items():
+        paths = [_GLOBAL] if in_header or wide else [*_PATHS, _CONTENT]
+        for path in paths:
+            address, last = root + path.format(number), path is paths[-1]
+            try:
+                with urlopen(address, timeout=_SECONDS) as answer:
+                    held = json.load(answer)
+                break
+            except (URLError, OSError, ValueError) as error:
+                if last:
+                    raise StorageError(address, "read", f"no schema {number}: {error}") from error
+        held = json.loads(held["schema"]) if "schema" in held else held
+        found[number] = held
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AvroGroup:
+    """Messages with one schema.
+
+    Attributes
+    ----------
+    schema : Any
+        The schema; None if it is not known.
+    rows : ndarray of int64
+        Which messages they are.
+    payloads : list of bytes
+        Their data.
+    """
+
+    schema: Any
+    rows: npt.NDArray[np.int64]
+    payloads: list[bytes]
+
+
+def avro_groups(
+    messages: pa.Table,
+    column: str,
+    rows: npt.NDArray[np.int64],
+    schemas: Mapping[int, Any],
+    wide: bool,
+) -> Iterator[AvroGroup]:
+    """Divide messages by their schemas."""
+    ids, starts = schema_ids(messages, column, wide)
+    values = one_array(messages[column])
+    for number in np.unique(ids[rows]):
+        own = rows[ids[rows] == number]
+        held = values.take(pa.array(own)).to_pylist()
+        data = [text[start:] for text, start in zip(held, starts[own], strict=True)]
+        yield AvroGroup(schemas.get(int(number)), own, data)
+
+
+def avro_columns(data: list[bytes], schema: Any, raw: pa.Schema) -> pa.Table:
+    """Parse data; raises ValueError for one that is not of the schema."""
+    import fastavro  # Most messages are in JSON.
+
+    parsed = fastavro.parse_schema(_plain(schema))
+    try:
+        found = [fastavro.schemaless_reader(BytesIO(each), parsed, None) for each in data]
+    except (EOFError, IndexError, KeyError, UnicodeDecodeError, OverflowError) as error:
+        raise ValueError(f"the message is not of its Avro schema: {error!r}") from error
+    return python_rows(found, raw)
+
+
+def _plain(schema: Any) -> Any:
+    """Return a schema whose bytes stay bytes: its decimals are converted all at once."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {key: _plain(held) for key, held in schema.items() if key != "logicalType"}

@@ -1,0 +1,180 @@
+"""Messages in JSON, many at once: groups of one schema, and their payloads as Arrow columns.
+
+Connect's JSON converter repeats the schema in each message, so messages of one schema have one
+beginning. It is found with comparisons of bytes and parsed once; Arrow parses the payloads behind
+it. Python reads the payloads that Arrow refuses, such as those with ``"NaN"`` among numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+_SCHEMA, _PAYLOAD = b'{"schema":', b'"payload":'
+_OTHER_ORDER = r'^\s*\{\s*"(schema|payload)"\s*:'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JsonGroup:
+    """Messages with one schema.
+
+    Attributes
+    ----------
+    schema : mapping or None
+        Connect's schema; None if the messages have none.
+    rows : ndarray of int64
+        Which messages they are.
+    payloads : pa.Array
+        What follows the schema, or the whole messages.
+    """
+
+    schema: dict[str, Any] | None
+    rows: npt.NDArray[np.int64]
+    payloads: pa.Array
+
+
+def json_groups(messages: pa.Array, rows: npt.NDArray[np.int64]) -> Iterator[JsonGroup]:
+    """Divide messages, of which none is null, by their schemas."""
+    messages = messages.cast(pa.binary())
+    has_schema = pc.starts_with(messages, _SCHEMA).to_numpy(zero_copy_only=False)
+    if not has_schema.all():
+        messages = _usual(messages, has_schema)
+        has_schema = pc.starts_with(messages, _SCHEMA).to_numpy(zero_copy_only=False)
+    plain, todo = np.flatnonzero(~has_schema), np.flatnonzero(has_schema)
+    if len(plain):
+        yield JsonGroup(None, rows[plain], _taken(messages, plain))
+    left = _taken(messages, todo)
+    while len(todo):
+        text = left[0].as_py()
+        head = text[: text.find(_PAYLOAD) + len(_PAYLOAD)]
+        try:
+            schema = json.loads(head + b"null}")["schema"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            head, schema = text, None  # No message of this form: the reader of the rows says so.
+        same = pc.starts_with(left, head).to_numpy(zero_copy_only=False)
+        own = _taken(left, np.flatnonzero(same))
+        payloads = own if head is text else pc.binary_slice(own, len(head), -1)
+        yield JsonGroup(schema, rows[todo[same]], payloads)
+        todo, left = todo[~same], _taken(left, np.flatnonzero(~same))
+
+
+def _taken(texts: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    return texts if len(rows) == len(texts) else texts.take(pa.array(rows))
+
+
+def rows_with(texts: pa.Array, part: bytes) -> npt.NDArray[np.bool_]:
+    """Return which texts hold some bytes; several times as fast as Arrow's search."""
+    found = np.zeros(len(texts), np.bool_)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
+    buffer = texts.buffers()[2]
+    data = b"" if buffer is None else buffer.to_pybytes()
+    at, end, places = data.find(part, offsets[0]), int(offsets[-1]), []
+    while -1 < at < end:
+        places.append(at)
+        at = data.find(part, at + len(part))
+    rows = np.searchsorted(offsets, places, side="right") - 1
+    found[rows] = True
+    return found
+
+
+def any_has(texts: pa.Array, parts: Iterable[bytes]) -> bool:
+    """Return whether one of the texts holds one of some parts."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
+    buffer = texts.buffers()[2]
+    if buffer is None:
+        return False
+    data = buffer.slice(offsets[0], offsets[-1] - offsets[0]).to_pybytes()
+    return any(part in data for part in parts)
+
+
+def _usual(messages: pa.Array, usual: npt.NDArray[np.bool_]) -> pa.Array:
+    """Write messages again whose schema stands with blanks around it, or behind the payload."""
+    other = pc.and_(pc.match_substring_regex(messages, _OTHER_ORDER), pa.array(~usual))
+    if not pc.any(other).as_py():
+        return messages
+
+    def again(text: bytes) -> bytes:
+        try:
+            parts = json.loads(text)
+            parts = {"schema": parts["schema"], "payload": parts["payload"]}
+            return json.dumps(parts, separators=(",", ":")).encode()
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return text
+
+    texts = pa.array([again(text) for text in messages.filter(other).to_pylist()], pa.binary())
+    return pc.replace_with_mask(messages, other, texts)
+
+
+def payload_columns(payloads: pa.Array, raw: pa.Schema) -> pa.Table:
+    """Parse payloads; other fields than those of the schema are passed over.
+
+    Raises
+    ------
+    ValueError
+        If one of them is no JSON object with these types.
+    """
+    count = len(payloads)
+    lines = pc.binary_join_element_wise(payloads.cast(pa.binary()), b"\n", b"")
+    data = lines.buffers()[2]
+    if not any(_has_map(field.type) for field in raw) and data is not None:
+        offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset :]
+        start, end = int(offsets[0]), int(offsets[count])
+        try:
+            found = arrow_json.read_json(
+                pa.BufferReader(data.slice(start, end - start)),
+                arrow_json.ReadOptions(use_threads=False, block_size=max(end - start, 1) + 1),
+                arrow_json.ParseOptions(explicit_schema=raw, unexpected_field_behavior="ignore"),
+            )
+            if found.num_rows == count:
+                return found.select(raw.names).combine_chunks()
+        except pa.ArrowException:
+            pass  # Python reads them, or says what is wrong.
+    return python_rows([json.loads(text) for text in payloads.to_pylist()], raw)
+
+
+def python_rows(objects: list[Any], raw: pa.Schema) -> pa.Table:
+    """Return objects that Python has parsed as columns; raises ValueError for other types."""
+    for held in objects:
+        if not isinstance(held, dict):
+            raise ValueError(f"a {type(held).__name__}, where an object belongs")
+    columns = []
+    for field in raw:
+        values = [_fitting(held.get(field.name), field.type) for held in objects]
+        try:
+            columns.append(pa.array(values, field.type))
+        except (pa.ArrowException, OverflowError, TypeError) as error:
+            raise ValueError(f"field {field.name}: {error}") from error
+    return pa.Table.from_arrays(columns, schema=raw)
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of Python as Arrow takes it for a type."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
+    if pa.types.is_map(kind) and isinstance(value, dict):
+        return [(name, _fitting(held, kind.item_type)) for name, held in value.items()]
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [_fitting(held, kind.value_type) for held in value]
+    if pa.types.is_floating(kind) and isinstance(value, str):
+        return float(value)
+    if pa.types.is_string(kind) and not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if pa.types.is_integer(kind) and isinstance(value, float | bool):
+        raise ValueError(f"{value!r} is no whole number")
+    return value
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return any(_has_map(kind.field(at).type) for at in range(kind.num_fields))

@@ -1,0 +1,365 @@
+"""Topics of Kafka, read from the position in the table's commit up to their ends.
+
+The position is the checkpoint: a job without any other memory goes on after it. Each batch is a
+batch read of Spark's Kafka source, or of another reader, from one offset of each partition to
+another (``docs/decisions/0044-ingest-by-positions.md``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.cdc.batch import read_messages
+from bucketlake.cdc.envelope import ENVELOPES
+from bucketlake.engine import sample_rows
+from bucketlake.errors import ConfigError, InputError
+from bucketlake.following import StoredRows, reading_of
+from bucketlake.intake.dead_letters import letters_with
+from bucketlake.intake.source_batch import Limits, SourceBatch
+from bucketlake.model.arrays import one_array
+from bucketlake.model.names import did_you_mean
+from bucketlake.model.position import Origin, Position
+from bucketlake.table import Table
+
+if TYPE_CHECKING:
+    from bucketlake.engine import Records
+
+EARLIEST = -2  # Kafka's word for the first offset that is there.
+TopicOffsets = Mapping[int, int]
+"""An offset for each partition of a topic."""
+
+
+class TopicReader(Protocol):
+    """What reads topics: Spark's Kafka source, or a twin of it in tests."""
+
+    def ends(self) -> Mapping[str, TopicOffsets]:
+        """Return the offset after the last record of each partition of each topic."""
+        ...
+
+    def beginnings(self, topic: str) -> TopicOffsets:
+        """Return the first offset of each partition; :data:`EARLIEST` if it is close to the end."""
+        ...
+
+    def messages(self, topic: str, starts: TopicOffsets, ends: TopicOffsets) -> Records:
+        """Return the messages from starts up to and without ends, as Kafka's source has them."""
+        ...
+
+    def following(self, starts: Mapping[str, TopicOffsets], rows_max: int) -> pa.Table | None:
+        """Return all messages from starts on, of all topics; None if the ends must be looked at.
+
+        They must if there are more, a start is not there, or topics or partitions are others.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Topics:
+    """Topics, each for a table.
+
+    Parameters
+    ----------
+    reader : TopicReader
+        Reads the topics.
+    table : str or mapping of str to str
+        Path of the table; ``{topic}`` in it stands for the topic. Or paths by topic.
+    decoder : Decoder
+        Makes records of messages.
+    name : str or None
+        Names the cluster: the name of a source is then ``name/topic``, else the topic.
+    limits : Limits
+        Of a batch.
+    from_end : bool
+        Whether a topic without a position begins with what comes next.
+    """
+
+    reader: TopicReader
+    table: str | Mapping[str, str]
+    decoder: Decoder
+    name: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    from_end: bool = False
+    _checked: set[str] = field(default_factory=set)
+    _first: dict[str, TopicOffsets] = field(default_factory=dict)  # The ends at the first look.
+    _taken: Mapping[str, TopicOffsets] = field(default_factory=dict)  # If the last round was whole.
+
+    def tables(self) -> list[str]:
+        """Return the paths of the tables of the topics that are there."""
+        return [*dict.fromkeys(self._table_of(topic) for topic in self.reader.ends())]
+
+    def batches(self, opened: Callable[[str], Table | None]) -> Iterator[SourceBatch]:
+        """Yield what the topics have, in turns of one batch each, so that none waits for others.
+
+        After a round that took everything, what came since is probably little: one read gets it.
+        Otherwise the ends of the topics are looked at first.
+        """
+        taken, self._taken = self._taken, {}
+        found = self._recent(taken, opened) if taken else None
+        if found is not None:
+            yield from found
+            self._taken = taken
+            return
+        self._checked.clear()
+        every = self._ends()
+        waiting = [self._of_topic(topic, ends, opened) for topic, ends in every.items()]
+        while waiting:
+            for batches in [*waiting]:
+                batch = next(batches, None)
+                if batch is None:
+                    waiting.remove(batches)
+                else:
+                    yield batch
+        self._taken = every
+
+    def decode(self, letters: pa.Table, table: Table | None) -> Records:
+        """Decode letters again; InputError has the reason of the first that is still bad."""
+        messages = letters.select(["partition", "offset", "key", "value"])
+        topics = pa.array([name.rpartition("/")[2] for name in letters["source"].to_pylist()])
+        messages = messages.append_column("topic", topics)
+        partitions = messages["partition"].cast(pa.int32())
+        rows, bad = self.decoder.decode(messages.set_column(0, "partition", partitions), table)
+        for reason in sample_rows(bad, 1)["reason"].to_pylist():
+            raise InputError("message", reason, "correct the source, or leave the letter")
+        return rows
+
+    def _ends(self) -> Mapping[str, TopicOffsets]:
+        ends = self.reader.ends()
+        if not isinstance(self.table, str):
+            for topic in self.table:
+                if topic not in ends:
+                    raise InputError(
+                        f"topic {topic}",
+                        f"there is no such topic{did_you_mean(topic, ends)}",
+                        "create it, or correct the names of the topics",
+                    )
+        return ends
+
+    def _table_of(self, topic: str) -> str:
+        if isinstance(self.table, str):
+            return self.table.replace("{topic}", topic)
+        if topic not in self.table:
+            wanted = f"name the table of topic {topic!r}, or give a path with {{topic}}"
+            raise ConfigError("table", dict(self.table), wanted)
+        return self.table[topic]
+
+    def _source_of(self, topic: str) -> str:
+        return f"{self.name}/{topic}" if self.name else topic
+
+    def _recent(
+        self, known: Mapping[str, TopicOffsets], opened: Callable[[str], Table | None]
+    ) -> Iterator[SourceBatch] | None:
+        """Return what came since the last round; None if it is to be planned by the ends."""
+        tables = {topic: opened(self._table_of(topic)) for topic in known}
+        stored = {
+            topic: None if table is None else table.position(self._source_of(topic))
+            for topic, table in tables.items()
+        }
+        starts = {topic: self._next(topic, known[topic], stored[topic]) for topic in known}
+        if any(held and len(held.last) > len(known[topic]) for topic, held in stored.items()):
+            return None
+        rows = self.reader.following(starts, min(COLLECTED_ROWS, self.limits.rows))
+        if rows is None:
+            return None
+        batches = []
+        for topic in pc.unique(rows["topic"]).to_pylist():
+            own = rows.filter(pc.equal(rows["topic"], topic))
+            ends = own.group_by("partition").aggregate([("offset", "max")])
+            seen = zip(ends["partition"].to_pylist(), ends["offset_max"].to_pylist(), strict=True)
+            upto = {**starts[topic], **{partition: last + 1 for partition, last in seen}}
+            span = (starts[topic], upto, upto)
+            batches.append(self._batch(topic, own, span, stored[topic], tables[topic]))
+        return iter(batches)
+
+    def _of_topic(
+        self, topic: str, ends: TopicOffsets, opened: Callable[[str], Table | None]
+    ) -> Iterator[SourceBatch]:
+        path, source = self._table_of(topic), self._source_of(topic)
+        while True:
+            table = opened(path)
+            stored = None if table is None else table.position(source)
+            starts = self._starts(topic, ends, stored)
+            upto = self._limited(starts, ends)
+            if not upto:
+                return
+            messages = self.reader.messages(topic, starts, upto)
+            if sum(end - max(starts[p], 0) for p, end in upto.items()) <= COLLECTED_ROWS:
+                messages = sample_rows(messages, None, "messages of a topic")
+            with ExitStack() as kept:
+                messages = _kept(messages, kept)
+                yield self._batch(topic, messages, (starts, upto, ends), stored, table, kept)
+
+    def _next(
+        self, topic: str, partitions: Iterable[int], stored: Position | None
+    ) -> dict[int, int]:
+        """Return where each partition goes on by the stored position."""
+        last = {} if stored is None else {int(name): end for name, end in stored.last.items()}
+        first = self._first.get(topic, {}) if stored is None else {}
+        return {p: last[p] + 1 if p in last else first.get(p, EARLIEST) for p in partitions}
+
+    def _starts(self, topic: str, ends: TopicOffsets, stored: Position | None) -> dict[int, int]:
+        """Return where each partition goes on.
+
+        Raises
+        ------
+        InputError
+            If a partition was made anew, or records after the position are gone.
+        """
+        if self.from_end:
+            self._first.setdefault(topic, ends)
+        starts = self._next(topic, ends, stored)
+        for name, old in ({} if stored is None else stored.last).items():
+            partition, end = int(name), ends.get(int(name))
+            if end is None or end < old + 1:
+                told = "is gone" if end is None else f"ends at {end - 1}"
+                raise _lost(topic, partition, f"it {told}, and {old} is stored as written")
+        if topic not in self._checked or EARLIEST in starts.values():
+            there = self.reader.beginnings(topic)
+            for partition, start in starts.items():
+                begin = there.get(partition, EARLIEST)
+                if begin == EARLIEST and EARLIEST < start < ends[partition] - 1:
+                    begin = ends[partition] - 1  # It is there or at the end.
+                if begin > start != EARLIEST:
+                    told = f"records {start} to {begin - 1} are gone"
+                    raise _lost(topic, partition, told)
+                starts[partition] = max(start, begin)
+            self._checked.add(topic)
+        return starts
+
+    def _limited(self, starts: TopicOffsets, ends: TopicOffsets) -> dict[int, int]:
+        """Return up to where a batch goes; empty if there is nothing."""
+        left = {p: ends[p] - max(start, 0) for p, start in starts.items() if ends[p] > start}
+        left = {p: count for p, count in left.items() if count > 0}
+        if not left:
+            return {}
+        share = max(1, self.limits.rows // len(left))
+        # A beginning that is unknown is close to the end.
+        return {
+            p: end if starts[p] == EARLIEST else min(end, starts[p] + share) if p in left else end
+            for p, end in ends.items()
+        }
+
+    def _batch(
+        self,
+        topic: str,
+        messages: Records,
+        span: tuple[TopicOffsets, TopicOffsets, TopicOffsets],
+        stored: Position | None,
+        table: Table | None,
+        kept: ExitStack | None = None,
+    ) -> SourceBatch:
+        starts, upto, ends = span
+        path, source = self._table_of(topic), self._source_of(topic)
+        rows, bad = self.decoder.decode(messages, table, kept)
+        # The first position has all partitions of a topic that begins with what comes next.
+        begun = {p for p, start in starts.items() if stored is None and start > 0}
+        moved = {p: end for p, end in upto.items() if p in begun or end > max(starts[p], 0)}
+        position = Position(
+            source,
+            {str(p): end - 1 for p, end in moved.items()},
+            {str(p): starts[p] for p in moved if starts[p] != EARLIEST},
+        )
+
+        return SourceBatch(
+            path,
+            source,
+            rows,
+            lambda _: Origin(position=position),
+            lambda: letters_of(source, messages),
+            bad=lambda: letters_of(source, bad),
+            stored=stored,
+            keys=() if table is not None or not self.decoder.has_keys else key_names(messages),
+            facts={"lag": sum(ends[p] - end for p, end in upto.items())},
+        )
+
+
+def _lost(topic: str, partition: int, problem: str) -> InputError:
+    return InputError(
+        f"topic {topic}, partition {partition}",
+        problem,
+        "read the source by another name= from what is there, or restore the topic",
+    )
+
+
+# ---- Messages: decoded, as letters, and the names in their keys ----------------------------------
+
+COLLECTED_ROWS = 20_000
+"""So many messages are decoded in this process; more by tasks of Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """Makes records of messages.
+
+    Attributes
+    ----------
+    options : mapping of str to object
+        How messages are read, the options of ``debezium``.
+    """
+
+    options: Mapping[str, Any]
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the key of a message is that of its row."""
+        return ENVELOPES[self.options.get("envelope", "debezium")].has_keys
+
+    def decode(
+        self, messages: Records, table: Table | None, kept: ExitStack | None = None
+    ) -> tuple[Records, Records]:
+        """Return the records of messages, and the messages that cannot be read.
+
+        Those of a DataFrame are kept by Spark, so that messages are decoded once, until ``kept``
+        ends.
+
+        Raises
+        ------
+        InputError
+            If no columns are known: messages have no schemas, and there is no table.
+        """
+        reading = reading_of(**{**self.options, **({} if table is None else {"table": table})})
+        stored = None if table is None else StoredRows(table)
+        if not isinstance(messages, pa.Table):
+            from bucketlake.spark.debezium import decoded
+
+            frame: Any = messages
+            both = decoded(frame, reading, stored)
+            if kept is not None:
+                _kept(both.both, kept)
+            return both.rows, both.bad
+        found = read_messages(messages, reading, stored)
+        return found.rows, found.bad
+
+
+def _kept(rows: Any, kept: ExitStack) -> Any:
+    """Let Spark keep the rows of a DataFrame until a stack ends; Arrow tables are there anyway."""
+    if isinstance(rows, pa.Table):
+        return rows
+    kept.callback(rows.unpersist)
+    return rows.persist()
+
+
+def letters_of(source: str, messages: Records) -> pa.Table:
+    """Return messages as letters; bad ones have a reason."""
+    rows = sample_rows(messages, None, "messages of a topic")
+    given = {"partition", "offset", "key", "value", "reason"}.intersection(rows.column_names)
+    columns = {name: one_array(rows[name]) for name in given}
+    return letters_with(source=[source] * len(rows), **columns)
+
+
+def key_names(messages: Records) -> tuple[str, ...]:
+    """Return the names in the key of the first message; none if its key is no JSON object."""
+    first = sample_rows(messages, 1, "messages of a topic")
+    key: Any = first["key"][0].as_py() if len(first) else None
+    try:
+        held = json.loads(key or b"null")
+    except ValueError:
+        return ()
+    if isinstance(held, dict) and held.keys() == {"schema", "payload"}:
+        held = held["payload"]
+    return tuple(held) if isinstance(held, dict) else ()

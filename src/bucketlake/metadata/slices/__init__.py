@@ -1,1 +1,0 @@
-"""File slices of the metadata table: reading, log files, compaction and cleaning."""

@@ -1,0 +1,192 @@
+"""CSV as columns of texts: PyArrow splits the text, and guesses no types."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.csv
+
+from bucketlake.errors import InputError
+from bucketlake.write.input_files.reading import Reading
+
+CSV_BLOCK_BYTES = 4 << 20
+"""Bytes that are split at once; a row cannot be longer."""
+
+_RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+_NO_UTF8 = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*invalid UTF8")
+_SEPARATORS = ";\t|,"
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout:
+    """What the first line of CSV says.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the columns in the table.
+    skipped : int
+        Lines before the rows: the header, and empty lines before it.
+    """
+
+    names: tuple[str, ...]
+    skipped: int
+
+
+def layout_of(head: bytes, reading: Reading, where: str, known: Sequence[str]) -> CsvLayout:
+    """Find the columns of a file in its first bytes.
+
+    ``known`` are the columns of the table and those with a given type; empty if there are none.
+
+    Raises
+    ------
+    InputError
+        If the first line does not name the columns.
+    """
+    lines = csv.reader(io.StringIO(_text_of(head), newline=""), delimiter=reading.separator)
+    skipped, first = 0, list[str]()
+    try:
+        for first in lines:
+            if first:
+                break
+            skipped += 1
+    except csv.Error as error:
+        raise pa.ArrowInvalid(f"the first line: {error}") from error
+    if not first and (reading.header or reading.columns is None):
+        raise pa.ArrowInvalid("the file is empty; a first line names the columns")
+    if not reading.header:
+        assert reading.columns is not None, "files() asks for the names"
+        return CsvLayout(reading.columns, 0)
+    names = list(reading.columns or reading.table_names(first))
+    if reading.columns is None:
+        _require_header(first, names, reading, where, known)
+    return CsvLayout(tuple(names), skipped + 1)
+
+
+def _text_of(head: bytes) -> str:
+    return head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+
+
+def _require_header(
+    first: list[str], names: list[str], reading: Reading, where: str, known: Sequence[str]
+) -> None:
+    """Raise InputError if the first line is a row, or is not split at its separators."""
+    shown = reading.separator.join(first)[:80]
+    is_known = not known or not {*known}.isdisjoint(names)
+    others = [mark for mark in _SEPARATORS if mark != reading.separator and mark in first[0]]
+    if others and (len(first) == 1 or not is_known):
+        mark = others[0]
+        raise InputError(
+            where,
+            f"the first line has no {reading.separator!r}, but {mark!r}: {shown}",
+            f"name the separator: bl.files(..., separator={mark!r}) (--separator {mark!r})",
+        )
+    if not is_known or any(map(_is_number, names)):
+        example = list(known)[: len(first)] or [f"c{place}" for place in range(len(first))]
+        raise InputError(
+            where,
+            f"the first line names no columns of the table: {shown}",
+            "if the file has no header, name its columns: "
+            f"bl.files(..., header=False, columns={example}) "
+            f"(--no-header --columns {','.join(example)}); if the table has other names for them, "
+            f"say so: columns={{{first[0]!r}: {example[0]!r}}} (--rename {first[0]}={example[0]})",
+        )
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return name.lower() not in ("nan", "inf", "infinity")
+
+
+def csv_batches(
+    source: pa.NativeFile, layout: CsvLayout, reading: Reading, where: str, block_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of CSV, with all columns as texts.
+
+    Raises
+    ------
+    InputError
+        If a row has too few or too many values, or a text is not UTF-8.
+    ArrowException
+        If the text is no CSV.
+    """
+    names = layout.names
+    read = pyarrow.csv.ReadOptions(
+        use_threads=False,
+        block_size=block_bytes,
+        column_names=list(names),
+        skip_rows_after_names=layout.skipped,
+    )
+    split = pyarrow.csv.ParseOptions(delimiter=reading.separator, newlines_in_values=True)
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=list(reading.null_values),
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    try:
+        whole = pa.PythonFile(_WholeLineEnds(source), mode="r")
+        yield from pyarrow.csv.open_csv(whole, read, split, convert)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" not in str(error):  # A piece may have no row.
+            explained = _explained(str(error), layout, reading, where)
+            raise explained or error from error
+
+
+class _WholeLineEnds(io.RawIOBase):
+    """A text whose reads do not end between the two characters of a line end.
+
+    PyArrow drops a line feed at the beginning of a block if the block before it ends with a
+    carriage return, also inside of quotes.
+    """
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        self._source = source
+        self._held = b""
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to so many bytes; none at the end."""
+        data = self._held + bytes(self._source.read(size - len(self._held)))
+        cut = len(data) > 1 and data.endswith(b"\r")
+        self._held = data[-1:] if cut else b""
+        return data[:-1] if cut else data
+
+
+def _explained(text: str, layout: CsvLayout, reading: Reading, where: str) -> InputError | None:
+    """Return an error that says more than a message of PyArrow, if there is more to say."""
+    if ragged := _RAGGED.search(text):
+        wanted, found, row = ragged[2], ragged[3], ragged[4].strip()
+        return InputError(
+            _row_of(where, ragged[1], layout),
+            f"it has {found} values, and the file has {wanted} columns: {row[:80]}",
+            "correct the row; a value that holds the separator or a line break stands in quotes; "
+            f"another separator than {reading.separator!r} is named by "
+            "bl.files(..., separator=...) (--separator)",
+        )
+    if damaged := _NO_UTF8.search(text):
+        name = layout.names[int(damaged[1])]
+        return InputError(
+            f"{_row_of(where, damaged[2], layout)}, column {name}",
+            "the text is not UTF-8",
+            "convert the file to UTF-8",
+        )
+    if "straddling" in text:
+        problem = f"a row is longer than {CSV_BLOCK_BYTES >> 20} MiB"
+        return InputError(where, problem, "close all quotes, or write the rows as Parquet")
+    return None
+
+
+def _row_of(where: str, number: str | None, layout: CsvLayout) -> str:
+    return where if number is None else f"{where}, row {int(number) - layout.skipped}"

@@ -1,0 +1,125 @@
+"""The stages of a write, which are planned after its records are packed.
+
+What differs between kinds of index is decided here:
+
+- Buckets: each slot has its file groups. One stage writes the slots, and a second one the shards of
+  a record-level index, if the table has one.
+- A record-level index: one stage for each shard with its own buckets, or a stage that locates the
+  records and one that places them (``write/record_index/indexed_write.py``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bucketlake.index.conflict_keys import ConflictKey
+from bucketlake.index.layout import Layout, Slot
+from bucketlake.model.file_name import FileId
+from bucketlake.model.position import Batch
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.write.pack import Packed, PackedRecords
+from bucketlake.write.record_index.indexed_write import IndexedWrite
+from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
+from bucketlake.write.transaction import BegunWrite, Written
+from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
+
+
+def run_stages(begun: BegunWrite, packed: Packed, batch: Batch | None = None) -> Written:
+    """Plan the stages of a write, and let tasks carry them out.
+
+    Parameters
+    ----------
+    begun : BegunWrite
+    packed : Packed
+        The records.
+    batch : Batch, optional
+        The batch of a stream that the records are.
+    """
+    if begun.layout.locates:
+        assert isinstance(packed, PackedRecords), "only buckets are rehashed"
+        done = IndexedWrite.of(begun, packed, batch).run()
+    else:
+        done = _by_slot(begun, packed)
+    _require_complete(done.plan, done.slots)
+    return done
+
+
+def slots_by_partition(slots: Iterable[Slot]) -> dict[str, set[int]]:
+    """Return slots by their partition."""
+    by_partition: dict[str, set[int]] = defaultdict(set)
+    for path, slot in slots:
+        by_partition[path].add(slot)
+    return by_partition
+
+
+def conflict_keys(layout: Layout, slots: Iterable[Slot]) -> set[ConflictKey]:
+    """Return the conflict keys of slots."""
+    return {layout.conflict_key(*slot) for slot in slots}
+
+
+def _by_slot(begun: BegunWrite, packed: Packed) -> Written:
+    """Let tasks write the file groups of slots, and the entries of a record-level index."""
+    target, layout, operation = begun.target, begun.layout, begun.operation
+    wanted, counts = packed.tasks_wanted, packed.counts
+    plan = plan_write(
+        operation,
+        counts,
+        begun.slices,
+        layout,
+        tasks_wanted=wanted,
+        elsewhere=packed.elsewhere,
+    )
+    upkeep = begun.upkeep({slot.partition_path for slot in plan.slots} | {*plan.replaced})
+    if upkeep is not None:
+        looks_up = target.appends
+        shards = upkeep.plan(plan, operation, looks_up=looks_up, tasks_wanted=wanted)
+        plan = replace(plan, shards=shards)
+    is_doubtful = any(slot.elsewhere for slot in plan.slots)
+    task = replace(
+        begun.task(len(plan.slots)),
+        index=None if upkeep is None else upkeep.task(plan.shards),
+        stored=SliceReader.of_snapshot(target.snapshot) if is_doubtful else None,
+    )
+    with begun.telling_progress(plan):
+        results = _results(packed, plan, task)
+    slots = [result for result in results if isinstance(result, SlotResult)]
+    index_files = None
+    if upkeep is not None:
+        shard_results = [result for result in results if not isinstance(result, SlotResult)]
+        stats = [stat for result in slots for stat in result.stats]
+        index_files = upkeep.files(plan, shard_results, stats, target.snapshot)
+    return Written(
+        plan,
+        slots,
+        upkeep,
+        index_files,
+        # A delete that found no key has still looked in the slots of its partitions.
+        looked_at=conflict_keys(layout, counts),
+        served=layout.served_resizes(begun.slots) if target.appends else {},
+    )
+
+
+def _results(packed: Packed, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
+    """Let tasks write the slots and shards of a plan; without slots, the plan is enough."""
+    if plan.slots:
+        return packed.write(plan, task)
+    return [] if task.index is None else task.index.write_shards_here(plan.shards)
+
+
+def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
+    answered = sorted(result.number for result in results)
+    assert answered == [slot.number for slot in plan.slots], "each slot of the plan has one result"
+    require_counted(plan, results)
+    slices = [file_slice for slot in plan.slots for file_slice in slot.slices]
+    known = {file_slice.group for file_slice in slices}
+    writers: dict[tuple[str, FileId], int] = {}
+    for result in results:
+        for stat in result.stats:
+            group = stat.partition_path, stat.file_id
+            writer = writers.setdefault(group, result.number)
+            assert writer == result.number, "two slots, or parts of one, wrote one file group"
+            assert stat.opens_group != (group in known), "a file group is new, or in the plan"
+    paths = [stat.path for result in results for stat in result.stats]
+    assert len(set(paths)) == len(paths), "a slot wrote one file twice"

@@ -1,0 +1,400 @@
+"""Topics by positions in the commit: each message once, or an error that names what is gone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.cdc.envelope import MESSAGE
+from bucketlake.errors import ConfigError, InputError
+from bucketlake.intake.ingesting import IngestOptions, topics_of
+from bucketlake.intake.job import Job, JobRules
+from bucketlake.intake.metrics import IngestReport
+from bucketlake.intake.topics import EARLIEST
+from bucketlake.storage.memory import forget
+from tests.cdc_streams import as_texts, kinds_of, messages, rows_at_end
+from tests.meanwhile import PUTS, meanwhile
+
+_NUMBERS = itertools.count()
+SCHEMA = "id string, n bigint"
+
+
+@dataclass
+class Broker:
+    """A twin of Spark's Kafka source: topics with partitions, whose oldest records may expire."""
+
+    topics: dict[str, list[list[tuple[bytes | None, bytes | None]]]] = field(default_factory=dict)
+    begins: dict[tuple[str, int], int] = field(default_factory=dict)
+    reads: list[tuple[str, dict[int, int], dict[int, int]]] = field(default_factory=list)
+    looks: int = 0
+
+    def send(self, topic: str, *rows: Any, partition: int = 0) -> None:
+        parts = self.topics.setdefault(topic, [[], []])
+        for row in rows:
+            key, value = row if isinstance(row, tuple) else ({"id": row["id"]}, row)
+            parts[partition].append((encoded(key), encoded(value)))
+
+    def ends(self) -> Mapping[str, dict[int, int]]:
+        self.looks += 1
+        return self.there()
+
+    def there(self) -> dict[str, dict[int, int]]:
+        return {t: {p: len(held) for p, held in enumerate(ps)} for t, ps in self.topics.items()}
+
+    def beginnings(self, topic: str) -> dict[int, int]:
+        begins = {p: self.begins.get((topic, p), 0) for p in range(len(self.topics[topic]))}
+        ends = self.there()[topic]
+        return {p: EARLIEST if begin >= ends[p] - 1 else begin for p, begin in begins.items()}
+
+    def messages(self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> pa.Table:
+        self.reads.append((topic, {**starts}, {**ends}))
+        rows = [
+            {"topic": topic, "partition": p, "offset": n, "key": key, "value": value}
+            for p, held in enumerate(self.topics[topic])
+            for n, (key, value) in enumerate(held)
+            if max(starts[p], 0) <= n < ends[p]
+        ]
+        return pa.Table.from_pylist(rows, MESSAGE)
+
+    def following(self, starts: Mapping[str, dict[int, int]], rows_max: int) -> pa.Table | None:
+        ends = self.there()
+        gone = [
+            self.begins.get((topic, p), 0) > max(start, 0) or start > ends[topic].get(p, -1)
+            for topic, held in starts.items() if topic in ends
+            for p, start in held.items()
+        ]  # fmt: skip
+        if any(gone) or {t: [*held] for t, held in starts.items()} != {t: [*ends[t]] for t in ends}:
+            return None
+        rows = pa.concat_tables(self.messages(t, held, ends[t]) for t, held in starts.items())
+        return rows if len(rows) <= rows_max else None
+
+
+def encoded(held: Any) -> bytes | None:
+    if held is None or isinstance(held, bytes):
+        return held
+    return json.dumps(held).encode()
+
+
+def row(key: str, n: Any = 1, **more: Any) -> dict[str, Any]:
+    return {"id": key, "n": n, **more}
+
+
+@pytest.fixture
+def root() -> Iterator[str]:
+    name = f"topics{next(_NUMBERS)}"
+    yield f"memory://{name}"
+    for one in ("orders", "clicks", "orders_dead_letters", "clicks_dead_letters"):
+        forget(f"{name}/{one}")
+
+
+def job(broker: Broker, table: Any, **options: Any) -> Job:
+    messages = {"envelope": "row", "schema": SCHEMA} | options.pop("messages", {})
+    from_end, bad = options.pop("from_end", False), options.pop("on_bad_row", "keep")
+    made = topics_of(broker, table, IngestOptions(**options), messages, from_end=from_end)
+    return Job(made, JobRules({"index": bl.SimpleBucket(1)}, bad == "keep"))
+
+
+def take(broker: Broker, root: str, **options: Any) -> IngestReport:
+    return job(broker, f"{root}/{{topic}}", **options).run(None)
+
+
+def rows_of(table: str) -> dict[str, Any]:
+    return {row["id"]: row["n"] for row in bl.open_table(table).to_arrow().to_pylist()}
+
+
+def last(table: str, source: str = "orders") -> dict[str, int] | None:
+    found = bl.open_table(table).position(source)
+    return None if found is None else dict(found.last)
+
+
+def test_topics_become_tables_with_the_key_of_the_messages_and_go_on_after_the_position(
+    root: str,
+) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"), row("b"))
+    broker.send("orders", row("c"), partition=1)
+    broker.send("clicks", row("x", 7))
+    first = take(broker, root)
+    assert (first.batches, first.rows, first.lag) == (2, 4, 0)
+    assert rows_of(f"{root}/orders") == {"a": 1, "b": 1, "c": 1}
+    assert rows_of(f"{root}/clicks") == {"x": 7}
+    assert last(f"{root}/orders") == {"0": 1, "1": 0}
+    config = bl.open_table(f"{root}/orders").config()
+    assert config.key_spec.record_key_fields == ("id",)
+    assert config.ordering_fields == ("_position",)
+    assert take(broker, root).batches == 0
+    broker.send("orders", row("a", 5), ({"id": "b"}, None))
+    broker.reads.clear()
+    assert take(broker, root).batches == 1
+    assert broker.reads == [("orders", {0: 2, 1: 1}, {0: 4, 1: 1})]
+    assert rows_of(f"{root}/orders") == {"a": 5, "c": 1}
+    assert last(f"{root}/orders") == {"0": 3, "1": 0}
+
+
+def test_a_round_after_a_whole_one_reads_what_came_since_and_looks_at_no_ends(
+    root: str,
+) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    broker.send("clicks", row("x"))
+    made = job(broker, f"{root}/{{topic}}", max_rows=3)
+    made.run(None)
+
+    def after(*, looked: bool) -> int:
+        looks, batches = broker.looks, made.metrics.total().batches
+        made.run(None)
+        assert (broker.looks > looks) == looked
+        return made.metrics.total().batches - batches
+
+    assert after(looked=False) == 0
+    broker.send("orders", row("b"), row("b", 2))
+    broker.send("clicks", ({"id": "x"}, None))
+    assert after(looked=False) == 2
+    assert (rows_of(f"{root}/orders"), rows_of(f"{root}/clicks")) == ({"a": 1, "b": 2}, {})
+    assert last(f"{root}/orders") == {"0": 2}
+    broker.send("orders", *[row(f"k{n}") for n in range(4)])  # More than a batch.
+    assert after(looked=True) == 2
+    broker.send("views", row("a"))  # Another topic.
+    broker.topics["orders"].append([])
+    broker.send("orders", row("c"), partition=2)  # Another partition.
+    assert after(looked=True) == 2
+    table = bl.open_table(f"{root}/orders")
+    table.rollback(table.timeline()[-1].requested_at)
+    assert after(looked=False) == 1
+    assert last(f"{root}/orders") == {"0": 6, "2": 0}
+    broker.send("orders", row("d"), row("e"))
+    broker.begins["orders", 0] = 8
+    with pytest.raises(InputError, match=r"orders, partition 0: records 7 to 7 are gone"):
+        made.run(None)
+    broker.begins.clear()
+    broker.topics["orders"][0] = []
+    with pytest.raises(InputError, match="partition 0: it ends at -1, and 6 is stored"):
+        made.run(None)
+
+
+def test_batches_have_a_limit_and_tell_what_is_left(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", *[row(f"k{n}", n) for n in range(10)])
+    broker.begins["orders", 0] = 0
+    report = take(broker, root, max_rows=4)
+    assert (report.batches, report.rows, report.lag) == (3, 10, 0)
+    assert last(f"{root}/orders") == {"0": 9}
+    assert [entry.written for entry in bl.open_table(f"{root}/orders").timeline()] == [4, 4, 2]
+
+
+def test_a_topic_goes_to_the_table_that_is_named_for_it(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    broker.send("clicks", row("x"))
+    with pytest.raises(ConfigError, match="name the table of topic 'clicks'"):
+        job(broker, {"orders": f"{root}/orders"}).run(None)
+    with pytest.raises(InputError, match=r"topic order: there is no such topic.*orders"):
+        job(broker, {"order": f"{root}/orders"}).run(None)
+    both = {"orders": f"{root}/orders", "clicks": f"{root}/orders"}
+    job(broker, both, name="east").run(None)
+    assert rows_of(f"{root}/orders") == {"a": 1, "x": 1}
+    assert last(f"{root}/orders", "east/clicks") == {"0": 0}
+
+
+def test_records_that_expired_are_an_error_that_names_the_range(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"), row("b"))
+    take(broker, root)
+    broker.send("orders", *[row(f"k{n}") for n in range(8)])
+    broker.begins["orders", 0] = 6
+    with pytest.raises(InputError, match=r"orders, partition 0: records 2 to 5 are gone"):
+        take(broker, root)
+    assert rows_of(f"{root}/orders") == {"a": 1, "b": 1}
+    broker.begins["orders", 0] = 10
+    with pytest.raises(InputError, match=r"orders, partition 0: records 2 to 8 are gone"):
+        take(broker, root)
+    broker.begins["orders", 0] = 2
+    take(broker, root)
+    assert last(f"{root}/orders") == {"0": 9}
+
+
+@pytest.mark.parametrize("begin", [None, 0])
+def test_a_topic_that_was_made_anew_is_an_error(root: str, begin: int | None) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"), row("b"))
+    take(broker, root)
+    broker.topics.clear()
+    broker.send("orders", row("z"))
+    with pytest.raises(InputError, match="partition 0: it ends at 0, and 1 is stored as written"):
+        take(broker, root)
+    broker.topics["orders"] = []
+    with pytest.raises(InputError, match="partition 0: it is gone, and 1 is stored"):
+        take(broker, root)
+
+
+def test_a_new_partition_is_read_from_its_beginning(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    take(broker, root)
+    broker.topics["orders"].append([])
+    broker.send("orders", row("b"), partition=2)
+    take(broker, root)
+    assert rows_of(f"{root}/orders") == {"a": 1, "b": 1}
+    assert last(f"{root}/orders") == {"0": 0, "2": 0}
+
+
+def test_a_topic_can_begin_with_what_comes_next(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("old"))
+    made = job(broker, f"{root}/{{topic}}", from_end=True)
+    assert made.run(None).batches == 0
+    broker.send("orders", row("new"))
+    assert made.run(None).batches == 1
+    broker.send("orders", row("other"), partition=1)
+    again = job(broker, f"{root}/{{topic}}", from_end=True)
+    assert again.run(None).batches == 1
+    assert rows_of(f"{root}/orders") == {"new": 1, "other": 1}
+
+
+def test_what_is_no_row_is_a_dead_letter_before_the_position_passes_it(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"), ({"id": "b"}, b"{broken"), row("c", "text"), ({}, {"n": 4}))
+    broker.send("orders", row("d"))
+    report = take(broker, root)
+    assert (report.rows, report.dead_letters) == (2, 3)
+    assert rows_of(f"{root}/orders") == {"a": 1, "d": 1}
+    assert last(f"{root}/orders") == {"0": 4}
+    found = bl.open_table(f"{root}/orders_dead_letters").to_arrow().to_pylist()
+    assert [(x["source"], x["partition"], x["offset"]) for x in found] == [
+        ("orders", "0", 1), ("orders", "0", 2), ("orders", "0", 3),
+    ]  # fmt: skip
+    assert [x["value"] for x in found] == [b"{broken", encoded(row("c", "text")), b'{"n": 4}']
+    assert [x["key"] for x in found] == [b'{"id": "b"}', b'{"id": "c"}', b"{}"]
+    assert all(x["reason"] and x["at"] for x in found)
+    again = job(broker, f"{root}/{{topic}}").replay()
+    assert (again.rows, again.dead_letters) == (0, 3)
+    table = bl.open_table(f"{root}/orders_dead_letters")
+    corrected = [{**x, "value": encoded(row("c", 3))} for x in found if x["offset"] == 2]
+    table.upsert(pa.Table.from_pylist(corrected, table.schema()))
+    again = job(broker, f"{root}/{{topic}}").replay()
+    assert (again.rows, again.dead_letters) == (1, 2)
+    assert rows_of(f"{root}/orders") == {"a": 1, "d": 1, "c": 3}
+
+
+def test_a_replayed_letter_does_not_replace_a_newer_row(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a", "text"), row("a", 2))
+    take(broker, root)
+    table = bl.open_table(f"{root}/orders_dead_letters")
+    [letter] = table.to_arrow().to_pylist()
+    corrected = [{**letter, "value": encoded(row("a", 1))}]
+    table.upsert(pa.Table.from_pylist(corrected, table.schema()))
+    job(broker, f"{root}/{{topic}}").replay()
+    assert rows_of(f"{root}/orders") == {"a": 2}
+    assert table.count() == 0
+
+
+def test_a_bad_message_stops_a_job_that_shall(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    take(broker, root)
+    broker.send("orders", row("b"), ({"id": "b"}, b"{broken"))
+    with pytest.raises(InputError, match=r"orders, 0, 2: it cannot be read"):
+        take(broker, root, on_bad_row="fail")
+    assert last(f"{root}/orders") == {"0": 0}
+    assert rows_of(f"{root}/orders") == {"a": 1}
+
+
+def test_a_batch_of_bad_messages_alone_moves_the_position(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    take(broker, root)
+    broker.send("orders", ({"id": "b"}, b"{broken"))
+    assert take(broker, root).dead_letters == 1
+    assert last(f"{root}/orders") == {"0": 1}
+    assert take(broker, root).batches == 0
+
+
+def test_bad_messages_alone_make_a_table_with_declared_columns_and_are_taken_once(
+    root: str,
+) -> None:
+    broker = Broker()
+    broker.send("orders", ({"id": "b"}, b"{broken"))
+    assert take(broker, root).dead_letters == 1
+    assert (rows_of(f"{root}/orders"), last(f"{root}/orders")) == ({}, {"0": 0})
+    assert take(broker, root).batches == 0
+
+
+def test_of_two_jobs_at_once_each_message_is_written_by_one(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    take(broker, root)
+    broker.send("orders", row("b"))
+    meanwhile(monkeypatch, lambda: more(broker, root), PUTS, "timeline")
+    take(broker, root)
+    assert rows_of(f"{root}/orders") == {"a": 1, "b": 1, "c": 1}
+    assert sum(entry.written or 0 for entry in bl.open_table(f"{root}/orders").timeline()) == 3
+
+
+def more(broker: Broker, root: str) -> None:
+    broker.send("orders", row("c"))
+    take(broker, root)
+
+
+def test_after_a_rollback_the_messages_come_again(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    take(broker, root)
+    broker.send("orders", row("b"))
+    take(broker, root)
+    table = bl.open_table(f"{root}/orders")
+    table.rollback(table.timeline()[-1].requested_at)
+    assert rows_of(f"{root}/orders") == {"a": 1}
+    take(broker, root)
+    assert rows_of(f"{root}/orders") == {"a": 1, "b": 1}
+
+
+def test_a_dry_run_shows_rows_and_bad_messages(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"), ({"id": "b"}, b"{broken"))
+    report = job(broker, f"{root}/{{topic}}").preview()
+    assert report.preview["id"].to_pylist() == ["a"]
+    assert report.dead_letters == 1
+    with pytest.raises(bl.TableNotFoundError):
+        bl.open_table(f"{root}/orders")
+
+
+@dataclass
+class Recording(Broker):
+    """A recorded topic, as Debezium sent it, with its headers."""
+
+    held: pa.Table = field(default_factory=lambda: MESSAGE.empty_table())
+
+    def ends(self) -> Mapping[str, dict[int, int]]:
+        return {"orders": {0: len(self.held)}}
+
+    def beginnings(self, topic: str) -> dict[int, int]:
+        return {0: 0}
+
+    def messages(self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> pa.Table:
+        return self.held.slice(starts[0], ends[0] - starts[0])
+
+    def following(self, starts: Mapping[str, dict[int, int]], rows_max: int) -> pa.Table | None:
+        return None
+
+
+@pytest.mark.filterwarnings("ignore:columns .* have a default:UserWarning")
+@pytest.mark.parametrize("max_rows", [7, 1_000])
+def test_a_recorded_database_becomes_a_table_with_its_rows(root: str, max_rows: int) -> None:
+    held = messages("lifecycle", "keep-nulls", "public.orders")
+    options = IngestOptions(max_rows=max_rows)
+    made = topics_of(Recording(held=held), f"{root}/{{topic}}", options, {})
+    report = Job(made, JobRules({"index": bl.SimpleBucket(1)})).run(None)
+    assert report.dead_letters == 0
+    kinds = kinds_of("lifecycle", "public.orders")
+    rows = bl.open_table(f"{root}/orders").to_arrow()
+    assert as_texts(rows, [*kinds], kinds) == rows_at_end("lifecycle", "public.orders")

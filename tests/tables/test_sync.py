@@ -1,0 +1,383 @@
+"""A table and its entry in a catalog, over the life of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.catalogs.catalog import LAST_COMMIT, CatalogColumn
+from tests.meanwhile import meanwhile
+from tests.memory_catalog import KilledError, MemoryCatalog
+
+NAME = "sales.orders"
+HIVE = "hoodie.datasource.hive_sync."
+
+
+def rows(*regions: str, **more: pa.Array) -> pa.Table:
+    ids = [f"{region}-1" for region in regions]
+    return pa.table({"id": ids, "region": [*regions], **more})
+
+
+def table_at(place: str, *, name: str = "orders", **options: object) -> bl.Table:
+    settings: dict[str, object] = {"record_key": "id", "partition_by": "region", "name": name}
+    return bl.create_table(place, schema=rows("x").schema, **(settings | options))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> bl.Table:
+    made = table_at(str(tmp_path / "orders"))
+    made.upsert(rows("eu", "us", "asia"))
+    return made
+
+
+def held(catalog: MemoryCatalog, name: str = NAME) -> Mapping[str, str]:
+    """Return the partitions of an entry: values and the last part of their location."""
+    found = catalog.partitions[name]
+    return {"/".join(values): place.rpartition("/")[2] for values, place in found.items()}
+
+
+def test_partitions_come_and_go_with_those_of_the_table(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    first = bl.sync(table, catalog, NAME)
+    assert [(e.name, e.action, e.added) for e in first.entries] == [(NAME, "created", 3)]
+    assert held(catalog) == {"eu": "eu", "us": "us", "asia": "asia"}
+    table.upsert(rows("africa", "eu"))
+    assert bl.sync(table, catalog, NAME).entries[0].added == 1
+    table.delete_partitions(["us"])
+    assert bl.sync(table, catalog, NAME).entries[0].dropped == 1
+    table.insert_overwrite(rows("us"), whole_table=True)
+    done = bl.sync(table, catalog, NAME).entries[0]
+    assert (done.added, done.dropped) == (1, 3)
+    assert held(catalog) == {"us": "us"}
+
+
+def test_a_sync_sends_nothing_where_nothing_is_new(table: bl.Table, catalog: MemoryCatalog) -> None:
+    bl.sync(table, catalog, NAME)
+    before = [*catalog.names]
+    again = bl.sync(table, catalog, NAME)
+    assert again.entries[0].action == "unchanged"
+    assert again.calls == 2
+    assert catalog.names == before
+
+
+def test_a_commit_to_known_partitions_costs_one_change(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    bl.sync(table, catalog, NAME)
+    del catalog.names[:]
+    table.upsert(rows("eu"))
+    bl.sync(table, catalog, NAME)
+    assert catalog.names == ["alter_table"]
+
+
+def test_a_dry_run_tells_the_same_and_changes_nothing(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    told = bl.sync(table, catalog, NAME, dry_run=True)
+    assert not catalog.names
+    assert told.entries == bl.sync(table, catalog, NAME).entries
+    table.delete_partitions(["us"])
+    table.upsert(rows("new"))
+    before = [*catalog.names]
+    told = bl.sync(table, catalog, NAME, dry_run=True)
+    assert catalog.names == before
+    assert told.entries == bl.sync(table, catalog, NAME).entries
+
+
+def test_a_restore_takes_away_what_undone_commits_had(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    kept = table.savepoint()
+    table.upsert(rows("later"))
+    bl.sync(table, catalog, NAME)
+    assert "later" in held(catalog)
+    table.restore(kept)
+    bl.sync(table, catalog, NAME)
+    assert held(catalog) == {"eu": "eu", "us": "us", "asia": "asia"}
+    assert catalog.tables[NAME].parameters[LAST_COMMIT] == kept
+
+
+def test_what_the_timeline_no_longer_tells_is_compared_whole(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    bl.sync(table, catalog, NAME)
+    for number in range(6):
+        table.upsert(rows(f"r{number}"))
+    table.delete_partitions(["us"])
+    table.archive(keep_min=2, keep_max=3)
+    bl.sync(table, catalog, NAME)
+    assert held(catalog).keys() == {"eu", "asia", *(f"r{number}" for number in range(6))}
+
+
+@pytest.mark.parametrize("change", ["first", "drop"])
+def test_a_sync_that_dies_anywhere_is_completed_by_the_next_one(
+    tmp_path: Path, change: str
+) -> None:
+    wanted, dies = None, 0
+    while True:
+        table, catalog = table_at(f"memory://dies/{change}{dies}"), MemoryCatalog()
+        table.upsert(rows("eu", "us", "asia"))
+        if change != "first":
+            bl.sync(table, catalog, NAME)
+            if change == "drop":
+                table.delete_partitions(["us", "asia"])
+            table.upsert(rows("a", "b", "c", amount=pa.array([1, 2, 3])), merge_schema=True)
+        catalog.dies_before, killed = catalog.calls + dies, False
+        try:
+            bl.sync(table, catalog, NAME)
+        except KilledError:
+            killed = True
+        catalog.dies_before = None
+        bl.sync(table, catalog, NAME)
+        found = catalog.tables[NAME].columns, held(catalog)
+        wanted = wanted or found
+        assert found == wanted
+        assert bl.sync(table, catalog, NAME).entries[0].action == "unchanged"
+        if not killed:
+            break
+        dies += 1
+    assert dies > 4
+    regions = {"eu"} if change == "drop" else {"eu", "us", "asia"}
+    assert wanted[1].keys() == regions | ({"a", "b", "c"} if change != "first" else set())
+
+
+def test_another_table_of_that_name_is_refused_unless_it_is_to_be_replaced(
+    tmp_path: Path, table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    bl.sync(table, catalog, NAME)
+    other = table_at(str(tmp_path / "other"))
+    other.upsert(rows("mars"))
+    del catalog.names[:]
+    with pytest.raises(bl.CatalogError, match=r"sales.orders is a table at file:.*/orders, not at"):
+        bl.sync(other, catalog, NAME)
+    assert not catalog.names
+    done = bl.sync(other, catalog, NAME, replace=True)
+    assert done.entries[0].action == "replaced"
+    assert held(catalog) == {"mars": "mars"}
+
+
+def test_what_others_put_into_the_entry_stays(table: bl.Table, catalog: MemoryCatalog) -> None:
+    bl.sync(table, catalog, NAME)
+    entry = catalog.tables[NAME]
+    columns = [
+        CatalogColumn(c.name, c.type, "by hand" if c.name == "id" else "") for c in entry.columns
+    ]
+    catalog.tables[NAME] = replace(
+        entry,
+        columns=tuple(columns),
+        parameters={**entry.parameters, "team": "data", "spark.sql.sources.provider": "parquet"},
+        serde={**entry.serde, "k": "v"},
+    )
+    catalog.partitions[NAME][("elsewhere",)] = "s3://other/place"
+    catalog.partitions[NAME][("nowhere",)] = f"{entry.location}/nowhere"
+    catalog.partitions[NAME][("eu",)] = "s3://wrong/eu"
+    table.upsert(rows("new", amount=pa.array([1])), merge_schema=True)
+    done = bl.sync(table, catalog, NAME, options={"hoodie.meta.sync.incremental": "false"})
+    assert (done.entries[0].moved, done.entries[0].dropped) == (1, 1)
+    assert done.entries[0].left == ("elsewhere",)
+    found = catalog.tables[NAME]
+    assert found.parameters["team"] == "data"
+    assert found.parameters["spark.sql.sources.provider"] == "hudi"
+    assert found.serde["k"] == "v"
+    assert {c.name: c.comment for c in found.columns}["id"] == "by hand"
+    assert held(catalog).keys() == {"eu", "us", "asia", "new", "elsewhere"}
+    assert catalog.partitions[NAME][("eu",)] == f"{entry.location}/eu"
+
+
+def test_a_shorter_schema_leaves_no_part_of_the_longer_one(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    short = {f"{HIVE}schema_string_length_thresh": "50"}
+    bl.sync(table, catalog, NAME, options=short)
+    assert "spark.sql.sources.schema.part.3" in catalog.tables[NAME].parameters
+    table.upsert(rows("eu"))
+    bl.sync(table, catalog, NAME)
+    parts = [key for key in catalog.tables[NAME].parameters if ".schema.part." in key]
+    assert parts == ["spark.sql.sources.schema.part.0"]
+
+
+def test_a_commit_that_ends_after_a_later_one_is_not_passed_over(
+    table: bl.Table, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bl.sync(table, catalog, NAME)
+
+    def overtake() -> None:
+        bl.open_table(table.path).upsert(rows("us"))
+        bl.sync(table, catalog, NAME)
+
+    meanwhile(monkeypatch, overtake)
+    late = table.upsert(rows("late"))
+    assert late.instant is not None
+    assert late.instant < catalog.tables[NAME].parameters[LAST_COMMIT]
+    bl.sync(table, catalog, NAME)
+    assert held(catalog).keys() == {"eu", "us", "asia", "late"}
+
+
+def test_an_entry_without_a_last_commit_is_compared_whole(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    """So is one whose first sync died."""
+    bl.sync(table, catalog, NAME)
+    entry = catalog.tables[NAME]
+    del catalog.partitions[NAME][("us",)]
+    parameters = {k: v for k, v in entry.parameters.items() if k != LAST_COMMIT}
+    catalog.tables[NAME] = replace(entry, parameters=parameters)
+    bl.sync(table, catalog, NAME)
+    assert "us" in held(catalog)
+
+
+def test_with_condition_the_last_commit_moves_with_columns_and_partitions_only(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    options = {"hoodie.datasource.meta_sync.condition.sync": "true"}
+    bl.sync(table, catalog, NAME, options=options)
+    first = catalog.tables[NAME].parameters[LAST_COMMIT]
+    table.upsert(rows("eu"))
+    assert bl.sync(table, catalog, NAME, options=options).entries[0].action == "unchanged"
+    assert catalog.tables[NAME].parameters[LAST_COMMIT] == first
+    last = table.upsert(rows("new")).instant
+    bl.sync(table, catalog, NAME, options=options)
+    assert catalog.tables[NAME].parameters[LAST_COMMIT] == last
+
+
+def test_merge_on_read_has_an_entry_for_each_way_to_read_it(
+    tmp_path: Path, catalog: MemoryCatalog
+) -> None:
+    table = table_at(str(tmp_path / "orders"), table_type="merge_on_read")
+    table.upsert(rows("eu"))
+    assert [each.name for each in bl.sync(table, catalog, NAME).entries] == [
+        "sales.orders",
+        "sales.orders_ro",
+        "sales.orders_rt",
+    ]
+    for name in catalog.tables:
+        assert held(catalog, name) == {"eu": "eu"}
+
+
+def test_two_paths_with_the_same_values_are_an_error_before_anything(
+    tmp_path: Path, catalog: MemoryCatalog
+) -> None:
+    data = pa.table({"id": ["1", "2"], "region": ["a", "a-b"], "city": ["b-c", "c"]})
+    table = bl.create_table(
+        str(tmp_path / "t"), data, record_key="id", partition_by=["region", "city"]
+    )
+    options = {
+        f"{HIVE}partition_fields": "place",
+        f"{HIVE}partition_extractor_class": "SinglePartPartitionValueExtractor",
+    }
+    with pytest.raises(bl.InputError, match="gives both the values a-b-c"):
+        bl.sync(table, catalog, NAME, options=options)
+    options[f"{HIVE}partition_fields"] = "region,city"
+    with pytest.raises(bl.InputError, match="expects one value, and there are 2 keys"):
+        bl.sync(table, catalog, NAME, options=options)
+    assert not catalog.names
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({f"{HIVE}suport_timestamp": "true"}, "did you mean"),
+        ({f"{HIVE}partition_extractor_class": "com.mine.Extractor"}, "does not run here"),
+        ({f"{HIVE}batch_num": "0"}, "whole number, 1 or more"),
+        ({f"{HIVE}table_properties": "level"}, "name=value"),
+        ({f"{HIVE}table.strategy": "XX"}, "ALL"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    table: bl.Table, catalog: MemoryCatalog, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(bl.ConfigError, match=words):
+        bl.sync(table, catalog, NAME, options=options)
+    assert catalog.calls == 0
+
+
+@pytest.mark.parametrize("address", ["hive://x", "", "thrift://", "glue://EU West", "thrift:/x:y"])
+def test_a_wrong_address_is_named(table: bl.Table, address: str) -> None:
+    with pytest.raises(bl.ConfigError, match="catalog = "):
+        bl.sync(table, address)
+
+
+def test_a_missing_database_is_made_unless_it_must_not_be(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    with pytest.raises(bl.CatalogError, match="there is no database sales"):
+        bl.sync(table, catalog, NAME, options={f"{HIVE}auto_create_database": "false"})
+    bl.sync(table, catalog, "Sales.Orders")
+    assert catalog.databases == {"sales"}
+    assert [*catalog.tables] == [NAME]
+
+
+@pytest.fixture
+def at_hand(monkeypatch: pytest.MonkeyPatch, catalog: MemoryCatalog) -> MemoryCatalog:
+    """Let each address of a metastore be the catalog in memory."""
+    for room in ("table_sync", "hive"):
+        monkeypatch.setattr(
+            f"bucketlake.catalogs.{room}.HiveMetastore", lambda *_: catalog, raising=False
+        )
+    return catalog
+
+
+def test_a_table_is_registered_after_each_write(tmp_path: Path, at_hand: MemoryCatalog) -> None:
+    place = str(tmp_path / "orders")
+    where = {"catalog": "thrift://m:9083", "name": NAME, f"{HIVE}omit_metadata_fields": "true"}
+    table = table_at(place, sync=where)
+    result = table.upsert(rows("eu"))
+    assert [(step.service, step.done) for step in result.upkeep] == [
+        ("sync", "sales.orders created")
+    ]
+    bl.open_table(place).upsert(rows("us"))
+    assert held(at_hand) == {"eu": "eu", "us": "us"}
+    assert [each.name for each in at_hand.tables[NAME].columns] == ["id"]
+    assert bl.open_table(NAME, catalog="thrift://m:9083").count() == 2
+
+
+def test_a_catalog_that_fails_fails_no_write(tmp_path: Path) -> None:
+    table = table_at(str(tmp_path / "orders"), sync="thrift://127.0.0.1:1")
+    with pytest.warns(bl.ServiceWarning, match="the rows are committed"):
+        result = table.upsert(rows("eu"))
+    assert "does not answer" in (result.upkeep[0].error or "")
+    assert table.count() == 1
+
+
+def test_a_job_with_options_of_hudi_registers_its_table(
+    tmp_path: Path, at_hand: MemoryCatalog
+) -> None:
+    options = {
+        "hoodie.table.name": "orders",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "region",
+        f"{HIVE}enable": "true",
+        f"{HIVE}mode": "hms",
+        f"{HIVE}database": "Sales",
+        f"{HIVE}metastore.uris": "thrift://m:9083",
+    }
+    with pytest.warns(UserWarning, match="the options name no index"):
+        result = bl.save(rows("eu"), str(tmp_path / "orders"), options=options)
+    assert result.upkeep[-1].done == "sales.orders created"
+    assert held(at_hand) == {"eu": "eu"}
+    del options[f"{HIVE}metastore.uris"]
+    with pytest.warns(UserWarning, match="names no catalog"):
+        bl.save(rows("us"), str(tmp_path / "orders"), options=options)
+
+
+def test_whatever_a_catalog_raises_after_a_commit_fails_no_write(
+    tmp_path: Path, at_hand: MemoryCatalog
+) -> None:
+    table = table_at(str(tmp_path / "orders"), sync={"catalog": "thrift://m:9083", "name": NAME})
+    at_hand.dies_before = 0
+    with pytest.warns(bl.ServiceWarning, match="the rows are committed"):
+        table.upsert(rows("eu"))
+    at_hand.dies_before = None
+    assert table.upsert(rows("us")).upkeep[0].done == "sales.orders created"
+    assert held(at_hand).keys() == {"eu", "us"}

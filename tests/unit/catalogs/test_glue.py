@@ -1,0 +1,172 @@
+"""Tables in AWS Glue: against moto, and against a stub with the limits of Glue that moto lacks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from moto import mock_aws
+
+import bucketlake as bl
+from bucketlake.catalogs.glue import GlueCatalog
+
+NAME = "sales.orders"
+LIMITS = {
+    "batch_create_partition": ("PartitionInputList", 100),
+    "batch_update_partition": ("Entries", 100),
+    "batch_delete_partition": ("PartitionsToDelete", 25),
+    "batch_get_partition": ("PartitionsToGet", 1000),
+}
+PAGE = 40
+NUMBERS = itertools.count()
+
+
+class Glue:
+    """A client with the bounds of the service: sizes of calls, pages, versions of a table."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._version = client, 0
+        self.calls: list[str] = []
+        self.own: dict[str, Callable[..., Any]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(**given: Any) -> Any:
+            self.calls.append(name)
+            if name in LIMITS:
+                key, most = LIMITS[name]
+                assert len(given[key]) <= most
+            own = self.own.get(name) or getattr(type(self), f"_{name}", None)
+            return getattr(self._client, name)(**given) if own is None else own(self, **given)
+
+        return call
+
+    def _get_table(self, **given: Any) -> Any:
+        found = self._client.get_table(**given)
+        found["Table"]["VersionId"] = str(self._version)
+        return found
+
+    def _update_table(self, VersionId: str, **given: Any) -> Any:  # noqa: N803
+        if VersionId != str(self._version):
+            raise error("ConcurrentModificationException", "update_table")
+        self._version += 1
+        return self._client.update_table(**given)
+
+    def _get_partitions(self, NextToken: str = "0", **given: Any) -> Any:  # noqa: N803
+        found, start = self._client.get_partitions(**given)["Partitions"], int(NextToken)
+        more = {"NextToken": str(start + PAGE)} if start + PAGE < len(found) else {}
+        return {"Partitions": found[start : start + PAGE], **more}
+
+    def _batch_get_partition(self, PartitionsToGet: Any, **given: Any) -> Any:  # noqa: N803
+        found = self._client.batch_get_partition(PartitionsToGet=PartitionsToGet[:PAGE], **given)
+        return {**found, "UnprocessedKeys": PartitionsToGet[PAGE:]}
+
+
+def error(code: str, name: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": f"{code} by the test"}}, name)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Glue]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        yield Glue(boto3.client("glue", region_name="eu-west-1"))
+
+
+@pytest.fixture
+def catalog(client: Glue) -> GlueCatalog:
+    return GlueCatalog("glue", client)
+
+
+def rows(*regions: str, **more: pa.Array) -> pa.Table:
+    return pa.table({"id": [*regions], "region": [*regions], **more})
+
+
+def new_table(count: int) -> bl.Table:
+    names = [f"r{number:03}" for number in range(count)]
+    keys = {"record_key": "id", "partition_by": "region", "metadata_table": False}
+    return bl.create_table(
+        f"memory://glue/{next(NUMBERS)}", rows(*names), index=bl.SimpleBucket(1), **keys
+    )  # type: ignore[arg-type]
+
+
+def test_a_table_of_many_partitions_in_calls_that_glue_takes(
+    client: Glue, catalog: GlueCatalog
+) -> None:
+    table = new_table(230)
+    bl.sync(table, catalog, NAME)
+    assert client.calls.count("batch_create_partition") == 3
+    entry = catalog.table("sales", "orders")
+    assert entry is not None
+    assert {values[0] for values in catalog.values(entry)} == {f"r{n:03}" for n in range(230)}
+    assert bl.sync(table, catalog, NAME).entries[0].action == "unchanged"
+    table.upsert(rows("r001", "new", v=pa.array([1, 2])), merge_schema=True)
+    done = bl.sync(table, catalog, NAME).entries[0]
+    assert (done.columns, done.added) == (("v",), 1)
+    told = client._client.get_partitions(DatabaseName="sales", TableName="orders")["Partitions"]
+    columns = {tuple(c["Name"] for c in p["StorageDescriptor"]["Columns"]) for p in told}
+    assert len(columns) == 1  # Glue has no cascade: each partition was told.
+    table.delete_partitions([f"r{number:03}" for number in range(60)])
+    assert bl.sync(table, catalog, NAME).entries[0].dropped == 60
+    assert client.calls.count("batch_delete_partition") == 3
+    entry = catalog.table("sales", "orders")
+    assert entry is not None
+    assert len(catalog.values(entry)) == 171
+    assert entry.parameters["hudi.metadata-listing-enabled"] == "FALSE"
+
+
+def test_a_change_meanwhile_is_told(client: Glue, catalog: GlueCatalog) -> None:
+    table = new_table(1)
+    bl.sync(table, catalog, NAME)
+    table.upsert(rows("r000"))
+    entry = catalog.table("sales", "orders")
+    assert entry is not None
+    client._version += 1
+    with pytest.raises(bl.CatalogError, match="another process changed it: sync again"):
+        catalog.alter_table(entry, cascade=False)
+    bl.sync(table, catalog, NAME)
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (error("ExpiredTokenException", "get_database"), "renew the credentials"),
+        (error("AccessDeniedException", "get_database"), "allow the call"),
+        (error("ThrottlingException", "get_database"), "it refuses get_database: Throttling"),
+        (EndpointConnectionError(endpoint_url="https://glue"), "check region, end point"),
+    ],
+)
+def test_what_glue_refuses_is_told_with_a_next_step(raised: Exception, words: str) -> None:
+    class Refusing:
+        def get_database(self, **_: Any) -> None:
+            raise raised
+
+    table = new_table(1)
+    with pytest.raises(bl.CatalogError, match=words):
+        bl.sync(table, GlueCatalog("glue", Refusing()), NAME)
+    assert table.count() == 1
+
+
+def test_a_partition_that_glue_refuses_is_named(client: Glue, catalog: GlueCatalog) -> None:
+    def refused(_client: Glue, **_: Any) -> Any:
+        detail = {"ErrorCode": "InvalidInputException", "ErrorMessage": "too long"}
+        return {"Errors": [{"PartitionValues": ["r000"], "ErrorDetail": detail}]}
+
+    client.own["batch_create_partition"] = refused
+    table = new_table(1)
+    with pytest.raises(bl.CatalogError, match=r"\['r000'\]: too long"):
+        bl.sync(table, catalog, NAME)
+
+
+def test_an_address_of_s3a_is_written_as_aws_spells_it(catalog: GlueCatalog) -> None:
+    table = new_table(1)
+    bl.sync(table, catalog, NAME)
+    entry = catalog.table("sales", "orders")
+    assert entry is not None
+    catalog.add_partitions(entry, {("other",): "s3a://lake/orders/other"})
+    assert catalog.locations(entry, [("other",)]) == {("other",): "s3://lake/orders/other"}
