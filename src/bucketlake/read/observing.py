@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -142,7 +142,8 @@ def _emit(
     state = events.RunState.COMPLETE
     if error is not None:
         state = events.RunState.FAIL if isinstance(error, Exception) else events.RunState.ABORT
-    client = _client(tuple(sorted(_own(os.environ).items())))
+    own = {key: text for key, text in os.environ.items() if key.startswith("OPENLINEAGE")}
+    client = _client(tuple(sorted(own.items())))
     for kind, at in ((events.RunState.START, call.began_at), (state, ended_at)):
         event = events.RunEvent(
             eventType=kind,
@@ -154,10 +155,6 @@ def _emit(
             outputs=[output],
         )
         client.emit(event)
-
-
-def _own(environment: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in environment.items() if key.startswith("OPENLINEAGE")}
 
 
 @cache
@@ -191,28 +188,28 @@ def _output_facets(
     facets: Any, call: Call, columns: pa.Schema | None, *, has_failed: bool
 ) -> dict[str, Any]:
     versions, symlinks = facets.dataset_version_dataset, facets.symlinks_dataset
-    told = {"version": versions.DatasetVersionDatasetFacet(call.instants[-1])}
+    told = {"version": versions.DatasetVersionDatasetFacet([*(call.changes or call.instants)][-1])}
     if columns is not None:
         schemas, lineage = facets.schema_dataset, facets.column_lineage_dataset
         stored = {*columns.names}
         fields = [schemas.SchemaDatasetFacetFields(each.name, str(each.type)) for each in columns]
         told["schema"] = schemas.SchemaDatasetFacet(fields)
-        sources = {
-            column: lineage.Fields([lineage.InputField(*dataset_name(address), column)])
-            for address, names in ([] if has_failed else call.inputs)
-            for column in names()
-            if column in stored
-        }
+        sources: dict[str, list[Any]] = {}
+        for address, names in [] if has_failed else call.inputs:
+            for column in filter(stored.__contains__, names()):
+                given = lineage.InputField(*dataset_name(address), column)
+                sources.setdefault(column, []).append(given)
         if sources:
-            told["columnLineage"] = lineage.ColumnLineageDatasetFacet(sources)
+            by_column = {column: lineage.Fields(given) for column, given in sources.items()}
+            told["columnLineage"] = lineage.ColumnLineageDatasetFacet(by_column)
     if call.entries:
-        names = [
+        aliases = [
             symlinks.Identifier(
                 address.partition(",")[0].replace("thrift://", "hive://"), name, "TABLE"
             )
             for address, name in call.entries
         ]
-        told["symlinks"] = symlinks.SymlinksDatasetFacet(names)
+        told["symlinks"] = symlinks.SymlinksDatasetFacet(aliases)
     return told
 
 

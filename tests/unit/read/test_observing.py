@@ -128,22 +128,24 @@ def events_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_write_is_a_run_from_its_files_to_the_table(
     table: bl.Table, events_of: Any, tmp_path: Path
 ) -> None:
-    rows = str(tmp_path / "rows.parquet")
-    pq.write_table(ROWS, rows)
-    instant = table.upsert(bl.files(rows)).instant
+    rows, more = str(tmp_path / "rows.parquet"), str(tmp_path / "more.parquet")
+    pq.write_table(ROWS.slice(0, 2), rows)
+    pq.write_table(ROWS.slice(2), more)
+    instant = table.upsert(bl.files([rows, more])).instant
     begin, end = events_of()
     assert (begin["eventType"], end["eventType"]) == ("START", "COMPLETE")
     assert begin["run"]["runId"] == end["run"]["runId"]
     assert begin["eventTime"] < end["eventTime"]
     assert end["job"]["name"] == "bucketlake.upsert.orders"
     assert end["run"]["facets"]["parent"]["job"]["name"] == "load"
-    assert [given["name"] for given in end["inputs"]] == [rows]
+    assert [given["name"] for given in end["inputs"]] == [rows, more]
     (output,) = end["outputs"]
     assert (output["namespace"], output["name"]) == ("file", table.path)
     facets = output["facets"]
     assert [column["name"] for column in facets["schema"]["fields"]] == ["id", "v"]
     assert facets["version"]["datasetVersion"] == instant
-    assert facets["columnLineage"]["fields"]["v"]["inputFields"][0]["name"] == rows
+    given = facets["columnLineage"]["fields"]["v"]["inputFields"]
+    assert [field["name"] for field in given] == [rows, more]
     assert output["outputFacets"]["outputStatistics"]["rowCount"] == 3
 
 
