@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, cast
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
+from bucketlake.flow.call import note
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.model.arguments import check_session
@@ -23,6 +24,7 @@ from bucketlake.model.row_merge import NO_CHANGE, WHOLE_ROWS, RowMerge, SchemaMe
 from bucketlake.model.schema import without_flag
 from bucketlake.model.schema_text import parse_schema
 from bucketlake.storage.base import Storage
+from bucketlake.storage.location import shown_address
 from bucketlake.write.arrow_rows import arrow_rows, require_same_names, schema_of_rows
 
 if TYPE_CHECKING:
@@ -245,7 +247,10 @@ def source_of(
         from bucketlake.write.input_files.file_source import FileSource
 
         records = records.to_write(merge, rows, keys_only=keys_only)
-        return FileSource(records, engine_of(active_session()), known)
+        source = FileSource(records, engine_of(active_session()), known)
+        read = [(shown_address(path), lambda: source.names) for path in records.paths]
+        note(lambda call: call.inputs.extend(read))
+        return source
     if isinstance(records, pa.Table):
         return ArrowSource(records)
     from bucketlake.spark.frame_source import SparkSource, Spool

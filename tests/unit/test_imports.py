@@ -14,7 +14,16 @@ import pytest
 
 import bucketlake as bl
 
-HEAVY = ("pandas", "sqlglot", "pyspark", "fastavro", "obstore", "matplotlib")
+HEAVY = (
+    "openlineage",
+    "opentelemetry",
+    "pandas",
+    "sqlglot",
+    "pyspark",
+    "fastavro",
+    "obstore",
+    "matplotlib",
+)
 
 PUBLIC_NAMES = "import bucketlake\nfor name in bucketlake.__all__: getattr(bucketlake, name)"
 MODULES_OF_TASKS = "import bucketlake.spark.frame_source, bucketlake.spark.flow"

@@ -8,10 +8,11 @@ everything that must exist before an instant is visible belongs into :func:`comp
 from __future__ import annotations
 
 from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
+from bucketlake.flow.call import note
 from bucketlake.metadata.changes import publish_change
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Outcome, Publication
 from bucketlake.timeline.transitions import publish_completed
@@ -61,7 +62,7 @@ def complete_instant(table: OpenTable, pending: Instant, publication: Publicatio
     try:
         if publication.metadata_commit is not None:
             _complete_metadata(table, pending, publication)
-        return publish_completed(table, pending, publication)
+        completed = publish_completed(table, pending, publication)
     except StorageError as error:
         if publication.action is Action.SAVEPOINT:
             raise
@@ -70,6 +71,9 @@ def complete_instant(table: OpenTable, pending: Instant, publication: Publicatio
             f"it is decided to be committed, but storage failed to publish it ({error}); "
             "the next write publishes it, do not retry",
         ) from error
+    content = publication.metadata if completed.action in WRITES else b""
+    note(lambda call: call.completed.update({completed.requested_at: content}))
+    return completed
 
 
 def _complete_metadata(table: OpenTable, pending: Instant, publication: Publication) -> None:

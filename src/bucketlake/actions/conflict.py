@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from bucketlake.actions.progress import LOGGER
 from bucketlake.errors import CommitConflictError, ObjectNotFoundError
+from bucketlake.flow.call import count
 from bucketlake.format.metadata_record.file_ids import MetadataFileId
 from bucketlake.index.conflict_keys import (
     ConflictKey,
@@ -81,6 +82,7 @@ def retried(write: Callable[[], _Result]) -> _Result:
         try:
             return write()
         except (CommitConflictError, ObjectNotFoundError) as error:
+            count("conflicts")
             if isinstance(error, ReplanError):
                 waited += error.waited_seconds
             else:

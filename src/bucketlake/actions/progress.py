@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from bucketlake.errors import StorageError
-from bucketlake.flow.stage import doing as step_of_work
+from bucketlake.flow.call import doing as step_of_work
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import read_markers

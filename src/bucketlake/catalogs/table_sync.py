@@ -21,6 +21,7 @@ from bucketlake.catalogs.synchronize import PartitionsOfTable, TableSync, synchr
 from bucketlake.catalogs.table_entries import TableFacts, entries_of
 from bucketlake.config.table_keys import SYNC
 from bucketlake.errors import CatalogError, ConfigError
+from bucketlake.flow.call import note
 from bucketlake.model.arguments import check_methods, check_texts, options_of
 from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.partition_path import formatted_fields
@@ -132,6 +133,8 @@ def sync_table(
     before = opened.calls
     try:
         entries = _synced(snapshot, opened, settings, replaces=replaces, dry_run=dry_run)
+        names = [(opened.address, entry.name) for entry in entries]
+        note(lambda call: call.entries.extend(names))
     finally:
         opened.close()
     return SyncResult(entries, opened.calls - before, dry_run)

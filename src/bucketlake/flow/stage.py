@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -196,25 +194,3 @@ def in_runs(items: Sequence[_Item], weights: Sequence[int], weight: float) -> li
         runs[-1].append(item)
         left -= own
     return runs
-
-
-# ---- What this thread is doing, in words ---------------------------------------------------------
-#
-# Engines show it to people, as Spark does in its UI.
-
-_WORK: ContextVar[tuple[str, ...]] = ContextVar("work", default=())
-
-
-@contextmanager
-def doing(*words: str) -> Iterator[None]:
-    """Say what the body does, after what its caller does."""
-    before = _WORK.set((*_WORK.get(), *words))
-    try:
-        yield
-    finally:
-        _WORK.reset(before)
-
-
-def work_in_words() -> str:
-    """Return what is being done, from the whole to its step; empty outside of any work."""
-    return " · ".join(_WORK.get())

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bucketlake.config.merge_entries import DeleteMarker
 from bucketlake.config.support import check_readable
 from bucketlake.errors import UnsupportedFeatureError, naming_table
-from bucketlake.flow.stage import doing, work_in_words
+from bucketlake.flow.call import Call, calling, current_call
 from bucketlake.index.setting import TableIndex, resolve_index
 from bucketlake.model.table_type import LogFormat
 from bucketlake.model.words_of_others import require_our_arguments
+from bucketlake.read.observing import lineage_told, tell_written
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.timeline.active import Timeline
@@ -104,11 +105,18 @@ class Handle:
 
     @contextmanager
     def at_work(self, call: str) -> Iterator[None]:
-        """Let errors name the table, and Spark's jobs say for which call of the user they are."""
-        name = self.address.rstrip("/").rpartition("/")[2]
-        words = () if work_in_words() else (f"bucketlake {call.replace('_', ' ')}: {name}",)
-        with naming_table(self.address), doing(*words):
-            yield
+        """Let the body be a call of the user, which errors, Spark's jobs and observers name.
+
+        A call within another one is a part of it.
+        """
+        with naming_table(self.address):
+            if current_call() is not None:
+                yield
+                return
+            made = Call(call.replace("_", " "), self.address)
+            with calling(made), lineage_told(made, lambda: self.snapshot().schema_or_none):
+                yield
+                tell_written(made)
 
 
 def naming_its_table(attribute: str) -> Callable[[Class], Class]:

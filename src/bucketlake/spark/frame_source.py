@@ -23,7 +23,8 @@ from pyspark.sql import Column, DataFrame, functions, types
 from bucketlake.config.paths_of_table import SPOOL_FOLDER
 from bucketlake.errors import StorageError
 from bucketlake.flow import threads
-from bucketlake.flow.stage import Flow, doing
+from bucketlake.flow.call import doing
+from bucketlake.flow.stage import Flow
 from bucketlake.flow.threads import HERE, ThreadFlow, fits_here
 from bucketlake.model.names import quoted
 from bucketlake.read.read_plan import ReadPlan

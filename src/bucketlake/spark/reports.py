@@ -30,7 +30,7 @@ from bucketlake.errors import (
     StorageError,
     with_memory_told,
 )
-from bucketlake.flow.stage import work_in_words
+from bucketlake.flow.call import work_in_words
 from bucketlake.spark.worker_python import context_of, explained
 from bucketlake.spark.workers import begin_task, end_task
 

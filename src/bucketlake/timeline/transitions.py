@@ -17,6 +17,7 @@ from bucketlake.errors import (
     CommitConflictError,
     StorageError,
 )
+from bucketlake.flow.call import note
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -63,6 +64,7 @@ def create_requested(
     if plan and read_outcome(table.storage, instant, action) is not None:
         table.storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "a write with this time has ended")
+    note(lambda call: call.instants.append(instant))
     return timeline
 
 

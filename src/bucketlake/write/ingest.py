@@ -18,7 +18,7 @@ from bucketlake.actions.progress import LOGGER
 from bucketlake.actions.stream_batches import was_committed
 from bucketlake.errors import InputError
 from bucketlake.flow import threads
-from bucketlake.flow.stage import doing
+from bucketlake.flow.call import doing
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.position import UNKNOWN_ORIGIN, Origin
 from bucketlake.model.result import WriteResult

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from bucketlake.flow.stage import doing, work_in_words
+from bucketlake.flow.call import doing, work_in_words
 
 
 def test_work_is_told_from_the_whole_to_the_step_and_ends() -> None:
