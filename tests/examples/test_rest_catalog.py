@@ -1,0 +1,87 @@
+"""The example of a REST catalog, with a server that keeps generic tables in memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "catalogs"))
+
+from rest_catalog import GenericTables
+
+
+class Server(ThreadingHTTPServer):
+    kept: dict[str, Any]
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        found = self.server.kept.get(self.path)
+        self._answer(200 if found is not None else 404, found)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = body["namespace"][0] if "namespace" in body else body["name"]
+        path = f"{self.path}/{name}"
+        if path in self.server.kept:
+            self._answer(409, {"error": "exists"})
+            return
+        self.server.kept[path] = body if "namespace" in body else {"table": body}
+        self._answer(200, self.server.kept[path])
+
+    def do_DELETE(self) -> None:
+        self._answer(204 if self.server.kept.pop(self.path, None) else 404, None)
+
+    def _answer(self, code: int, body: object) -> None:
+        if self.headers["Authorization"] != "Bearer right":
+            code, body = 401, {"error": "who are you?"}
+        data = b"" if code == 204 else json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with Server(("127.0.0.1", 0), Answers) as server:
+        server.kept = {}
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_table_is_found_by_its_name_and_its_entry_follows(url: str, tmp_path: Path) -> None:
+    catalog = GenericTables(url, "lake", "right")
+    rows = pa.table({"id": [1, 2], "day": ["mo", "tu"]})
+    table = bl.create_table(str(tmp_path / "o"), rows, record_key="id", partition_by="day")
+    assert [each.action for each in bl.sync(table, catalog, "sales.orders").entries] == ["created"]
+    assert [each.action for each in bl.sync(table, catalog, "sales.orders").entries] == [
+        "unchanged"
+    ]
+    table.upsert(rows.append_column("note", pa.array(["a", "b"])), merge_schema=True)
+    (altered,) = bl.sync(table, catalog, "sales.orders").entries
+    assert (altered.action, altered.columns) == ("altered", ("note",))
+    found = bl.open_table("sales.orders", catalog=catalog)
+    assert found.to_arrow().num_rows == 2
+
+
+def test_a_wrong_token_is_told(url: str, tmp_path: Path) -> None:
+    table = bl.create_table(str(tmp_path / "o"), pa.table({"id": [1]}), record_key="id")
+    with pytest.raises(bl.CatalogError, match=r"401.*who are you.*check the token"):
+        bl.sync(table, GenericTables(url, "lake", "wrong"), "sales.orders")
