@@ -356,7 +356,7 @@ def change_frame(
 ) -> DataFrame:
     """Plan a read of changes for a session, and return them."""
     from bucketlake.read.change_reader import plan_changes
-    from bucketlake.spark.change_frame import change_frame
+    from bucketlake.spark.change_frame import frame_of_changes
     from bucketlake.spark.read import has_usual_settings
 
     planned = plan_changes(
@@ -367,7 +367,7 @@ def change_frame(
         usual_settings=where is None or has_usual_settings(session),
         engine_filters=where is not None,
     )
-    return change_frame(session, planned, where)
+    return frame_of_changes(session, planned, where)
 
 
 def matching_rows(

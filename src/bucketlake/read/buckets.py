@@ -519,7 +519,7 @@ def _single_value(name: str, bounds: ColumnBounds, place: int) -> str | None:
 # with its first known size until a commit writes to it. The last point is the listed state itself.
 
 RECENT_COMMITS = 10
-"""Number of commits that count as recent."""
+"""Commits that count as recent: enough for a mean, few enough to be of today."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ from bucketlake.timeline.transitions import create_requested, instant_path, remo
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.group_writer import WRITE_TOKEN
 
-OPERATION = "COMPACT"
+_OPERATION = "COMPACT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +353,7 @@ def _complete(
     snapshot: Snapshot, instant: InstantTime, stats: Sequence[WriteStat], require_held: LockCheck
 ) -> None:
     extra = {"schema": snapshot.schema_text or ""}
-    commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
+    commit = CommitMetadata(_OPERATION, by_partition(stats), extra, compacted=True)
     table = snapshot.table
 
     def change(now: Head) -> Answer[Decision | None]:

@@ -43,7 +43,7 @@ from bucketlake.spark.spark_schema import (
 )
 from bucketlake.storage.base import Storage
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.by_condition import require_types
+from bucketlake.write.by_condition import require_assignable
 from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_rows import (
@@ -290,7 +290,7 @@ def _found(bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Col
     for clause in bound.clauses:
         given = joined.select([_value(text).alias(name) for name, text in clause.values.items()])
         held = arrow_from_spark(given.schema)
-        require_types(schema, held, clause.role, target.key_columns)
+        require_assignable(schema, held, clause.role, target.key_columns)
         problems = []
         for field in schema:
             types = held.field(field.name).type, field.type

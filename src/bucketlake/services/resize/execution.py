@@ -61,7 +61,7 @@ from bucketlake.write.record_index.index_upkeep import IndexUpkeep, write_stats_
 from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult, with_index
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 
-OPERATION = "CLUSTER"
+_OPERATION = "CLUSTER"
 
 
 def carry_out_pending(service: ResizeService) -> list[InstantTime]:
@@ -183,7 +183,7 @@ def _complete(
         replaced[planned.partition_path].append(planned.file_id)
     extra = {"schema": snapshot.schema_text or "", **extension_entries(engine_of_plan(plan))}
     groups = {path: tuple(sorted(ids)) for path, ids in replaced.items()}
-    commit = CommitMetadata(OPERATION, by_partition(stats), extra, groups)
+    commit = CommitMetadata(_OPERATION, by_partition(stats), extra, groups)
     drop_copies = partial(drop_copies_of_no_commit, service, instant, replaced.keys())
 
     def change(now: Head) -> Answer[Decision | None]:

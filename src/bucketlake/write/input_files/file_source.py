@@ -28,7 +28,7 @@ from bucketlake.model.row_merge import how_to_allow
 from bucketlake.read.arrow_reader import gathered
 from bucketlake.storage.base import at_once
 from bucketlake.write.input_files.files import InputFile, InputFiles, Union, listed
-from bucketlake.write.input_files.heads import PIECE_BYTES, Head, KnownTypes, read_head
+from bucketlake.write.input_files.heads import PIECE_BYTES, FileHead, KnownTypes, read_head
 from bucketlake.write.input_files.piece_reader import PieceReader, unreadable
 from bucketlake.write.input_files.pieces import CountQuotes, FindNames, Piece, cut_pieces
 from bucketlake.write.input_files.reading import FileFormat
@@ -246,14 +246,14 @@ class FileSource:
         return KnownTypes(known, given)
 
     @cached_property
-    def _heads(self) -> list[Head]:
+    def _heads(self) -> list[FileHead]:
         types, reading = self._types, self._given.reading
         sizes = [file.stored.size_bytes for file in self._files]
         # Other processes read the files again: their plans should be small.
         keeps = self._engine.in_memory
         is_bounded = sum(size for size in sizes if size <= _SMALL_BYTES) <= _KEPT_BYTES_MAX
 
-        def read(file: InputFile) -> Head:
+        def read(file: InputFile) -> FileHead:
             try:
                 if keeps and is_bounded and 0 < file.stored.size_bytes <= _SMALL_BYTES:
                     file = replace(file, content=file.storage.read(file.stored.path))
@@ -263,7 +263,7 @@ class FileSource:
 
         return self._with_late_names(at_once(self._files[0].storage, read, self._files))
 
-    def _with_late_names(self, heads: list[Head]) -> list[Head]:
+    def _with_late_names(self, heads: list[FileHead]) -> list[FileHead]:
         """Add the columns of known types that objects have for the first time after the head."""
         types = self._types.all
         doubtful = [
@@ -298,7 +298,7 @@ class FileSource:
             problem = f"the files do not fit together: {str(error).splitlines()[0]}"
             raise InputError(shown, problem, "write the files one by one") from error
 
-    def _require_alike(self, heads: list[tuple[InputFile, Head]]) -> None:
+    def _require_alike(self, heads: list[tuple[InputFile, FileHead]]) -> None:
         """Raise InputError if a file lacks a column of another: nulls would replace stored values.
 
         A column that the table lacks has no stored values.
