@@ -441,8 +441,8 @@ def merge_source(
         Returns the table's schema; columns of text files have its types.
     """
     if are_files(records):
-        from bucketlake.write.input_files.file_merge import FileMerge, rows_in_files
         from bucketlake.write.input_files.file_source import FileSource
+        from bucketlake.write.merge_write import FileMerge, rows_in_files
 
         files = FileSource(records, engine_of(session), known)
 
@@ -474,9 +474,9 @@ def rows_of_query(
     InputError
         If Spark refuses the query, or it has another number of columns.
     """
-    from bucketlake.spark.queries import rows_of_query
+    from bucketlake.spark.read import query_rows
 
-    return rows_of_query(session, query, names, schema)
+    return query_rows(session, query, names, schema)
 
 
 def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:

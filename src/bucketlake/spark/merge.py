@@ -28,15 +28,21 @@ from bucketlake.model.names import quoted
 from bucketlake.model.schema import IS_DELETED, cast_batch
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.column_assignment import assigned_column, exactly
 from bucketlake.spark.facts import column_facts, in_tasks
 from bucketlake.spark.frame_source import SparkSource, Spool, few_rows
-from bucketlake.spark.parquet_files import read_parquet, spark_address
-from bucketlake.spark.read import has_usual_settings, read_files, refusing
+from bucketlake.spark.read import (
+    has_usual_settings,
+    read_files,
+    read_parquet,
+    refusing,
+    spark_address,
+)
 from bucketlake.spark.reports import Batches, collect_noted, noting
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
+    assigned_column,
     columns_named,
+    exactly,
     nested_columns,
     schema_of,
     spark_from_arrow,

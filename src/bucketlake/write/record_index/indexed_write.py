@@ -22,7 +22,6 @@ from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.index.layout import Slot
 from bucketlake.index.record_layout import RecordLayout, located
-from bucketlake.index.shared_groups import have_shared_groups, note_shared_groups
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
@@ -52,12 +51,14 @@ from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingKeys
 from bucketlake.write.record_index.located import LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
-from bucketlake.write.record_index.new_partitions import with_new_shards
 from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.record_index.shard_plan import (
     counts_of_shards,
+    have_shared_groups,
+    note_shared_groups,
     plan_shard_writes,
     result_of_shards,
+    with_new_shards,
 )
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts
