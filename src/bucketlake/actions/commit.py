@@ -263,7 +263,7 @@ def _prepared(write: PendingWrite, plan: CommitPlan, now: Head) -> Ready[Decisio
     decision = Decision(
         Instant(instant, write.action, State.INFLIGHT),
         encode_commit_metadata(commit, table.config.layout),
-        prepare_commit(table, timeline, instant, commit, now.turn, plan.index_files, sources),
+        prepare_commit(now, instant, commit, plan.index_files, sources),
         # Made between the turn and the decision: no resize can complete meanwhile.
         between=partial(make_log_copies, table, instant, copies),
     )

@@ -364,7 +364,7 @@ def _complete(
         pending_compaction(timeline, instant)
         inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
         content = encode_commit_metadata(commit, table.config.layout)
-        prepared = prepare_commit(table, timeline, instant, commit, now.turn)
+        prepared = prepare_commit(now, instant, commit)
         return Ready(instant, Decision(inflight, content, prepared))
 
     commit_change(table, change, require_held, own=instant)

@@ -207,7 +207,7 @@ def _complete(
         decision = Decision(
             Instant(instant, Action.CLUSTERING, State.INFLIGHT),
             encode_commit_metadata(commit, service.table.config.layout),
-            prepare_commit(service.table, timeline, instant, commit, now.turn, files, shown=copies),
+            prepare_commit(now, instant, commit, files, shown=copies),
             between=drop_copies if service.appends else nothing,
         )
         return Ready(instant, decision)
