@@ -59,8 +59,8 @@ from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
-from bucketlake.write.compactor import Compactor
 from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.slice_rewrite import Compactor
 
 _OPERATION = "COMPACT"
 

@@ -83,7 +83,7 @@ from bucketlake.timeline.table_properties import (
     table_at,
 )
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.partition_writes import rewrite_partitions
+from bucketlake.write.ingest import rewrite_partitions
 from bucketlake.write.target import open_target
 from bucketlake.write.tombstones import forget_tombstones
 

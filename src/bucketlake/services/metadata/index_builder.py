@@ -20,8 +20,15 @@ import pyarrow.compute as pc
 from bucketlake.actions.progress import telling_progress
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import InputError, KeyTwiceError
-from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.stage import Engine, Int32Array, JobStage, Rows, spread
+from bucketlake.flow.stage import (
+    Engine,
+    Int32Array,
+    JobStage,
+    NumberedRows,
+    Rows,
+    in_task_order,
+    spread,
+)
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import FILE_BYTES_MAX

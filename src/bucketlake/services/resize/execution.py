@@ -59,7 +59,7 @@ from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.key_rule_check import by_files
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, write_stats_of
 from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult, with_index
-from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+from bucketlake.write.slice_rewrite import ResizeJob, Resizer, ResizeResult
 
 _OPERATION = "CLUSTER"
 
