@@ -344,7 +344,7 @@ class GroupWriter:
         stored = self.storage.stat(path)
         if stored is None:
             stamp = Stamp(self.instant, number, partition, choice.file_id)
-            written = encode_log_file(
+            data, statistics = encode_log_file(
                 incoming,
                 self.rule,
                 stamp,
@@ -354,8 +354,8 @@ class GroupWriter:
                 self.indexed,
             )
             kind = MarkerType.of_log_file(self.timeline_layout)
-            _add(files, partition, path, memoryview(written.data), kind)
-            size_bytes, statistics = len(written.data), written.statistics
+            _add(files, partition, path, memoryview(data), kind)
+            size_bytes = len(data)
         else:
             size_bytes, statistics = stored.size_bytes, None
             if self.indexed is not None:
