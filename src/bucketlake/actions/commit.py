@@ -51,10 +51,7 @@ from bucketlake.errors import (
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.commit_metadata import encode_commit_metadata
-from bucketlake.format.partition_metadata import (
-    partition_marker_path,
-    render_partition_metadata,
-)
+from bucketlake.format.properties import partition_marker_path, render_partition_metadata
 from bucketlake.index.conflict_keys import (
     ConflictKey,
     ConflictKeys,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from bucketlake.actions.conflict import require_no_restore, rolled_back
 from bucketlake.actions.metadata_upkeep import prepare_commit
+from bucketlake.actions.metadata_withdrawal import COMPACT_OPERATION
 from bucketlake.actions.progress import telling_progress
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
 from bucketlake.actions.rollback import take_back
@@ -61,8 +62,6 @@ from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.slice_rewrite import Compactor
-
-_OPERATION = "COMPACT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +352,7 @@ def _complete(
     snapshot: Snapshot, instant: InstantTime, stats: Sequence[WriteStat], require_held: LockCheck
 ) -> None:
     extra = {"schema": snapshot.schema_text or ""}
-    commit = CommitMetadata(_OPERATION, by_partition(stats), extra, compacted=True)
+    commit = CommitMetadata(COMPACT_OPERATION, by_partition(stats), extra, compacted=True)
     table = snapshot.table
 
     def change(now: Head) -> Answer[Decision | None]:
