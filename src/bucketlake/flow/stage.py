@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -151,28 +151,20 @@ class Engine(Protocol):
     def tasks_wanted(self) -> int:
         """Number of tasks that a write should have."""
 
-    def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> Flow:
-        """Begin a flow without rows.
+    def start(
+        self, work: Callable[[Any], Iterable[Any]], plans: Sequence[Any], sizes: Sequence[int]
+    ) -> Flow:
+        """Begin a flow: its first tasks get plans, and no rows.
 
         Parameters
         ----------
-        stage : Stage
-            Its tasks get one plan after the other.
+        work : callable
+            Does a plan, and yields :class:`Rows` for the next stage, and results; picklable.
         plans : sequence
             The plans.
         sizes : sequence of int
             Estimated bytes that each plan reads.
         """
-
-
-class JobStage:
-    """A stage that gets no rows."""
-
-    __slots__ = ()
-
-    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
-        """Fail: nobody sends rows to jobs."""
-        raise AssertionError(rows.channel)
 
 
 # ---- Spreads work over tasks ---------------------------------------------------------------------

@@ -320,7 +320,7 @@ def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> bool:
         compactor = Compactor(reader, instant, snapshot.schema, inflight, filters, indexed)
         with telling_progress(table.storage, instant, "compaction", len(slices)):
             sizes = [held.size_bytes for held in slices]
-            stats = engine.start(compactor, slices, sizes).results()
+            stats = engine.start(compactor.run, slices, sizes).results()
         with table.lock.held(table.storage) as require_held:
             _complete(snapshot, instant, stats, require_held)
     return True

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.flow.stage import JobStage, Rows
+from bucketlake.flow.stage import Rows
 from bucketlake.format.base_file import BaseFileEncoder, BaseFileReader, encode_base_file
 from bucketlake.format.hashing_metadata import QUANTILE_COUNT, NodeStats
 from bucketlake.hashing.ring import Ring
@@ -82,7 +82,7 @@ class ResizeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Resizer(JobStage):
+class Resizer:
     """What all tasks of one resize share; a small picklable value.
 
     Attributes
@@ -115,13 +115,12 @@ class Resizer(JobStage):
     index: IndexTask | None = None
     engine: RingEngine = CONSISTENT
 
-    def run(self, plans: Sequence[ResizeJob], _: object) -> Iterator[ResizeResult | Rows]:
-        """Run jobs; the keys of their rows go on to the shards of the index."""
-        for job in plans:
-            changed = None if self.index is None else self.index.collector()
-            yield self.resize(job, changed)
-            if changed is not None:
-                yield changed.rows()
+    def run(self, job: ResizeJob) -> Iterator[ResizeResult | Rows]:
+        """Run a job; the keys of its rows go on to the shards of the index."""
+        changed = None if self.index is None else self.index.collector()
+        yield self.resize(job, changed)
+        if changed is not None:
+            yield changed.rows()
 
     def resize(self, job: ResizeJob, changed: ChangedKeys | None = None) -> ResizeResult:
         """Write the base file of each new node that gets rows, unless another attempt has.
@@ -232,7 +231,7 @@ def _named(rows: pa.Table, file_name: str) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Compactor(JobStage):
+class Compactor:
     """The values that all tasks of one compaction share; small and picklable.
 
     Attributes
@@ -259,11 +258,7 @@ class Compactor(JobStage):
     key_filters: bool = False
     indexed: pa.Schema | None = None
 
-    def run(self, plans: Sequence[FileSlice], _: object) -> Iterator[WriteStat]:
-        """Compact slices."""
-        yield from map(self.compact, plans)
-
-    def compact(self, file_slice: FileSlice) -> WriteStat:
+    def run(self, file_slice: FileSlice) -> Iterator[WriteStat]:
         """Write the new base file of a slice, unless another attempt has written it."""
         storage = self.reader.storage
         partition = file_slice.partition_path
@@ -282,7 +277,7 @@ class Compactor(JobStage):
             rows, size_bytes = reader.row_count, reader.size_bytes
             statistics = short_base_file_statistics(reader, self.indexed)
         base = file_slice.base_file
-        return WriteStat(
+        yield WriteStat(
             file_id=file_slice.file_id,
             path=path,
             partition_path=partition,

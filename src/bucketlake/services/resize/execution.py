@@ -114,7 +114,7 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
         )
         jobs = _jobs(timeline, layout, instant, slices)
         with telling_progress(storage, instant, "resize", len(jobs)):
-            flow = service.engine.start(resizer, jobs, [job.size_bytes for job in jobs])
+            flow = service.engine.start(resizer.run, jobs, [job.size_bytes for job in jobs])
             results = with_index(flow, resizer.index, shards).results()
         with service.table.lock.held(storage) as require_held:
             _complete(service, snapshot, instant, plan, results, upkeep, require_held)
