@@ -69,21 +69,21 @@ class InterruptedEngine:
     Attributes
     ----------
     before : callable
-        Gets the first stage of the flow and its plans.
+        Gets the first work of the flow and its plans.
     after : callable
         What happens after the tasks of the last stage.
     engine : Threads
         Runs the tasks.
     """
 
-    before: Callable[[Stage, Sequence[Any]], object] = lambda *_: None
+    before: Callable[[Any, Sequence[Any]], object] = lambda *_: None
     after: Callable[[], object] = nothing
     engine: Threads = HERE
     in_memory: bool = True
 
-    def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> Flow:
-        self.before(stage, plans)
-        return _InterruptedFlow(self.engine.start(stage, plans, sizes), self.after)
+    def start(self, work: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Flow:
+        self.before(work, plans)
+        return _InterruptedFlow(self.engine.start(work, plans, sizes), self.after)
 
 
 @dataclass(frozen=True)

@@ -193,10 +193,9 @@ def create_table(
             name=name,
             cdc=cdc,
             version=version,
-            upkeep=upkeep,
-            keep_deletes=keep_deletes,
-            sync=None if sync is None else _registration(sync),
         )
+        entry = None if sync is None else _registration(sync)
+        config = replace(config, upkeep=upkeep, keep_deletes=keep_deletes, sync=entry)
         rows = None if data is None else input_of(data, f"write to {table.path}")
         return _create(table, schema if schema is not None else rows, rows, config, metadata_table)
 

@@ -361,7 +361,7 @@ def change_frame(
 ) -> DataFrame:
     """Plan a read of changes for a session, and return them."""
     from bucketlake.read.change_reader import plan_changes
-    from bucketlake.spark.change_frame import change_frame
+    from bucketlake.spark.change_frame import frame_of_changes
     from bucketlake.spark.read import has_usual_settings
 
     planned = plan_changes(
@@ -372,7 +372,7 @@ def change_frame(
         usual_settings=where is None or has_usual_settings(session),
         engine_filters=where is not None,
     )
-    return change_frame(session, planned, where)
+    return frame_of_changes(session, planned, where)
 
 
 def matching_rows(
@@ -446,8 +446,8 @@ def merge_source(
         Returns the table's schema; columns of text files have its types.
     """
     if are_files(records):
-        from bucketlake.write.input_files.file_merge import FileMerge, rows_in_files
         from bucketlake.write.input_files.file_source import FileSource
+        from bucketlake.write.merge_write import FileMerge, rows_in_files
 
         files = FileSource(records, engine_of(session), known)
 
@@ -479,9 +479,9 @@ def rows_of_query(
     InputError
         If Spark refuses the query, or it has another number of columns.
     """
-    from bucketlake.spark.queries import rows_of_query
+    from bucketlake.spark.read import query_rows
 
-    return rows_of_query(session, query, names, schema)
+    return query_rows(session, query, names, schema)
 
 
 def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:

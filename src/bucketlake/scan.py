@@ -25,7 +25,7 @@ from bucketlake.model.cast import selectable
 from bucketlake.model.field_path import columns_at, roots_of
 from bucketlake.model.names import Names
 from bucketlake.model.text_table import render_table
-from bucketlake.read.arrow_reader import PlannedRows, count_rows, first_rows, read_arrow
+from bucketlake.read.arrow_reader import PlannedRows, count_rows, read_arrow, read_first
 from bucketlake.read.handle import Handle, naming_its_table
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.read.read_plan import ReadPlan, plan_read, returned_schema
@@ -222,7 +222,7 @@ class Scan:
             Number of rows.
         """
         check_integers(1, n=n)
-        rows = first_rows(*self._planned(self._pinned()), n)
+        rows = read_first(*self._planned(self._pinned()), n)
         print("\n".join(render_table(rows.to_pylist(), rows.column_names)[0]))
 
     def explain(self) -> PruningReport:

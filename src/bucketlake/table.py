@@ -21,6 +21,7 @@ from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.engine import active_session, change_frame, engine_of, require_session, stored_rows
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.flow.stage import Engine
+from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
@@ -57,12 +58,7 @@ from bucketlake.model.words_of_others import attribute_error
 from bucketlake.read.handle import Handle, naming_its_table
 from bucketlake.services.advice.workload import TARGET_FILE_SIZE_DEFAULT
 from bucketlake.services.check.findings import MIN_AGE_SECONDS, Findings
-from bucketlake.services.resize.service import (
-    MAX_BYTES_DEFAULT,
-    MAX_FILE_SIZE_DEFAULT,
-    MAX_GROUPS_DEFAULT,
-    ResizeLimits,
-)
+from bucketlake.services.resize.service import MAX_BYTES_DEFAULT, MAX_GROUPS_DEFAULT, ResizeLimits
 from bucketlake.storage.location import shown_address
 from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import load_timeline

@@ -137,7 +137,7 @@ def write_matching(
 
 def remove_partitions(handle: Handle, paths: Sequence[str]) -> WriteResult:
     """Delete whole partitions."""
-    from bucketlake.write.partition_writes import delete_partitions
+    from bucketlake.write.ingest import delete_partitions
 
     session = active_session()
     engine = engine_of(session)

@@ -10,7 +10,7 @@ import pytest
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_readable
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.format.partition_metadata import partition_marker_path
+from bucketlake.format.properties import partition_marker_path
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.services.check.doctor import diagnose
 from bucketlake.services.check.findings import FindingKind, Remedy

@@ -20,8 +20,11 @@ from bucketlake.format.avro.timeline_records import (
 )
 from bucketlake.format.clustering_plan import decode_clustering_plan, encode_clustering_plan
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
-from bucketlake.format.partition_metadata import PARTITION_METADATA_FILE
-from bucketlake.format.properties import parse_properties, render_properties
+from bucketlake.format.properties import (
+    PARTITION_METADATA_FILE,
+    parse_properties,
+    render_properties,
+)
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType

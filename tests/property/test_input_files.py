@@ -24,8 +24,8 @@ from bucketlake.errors import InputError
 from bucketlake.flow.threads import Threads
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.write.input_files import heads, piece_reader, pieces
-from bucketlake.write.input_files.file_merge import rows_in_files
 from bucketlake.write.input_files.file_source import FileSource
+from bucketlake.write.merge_write import rows_in_files
 from tests.bounds import set_bounds
 from tests.property.arrow_values import fields, scalar_types, schemas, tables
 

@@ -15,12 +15,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.index.bucket_hash import assign_buckets, file_id_prefix
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment, partition_paths
+from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.pruning.by_partition import partitions_that_may_match
 from bucketlake.read.pruning.prune import prune
 from bucketlake.where.arrow_filter import truth_of
@@ -218,7 +220,8 @@ def test_no_row_that_the_condition_keeps_is_pruned(
     index = of_table(SimpleBucket(BUCKETS, hash_fields or None), *fields)
     case = data.draw(anchored_cases(rows, fields)) if rows else Case("true", lambda _: True)
     predicate = parse_where(case.text, SCHEMA)
-    kept, report = prune(predicate, slices, spec, index, SCHEMA)
+    config = TableConfig("t", TableType.COPY_ON_WRITE, spec, MergeMode.COMMIT_TIME)
+    kept, report = prune(predicate, slices, config, index, SCHEMA)
     read = {(one.partition_path, int(one.file_id[:8])) for one in kept}
     matching = [i for i, row in enumerate(rows) if case.evaluate(row) is True]
     assert [rows[i] for i in matching if homes[i] not in read] == []

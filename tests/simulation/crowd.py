@@ -52,12 +52,11 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_merge import ArrowMerge
-from bucketlake.write.ingest import write_records
+from bucketlake.write.ingest import delete_partitions, write_records
 from bucketlake.write.merge_statement import Clause, Match, MergeStatement
 from bucketlake.write.merge_statement import Effect as MergeEffect
 from bucketlake.write.merge_write import write_merge
 from bucketlake.write.pack import PackedRecords
-from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target, open_target
 from tests.conformance.kinds import kind_of_seed

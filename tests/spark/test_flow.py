@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bucketlake.flow.numbered_rows import in_task_order
-from bucketlake.flow.stage import NO_TASK, GroupName, Groups, Int32Array, Rows
+from bucketlake.flow.stage import NO_TASK, GroupName, Groups, Int32Array, Rows, in_task_order
 from bucketlake.spark import flow
 from bucketlake.spark.flow import SparkFlow, Work
 from bucketlake.spark.spark_schema import spark_from_arrow

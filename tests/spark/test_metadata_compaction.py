@@ -97,12 +97,12 @@ def test_tasks_write_the_files_that_this_process_writes_also_if_they_run_twice(
     class Thrice(SparkEngine):
         """Rewrites slices in this process, and twice in tasks."""
 
-        def start(self, stage: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Any:
-            start, rewriter = super().start, stage.rewriter
+        def start(self, work: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Any:
+            start, rewriter = super().start, work.__self__
             attempts: list[Callable[[], list[Any]]] = [
                 lambda: [stat for stat in map(rewriter.write, plans) if stat is not None],
-                lambda: start(stage, plans, sizes).results(),
-                lambda: start(stage, plans, sizes).results(),
+                lambda: start(work, plans, sizes).results(),
+                lambda: start(work, plans, sizes).results(),
             ]
             for attempt in attempts:
                 stats = attempt()
@@ -133,10 +133,10 @@ def test_task_of_a_compaction_that_was_withdrawn_leaves_no_file(
     class Late(SparkEngine):
         """Its tasks begin when the compaction is withdrawn."""
 
-        def start(self, stage: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Any:
-            instants.append(stage.rewriter.instant)
+        def start(self, work: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Any:
+            instants.append(work.__self__.instant)
             withdraw_compactions(table_at(storage))
-            return super().start(stage, plans, sizes)
+            return super().start(work, plans, sizes)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
         compact(table, Late(spark))

@@ -261,8 +261,8 @@ def test_shards_that_writers_use_are_kept(built: Built) -> None:
 def test_build_that_was_withdrawn_writes_nothing(built: Built) -> None:
     plan = built.plan()
 
-    def withdraw(stage: Any, _: object) -> None:
-        built.metadata.delete(stage.builder.inflight)
+    def withdraw(work: Any, _: object) -> None:
+        built.metadata.delete(work.args[0].inflight)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
         index_builder.build_index(built.snapshot, built.table, plan, InterruptedEngine(withdraw))

@@ -28,8 +28,9 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.table import handle_of
+from bucketlake.write import merge_write
 from bucketlake.write.ingest import write_records
-from bucketlake.write.input_files import file_merge, file_source, heads, piece_reader
+from bucketlake.write.input_files import file_source, heads, piece_reader
 from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.input_files.files import listed
 from bucketlake.write.target import open_target
@@ -126,7 +127,7 @@ def test_a_merge_of_files_by_key_is_an_upsert_of_them(
     table.upsert(rows(0, 1))
     news = bl.files(f"{landing}/a.parquet")
     on = "t.id = s.id AND t.day = s.day"
-    forbid(monkeypatch, file_merge, "rows_in_files")
+    forbid(monkeypatch, merge_write, "rows_in_files")
     merge = table.merge(news, on).when_matched_update_all().when_not_matched_insert_all()
     result = merge.execute()
     assert (result.inserted, result.updated) == (1, 1)

@@ -39,7 +39,6 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write import kind_change
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
@@ -369,7 +368,7 @@ def test_a_table_without_a_setting_can_still_be_written_after_a_conversion_that_
     table = make(new_path())
     open_storage(table.path).delete(SETTING_FILE)
 
-    breaks(monkeypatch, kind_change, "begun_write", SimulatedCrash())
+    breaks(monkeypatch, kind_conversion, "begun_write", SimulatedCrash())
     with pytest.raises(SimulatedCrash):
         bl.open_table(table.path).convert(DYNAMIC, dry_run=False)
     monkeypatch.undo()

@@ -51,10 +51,7 @@ from bucketlake.errors import (
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.commit_metadata import encode_commit_metadata
-from bucketlake.format.partition_metadata import (
-    partition_marker_path,
-    render_partition_metadata,
-)
+from bucketlake.format.properties import partition_marker_path, render_partition_metadata
 from bucketlake.index.conflict_keys import (
     ConflictKey,
     ConflictKeys,
@@ -263,7 +260,7 @@ def _prepared(write: PendingWrite, plan: CommitPlan, now: Head) -> Ready[Decisio
     decision = Decision(
         Instant(instant, write.action, State.INFLIGHT),
         encode_commit_metadata(commit, table.config.layout),
-        prepare_commit(table, timeline, instant, commit, now.turn, plan.index_files, sources),
+        prepare_commit(now, instant, commit, plan.index_files, sources),
         # Made between the turn and the decision: no resize can complete meanwhile.
         between=partial(make_log_copies, table, instant, copies),
     )

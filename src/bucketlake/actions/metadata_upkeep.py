@@ -58,7 +58,7 @@ from bucketlake.model.schema import without_meta
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.commit_order import Head, Turn, last_turn
+from bucketlake.timeline.commit_order import Head, last_turn
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config
 
@@ -83,11 +83,9 @@ class PreparedCommit:
 
 
 def prepare_commit(
-    table: OpenTable,
-    timeline: Timeline,
+    head: Head,
     instant: InstantTime,
     commit: CommitMetadata,
-    turn: Turn | None,
     index_files: Sequence[WriteStat] | None = None,
     copies: Mapping[str, str] = MappingProxyType({}),
     shown: Sequence[WriteStat] = (),
@@ -96,15 +94,12 @@ def prepare_commit(
 
     Parameters
     ----------
-    table : OpenTable
-    timeline : Timeline
-        The newest timeline.
+    head : Head
+        The table after the last turn, after which the commit takes its own.
     instant : InstantTime
         Requested time of the commit.
     commit : CommitMetadata
         The files of the commit; compactions and resizes are commits too.
-    turn : Turn or None
-        The turn after which the commit takes its own.
     index_files : sequence of WriteStat or None
         Log files of the record index that tasks wrote; None if the commit cannot maintain it.
     copies : mapping of str to str
@@ -117,6 +112,7 @@ def prepare_commit(
     PreparedCommit or None
         None if the table has no metadata table.
     """
+    table, turn = head.table, head.turn
     if not (
         table.config.written_metadata_partitions or (turn is not None and turn.metadata_changed)
     ):
@@ -131,7 +127,7 @@ def prepare_commit(
     change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
     if statistics:
         change = replace(change, statistics_version=statistics_version(now))
-    metadata, content = _written(now, timeline, instant, change)
+    metadata, content = _written(now, head.timeline, instant, change)
     return PreparedCommit(content, is_due_after_commit(metadata.timeline))
 
 
@@ -146,8 +142,11 @@ def prepare_deletion(
 
     Parameters
     ----------
-    table, timeline, instant
-        As for :func:`prepare_commit`.
+    table : OpenTable
+    timeline : Timeline
+        The newest timeline.
+    instant : InstantTime
+        Requested time of the action.
     deleted : mapping of str to sequence of str
         Names of the deleted files, by partition path.
     cannot : set of str

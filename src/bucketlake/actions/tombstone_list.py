@@ -119,7 +119,7 @@ def _parsed(entry: CarriedEntry) -> tuple[list[TombstoneFile], TombstoneFile | N
 # Hudi's commits have no such entries and are skipped. If no commit of the active timeline has one,
 # the archive has. A commit of ours that lacks an entry says that there is nothing.
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 BATCHES = "bucketlake.batches"
 """Key of the entry that every commit of ours has: a JSON object with batch id and instant by query.
@@ -153,7 +153,7 @@ class CarriedEntry:
     where: str
     is_complete: bool
 
-    def parsed(self, what: str, parse: Callable[[Any], T]) -> T:
+    def parsed(self, what: str, parse: Callable[[Any], _T]) -> _T:
         """Parse the entry; raise FormatError if it is not ``what``."""
         try:
             return parse(parse_json(self.text))

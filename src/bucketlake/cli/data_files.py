@@ -145,7 +145,7 @@ def input_files(
 
 def read_input_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Table:
     """Return the rows of a file; columns of CSV and JSON have the types of a schema."""
-    from bucketlake.write.input_files.file_merge import rows_in_files
+    from bucketlake.write.merge_write import rows_in_files
 
     return rows_in_files(_source(path, schema, reading))
 

@@ -24,7 +24,7 @@ from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, wit
 from bucketlake.errors import BucketLakeError
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.words_of_others import hint_for
-from bucketlake.spark.late_pandas import postpone_pandas
+from bucketlake.spark.workers import postpone_pandas
 
 EXIT_FAILED = 1
 EXIT_STOPPED = 130  # The code that a shell reports for a process ended by SIGINT.

@@ -21,11 +21,11 @@ from bucketlake.cli.shared_options import (
     table_path,
 )
 from bucketlake.cli.table_facts import pending_of
+from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.index.setting import TableIndex
 from bucketlake.services.resize.service import (
     MAX_BYTES_DEFAULT,
-    MAX_FILE_SIZE_DEFAULT,
     MAX_GROUPS_DEFAULT,
     SPLIT_POLICIES,
     ResizedBuckets,

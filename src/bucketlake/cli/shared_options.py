@@ -213,7 +213,7 @@ def on_opened_table(command: Command) -> Any:
     return table_path(with_table)
 
 
-def data_files(command: Command, *, required: bool = True) -> Command:
+def data_parameters(command: Command, *, required: bool = True) -> Command:
     """Add data files, one or more of them if they are required, and options for reading them.
 
     The command gets ``files`` and ``reading``.

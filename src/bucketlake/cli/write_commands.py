@@ -19,7 +19,7 @@ from bucketlake.cli.shared_options import (
     IndexOption,
     Word,
     as_command,
-    data_files,
+    data_parameters,
     format_option,
     index_options,
     int_option,
@@ -170,7 +170,7 @@ def create_command(
 
 @as_command
 @table_path
-@data_files
+@data_parameters
 @index_options(of_new_table=False)
 @schema_options
 @click.option(
@@ -253,7 +253,7 @@ def update_command(
 
 @as_command
 @table_path
-@partial(data_files, required=False)
+@partial(data_parameters, required=False)
 @click.option("--where", metavar="CONDITION", help="SQL condition, in place of FILEs.")
 @index_options(of_new_table=False)
 @metadata_table_option

@@ -43,9 +43,14 @@ class Threads:
         """Several for each thread, since tasks differ."""
         return 4 * (self.count or cpu_count())
 
-    def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> ThreadFlow:  # noqa: ARG002 -- a plan is a task.
+    def start(
+        self,
+        work: Callable[[Any], Iterable[Any]],
+        plans: Sequence[Any],
+        sizes: Sequence[int],  # noqa: ARG002 -- a plan is a task.
+    ) -> ThreadFlow:
         """Begin a flow without rows; see :class:`bucketlake.flow.stage.Engine`."""
-        return ThreadFlow(self, self.each(lambda plan: stage.run([plan], {}), plans))
+        return ThreadFlow(self, self.each(work, plans))
 
     def each(self, work: Callable[[Any], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
         """Do the work of each task in threads; return everything that they yield, in order."""

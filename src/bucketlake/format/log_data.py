@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
-from bucketlake.format.avro.cursor import RECORD_PADDING_BYTES, Cursor, Ints, padded_records
+from bucketlake.format.avro.cursor import RECORD_PADDING_BYTES, Cursor, padded_records
 from bucketlake.format.avro.read_columns import Make, read_column
 from bucketlake.format.avro.tree import AvroNode, avro_tree
 from bucketlake.format.avro.write_columns import join, joined_bytes, write_column
@@ -32,6 +32,7 @@ from bucketlake.format.log_block import (
     encode_block,
     encode_checked_block,
 )
+from bucketlake.model.arrays import Ints
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import without_meta

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
-from bucketlake.format.avro.cursor import RECORD_PADDING_BYTES, Cursor, Ints
+from bucketlake.format.avro.cursor import RECORD_PADDING_BYTES, Cursor
 from bucketlake.format.avro.read_columns import read_column, with_nulls_between
 from bucketlake.format.avro.skipping import MalformedError, Skip, item_places, skip_all
 from bucketlake.format.avro.tree import AvroNode, UnionNode, Wire
@@ -31,6 +31,7 @@ from bucketlake.format.avro.write_columns import (
     write_column,
 )
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_checked_block
+from bucketlake.model.arrays import Ints
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import type_name
 from bucketlake.model.file_name import InstantTime

@@ -29,14 +29,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import InputError
+from bucketlake.model.arrays import Mask
 
 _COMMA, _COLON = ord(","), ord(":")
 _ROWS_AT_ONCE = 1 << 14  # The positions of so many rows fit into the processor's cache.
 _NULL_TEXT = b"__null__"
 _EMPTY_TEXT = b"__empty__"
 _JOINED_NULL = "null"  # Java's text of a null.
-
-Mask = npt.NDArray[np.bool_]
 
 
 class SplitFields(tuple[str, ...]):

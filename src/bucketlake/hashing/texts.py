@@ -45,7 +45,7 @@ def mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 TextHashes: TypeAlias = npt.NDArray[np.uint64]
-Words: TypeAlias = npt.NDArray[np.uint64]  # Shape (n_texts, n_words).
+WordArray: TypeAlias = npt.NDArray[np.uint64]  # Shape (n_texts, n_words).
 
 HASH_VERSION = 1
 """Changes whenever the hash of a text changes."""
@@ -116,7 +116,7 @@ class Texts:
         lengths = self.lengths
         return lengths if isinstance(lengths, int) else int(lengths.max(initial=0))
 
-    def rows_from(self, at: int, count: int) -> Words:
+    def rows_from(self, at: int, count: int) -> WordArray:
         """Return a row of words for each text, from its byte ``at`` on.
 
         A row also has the bytes that follow the text, up to its size.
@@ -125,7 +125,7 @@ class Texts:
         views = np.ndarray((len(self.data) - size + 1,), f"V{size}", self.data, strides=(1,))
         return views[self.starts + at if at else self.starts].view("<u8").reshape(-1, count)
 
-    def clear_after_end(self, words: Words, at: int) -> None:
+    def clear_after_end(self, words: WordArray, at: int) -> None:
         """Set the bytes to zero that follow the text in each row of words from ``at`` on."""
         size = words.shape[1] * _WORD_BYTES
         if not isinstance(self.lengths, int):
@@ -260,7 +260,7 @@ def _steps(texts: Texts) -> Iterator[tuple[int, Positions | slice, int]]:
 
 
 @cache
-def _masks(size: int) -> Words:
+def _masks(size: int) -> WordArray:
     """Return for each number of bytes up to ``size`` a row that keeps so many first bytes."""
     kept = np.tri(size + 1, size, -1, np.uint8) * np.uint8(0xFF)
     return kept.view("<u8")

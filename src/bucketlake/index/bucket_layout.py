@@ -208,17 +208,55 @@ class BucketLayout(Layout):
         appends: bool,
         part: SlotPart,
     ) -> list[GroupChoice]:
-        """Choose the file group of each incoming record of a bucket, or of a part of it."""
+        """Choose the file group of each incoming record of a bucket, or of a part of it.
+
+        Raises
+        ------
+        IndexStateError
+            If two groups hold the same key, or the bucket needs more groups than file ids can
+            number.
+        """
         size_bytes_max = self.counts.max_file_size
-        if size_bytes_max is not None:
-            return choose_groups(
-                slot, slices, incoming, instant, stored, size_bytes_max, appends=appends, part=part
-            )
-        assert part.count == 1, "a bucket of one file group is not cut"
-        if slices:
-            (only,) = slices
-            return [GroupChoice(only.file_id, only)]
-        return [GroupChoice(new_file_id(instant, *slot), None)]
+        if size_bytes_max is None:
+            assert part.count == 1, "a bucket of one file group is not cut"
+            if slices:
+                (only,) = slices
+                return [GroupChoice(only.file_id, only)]
+            return [GroupChoice(new_file_id(instant, *slot), None)]
+        incoming_bytes = incoming.keys.nbytes + incoming.columns.nbytes
+        if len(slices) == 1 and slices[0].size_bytes + incoming_bytes <= size_bytes_max:
+            return [GroupChoice(slices[0].file_id, slices[0])]
+        places, facts = _locate(slot, slices, incoming.keys, stored)
+        if appends and slices:
+            # As in a bucket with one group, a log keeps a delete whose key may be written later.
+            places[(places == _NOWHERE) & incoming.deleted] = len(slices) - 1
+        chosen = [np.flatnonzero(places == place) for place in range(len(slices))]
+        new = np.flatnonzero((places == _NOWHERE) & ~incoming.deleted)
+        new = incoming.in_key_order(new)
+        row_bytes = _row_bytes(slices, facts, incoming_bytes, len(incoming))
+        if slices:  # The newest group takes as many new keys as it has room for.
+            room = max(0, int((size_bytes_max - slices[-1].size_bytes) / row_bytes))
+            chosen[-1] = np.sort(np.concatenate([chosen[-1], new[:room]]))
+            new = new[room:]
+        choices = [
+            GroupChoice(file_slice.file_id, file_slice, rows)
+            for file_slice, rows in zip(slices, chosen, strict=True)
+            if len(rows)
+        ]
+        rows_max = max(1, int(size_bytes_max / row_bytes))
+        # Part p of k opens the groups p, p + k, p + 2k …, so no two parts open the same group.
+        first = _next_ordinal(slices) + part.number
+        for number, start in enumerate(range(0, len(new), rows_max)):
+            ordinal = first + number * part.count
+            if ordinal >= ORDINALS_MAX:
+                raise IndexStateError(
+                    f"a bucket has at most {ORDINALS_MAX} file groups",
+                    f"bucket {slot[1]} of partition {slot[0]!r} needs another one",
+                    "rescale the partition to more buckets, or give a larger max_file_size",
+                )
+            file_id = new_file_id(instant, *slot, ordinal)
+            choices.append(GroupChoice(file_id, None, np.sort(new[start : start + rows_max])))
+        return choices
 
     def groups_of_keys(
         self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
@@ -275,60 +313,6 @@ def _age(file_slice: FileSlice) -> tuple[int, str]:
 
 _NOWHERE = -1
 _STORED_SHARE = 0.5  # Stored bytes per byte in memory: a guess for a bucket without base files.
-
-
-def choose_groups(
-    slot: Slot,
-    slices: Sequence[FileSlice],
-    incoming: IncomingRecords,
-    instant: InstantTime,
-    stored: StoredKeys,
-    size_bytes_max: int,
-    *,
-    appends: bool,
-    part: SlotPart,
-) -> list[GroupChoice]:
-    """Choose the group of each incoming record of a bucket; see ``Layout.choose``.
-
-    Raises
-    ------
-    IndexStateError
-        If two groups hold the same key, or the bucket needs more groups than file ids can number.
-    """
-    incoming_bytes = incoming.keys.nbytes + incoming.columns.nbytes
-    if len(slices) == 1 and slices[0].size_bytes + incoming_bytes <= size_bytes_max:
-        return [GroupChoice(slices[0].file_id, slices[0])]
-    places, facts = _locate(slot, slices, incoming.keys, stored)
-    if appends and slices:
-        # As in a bucket with one group, a log keeps a delete whose key may be written later.
-        places[(places == _NOWHERE) & incoming.deleted] = len(slices) - 1
-    chosen = [np.flatnonzero(places == place) for place in range(len(slices))]
-    new = np.flatnonzero((places == _NOWHERE) & ~incoming.deleted)
-    new = incoming.in_key_order(new)
-    row_bytes = _row_bytes(slices, facts, incoming_bytes, len(incoming))
-    if slices:  # The newest group takes as many new keys as it has room for.
-        room = max(0, int((size_bytes_max - slices[-1].size_bytes) / row_bytes))
-        chosen[-1] = np.sort(np.concatenate([chosen[-1], new[:room]]))
-        new = new[room:]
-    choices = [
-        GroupChoice(file_slice.file_id, file_slice, rows)
-        for file_slice, rows in zip(slices, chosen, strict=True)
-        if len(rows)
-    ]
-    rows_max = max(1, int(size_bytes_max / row_bytes))
-    # Part p of k opens the groups p, p + k, p + 2k …, so no two parts open the same group.
-    first = _next_ordinal(slices) + part.number
-    for number, start in enumerate(range(0, len(new), rows_max)):
-        ordinal = first + number * part.count
-        if ordinal >= ORDINALS_MAX:
-            raise IndexStateError(
-                f"a bucket has at most {ORDINALS_MAX} file groups",
-                f"bucket {slot[1]} of partition {slot[0]!r} needs another one",
-                "rescale the partition to more buckets, or give a larger max_file_size",
-            )
-        file_id = new_file_id(instant, *slot, ordinal)
-        choices.append(GroupChoice(file_id, None, np.sort(new[start : start + rows_max])))
-    return choices
 
 
 def groups_that_may_hold(

@@ -189,7 +189,7 @@ def _assigners(options: Mapping[str, str]) -> int | None:
 # A value that users pass. ``metadata/record_index/pinned_index.py`` opens the index of a table, and
 # ``write/record_index/locate.py`` looks keys up in it.
 
-MAX_FILE_SIZE_DEFAULT: Final = 120 << 20
+MAX_FILE_SIZE_DEFAULT: Final = 120 << 20  # As Hudi's hoodie.parquet.max.file.size.
 SMALL_FILE_DEFAULT: Final = 100 << 20
 
 

@@ -24,7 +24,7 @@ from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_version import TableVersion
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.format.partition_metadata import (
+from bucketlake.format.properties import (
     PARTITION_METADATA_PREFIX,
     partition_marker_path,
     render_partition_metadata,

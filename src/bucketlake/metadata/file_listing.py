@@ -25,7 +25,6 @@ from bucketlake.config.paths_of_table import (
 )
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError
-from bucketlake.format.avro.cursor import Ints
 from bucketlake.format.hfile.reader import Entries
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import (
@@ -40,6 +39,7 @@ from bucketlake.format.metadata_record.record_schema import (
 from bucketlake.metadata.entry_reader import SliceEntries, read_all, read_keys
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.metadata_table import MetadataTable
+from bucketlake.model.arrays import Ints
 from bucketlake.model.file_slice import DataFile
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.table_properties import update_table_properties

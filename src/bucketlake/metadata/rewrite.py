@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import BucketLakeError, FormatError, StorageError
-from bucketlake.flow.stage import Engine, JobStage
+from bucketlake.flow.stage import Engine
 from bucketlake.format.hfile.reader import Entries, HFileReader, IndexEntry, may_differ_in_java
 from bucketlake.format.hfile.writer import HFileWriter, is_ascending
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -367,29 +367,21 @@ class SliceRewriter:
         self.table.storage.put(stat.path, data)
         return stat
 
-
-@dataclass(frozen=True, slots=True)
-class RewriteStage(JobStage):
-    """Writes new base files in tasks that may run twice or late."""
-
-    rewriter: SliceRewriter
-
-    def run(self, plans: Sequence[FileSlice], _: object) -> Iterator[WriteStat]:
-        """Write the base file of each slice, with its marker."""
-        for held in plans:
-            made = self.rewriter.rewrite(held)
-            if made is not None:
-                yield self._put(*made)
-
-    def _put(self, stat: WriteStat, data: bytes) -> WriteStat:
-        storage, name = self.rewriter.table.storage, stat.path.rpartition("/")[2]
+    def write_in_task(self, held: FileSlice) -> Iterator[WriteStat]:
+        """Write the base file of a slice, with its marker, in a task that may run twice or late."""
+        made = self.rewrite(held)
+        if made is None:
+            return
+        stat, data = made
+        storage, name = self.table.storage, stat.path.rpartition("/")[2]
         marker = Marker(stat.partition_path, name, MarkerType.CREATE)
-        instant, inflight = self.rewriter.instant, self.rewriter.inflight
-        if not put_data_files(storage, instant, inflight, [(marker, data)], place=storage):
+        if not put_data_files(
+            storage, self.instant, self.inflight, [(marker, data)], place=storage
+        ):
             stored = storage.stat(stat.path)  # Another deflate library makes another size.
             if stored is not None:
-                return replace(stat, file_size_bytes=stored.size_bytes)
-        return stat
+                stat = replace(stat, file_size_bytes=stored.size_bytes)
+        yield stat
 
 
 def rewrite_slices(
@@ -409,7 +401,7 @@ def rewrite_slices(
         written = map(rewriter.write, slices)
         return [stat for stat in written if stat is not None]
     try:
-        stats: list[WriteStat] = engine.start(RewriteStage(rewriter), slices, sizes).results()
+        stats: list[WriteStat] = engine.start(rewriter.write_in_task, slices, sizes).results()
     except BucketLakeError:
         raise
     except Exception as error:  # The commit before the compaction is complete, and must not fail.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import NullElementWarning
 from bucketlake.model.column_type import is_list
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError, InputError
-from bucketlake.model.arrays import one_array
+from bucketlake.model.arrays import Mask, one_array
 from bucketlake.model.column_type import is_number_type, is_text_type
 from bucketlake.model.keys import TimestampPartition
 from bucketlake.model.value_text import Column
@@ -34,7 +34,6 @@ from bucketlake.model.value_text import Column
 # milliseconds since 1970 in local time.
 
 Times = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 

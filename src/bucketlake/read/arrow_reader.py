@@ -31,7 +31,7 @@ def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
     return rows.returned(tables)
 
 
-def first_rows(storage: Storage, plan: ReadPlan, count: int) -> pa.Table:
+def read_first(storage: Storage, plan: ReadPlan, count: int) -> pa.Table:
     """Return some rows of a plan; only the files that have them are read."""
     rows, tables, left = PlannedRows.of_plan(storage, plan), [], count
     for chunk in chain.from_iterable(map(rows.of, plan.jobs)):

@@ -26,7 +26,6 @@ from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import Shown, ShownList
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
-from bucketlake.read.key_spelling import with_stored_spelling
 from bucketlake.read.pruning.by_record_index import (
     ask_record_index,
     groups_of_records,
@@ -36,7 +35,7 @@ from bucketlake.read.pruning.by_statistics import ColumnBounds, bounds_of_slices
 from bucketlake.read.pruning.prune import slices_of_keys
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.read.stored_keys import StoredKeyReader, VirtualKeys
+from bucketlake.read.stored_keys import StoredKeyReader, VirtualKeys, with_stored_spelling
 from bucketlake.storage.base import at_once
 from bucketlake.timeline.instant import Instant
 
@@ -519,7 +518,7 @@ def _single_value(name: str, bounds: ColumnBounds, place: int) -> str | None:
 # with its first known size until a commit writes to it. The last point is the listed state itself.
 
 RECENT_COMMITS = 10
-"""Number of commits that count as recent."""
+"""Commits that count as recent: enough for a mean, few enough to be of today."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ import base64
 import binascii
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, InputError
 from bucketlake.format.base_file import KEY_FILTER, KEY_MAX, KEY_MIN, BaseFileReader
 from bucketlake.format.log_block import BlockKind, LogBlock
@@ -25,7 +27,7 @@ from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.keys import KeySpec, key_columns, record_keys
+from bucketlake.model.keys import KeyGenerator, KeySpec, key_columns, record_keys
 from bucketlake.model.schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,
@@ -269,3 +271,46 @@ class VirtualKeys:
             FILE_NAME: origin.file_name,
         }
         return pa.repeat(pa.scalar(told[name], pa.string()), rows.num_rows)
+
+
+# ---- How keys of one field are spelled where the properties of a table do not tell ---------------
+#
+# The key generator COMPLEX gives a key of one field the name of the field, ``id:7``. Releases of
+# Hudi from 0.14.1 to 1.0.2 leave it out, and so do the writers of a table after them: else each key
+# would be stored twice. Since table version 9 all keys have the name. Of an older table only the
+# stored keys tell.
+
+
+def with_stored_spelling(snapshot: Snapshot) -> Snapshot:
+    """Return a table whose key settings make keys as the stored ones are spelled.
+
+    A table without records gets the keys that Hudi would write.
+    """
+    if not is_spelling_open(snapshot.config):
+        return snapshot
+    is_bare = stored_keys_are_bare(snapshot)
+    if is_bare is None:
+        is_bare = not snapshot.config.rules.names_single_keys
+    spec = replace(snapshot.config.key_spec, bare_keys=is_bare)
+    config = replace(snapshot.config, key_spec=spec)
+    return replace(snapshot, table=snapshot.table.with_config(config))
+
+
+def is_spelling_open(config: TableConfig) -> bool:
+    """Return whether the properties of a table leave open how its keys are spelled."""
+    spec = config.key_spec
+    is_single = spec.generator is KeyGenerator.COMPLEX and len(spec.record_key_fields) == 1
+    return is_single and config.may_have_bare_keys
+
+
+def stored_keys_are_bare(snapshot: Snapshot) -> bool | None:
+    """Return whether stored keys lack the name of their field; None if no key is stored."""
+    reader = StoredKeyReader.of_snapshot(snapshot)
+    prefix = f"{snapshot.config.key_spec.record_key_fields[0]}:"
+    for held in snapshot.all_slices():
+        with reader.open_base(held) as (_, keys):
+            for found in chain(keys, reader.log_keys(held)):
+                if len(found):
+                    # A value may begin like the name of the field, but not every value.
+                    return not pc.all(pc.starts_with(found, prefix)).as_py()
+    return None

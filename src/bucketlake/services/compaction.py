@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from bucketlake.actions.conflict import require_no_restore, rolled_back
 from bucketlake.actions.metadata_upkeep import prepare_commit
+from bucketlake.actions.metadata_withdrawal import COMPACT_OPERATION
 from bucketlake.actions.progress import telling_progress
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
 from bucketlake.actions.rollback import take_back
@@ -59,10 +60,8 @@ from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
-from bucketlake.write.compactor import Compactor
 from bucketlake.write.group_writer import WRITE_TOKEN
-
-OPERATION = "COMPACT"
+from bucketlake.write.slice_rewrite import Compactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +320,7 @@ def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> bool:
         compactor = Compactor(reader, instant, snapshot.schema, inflight, filters, indexed)
         with telling_progress(table.storage, instant, "compaction", len(slices)):
             sizes = [held.size_bytes for held in slices]
-            stats = engine.start(compactor, slices, sizes).results()
+            stats = engine.start(compactor.run, slices, sizes).results()
         with table.lock.held(table.storage) as require_held:
             _complete(snapshot, instant, stats, require_held)
     return True
@@ -353,7 +352,7 @@ def _complete(
     snapshot: Snapshot, instant: InstantTime, stats: Sequence[WriteStat], require_held: LockCheck
 ) -> None:
     extra = {"schema": snapshot.schema_text or ""}
-    commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
+    commit = CommitMetadata(COMPACT_OPERATION, by_partition(stats), extra, compacted=True)
     table = snapshot.table
 
     def change(now: Head) -> Answer[Decision | None]:
@@ -364,7 +363,7 @@ def _complete(
         pending_compaction(timeline, instant)
         inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
         content = encode_commit_metadata(commit, table.config.layout)
-        prepared = prepare_commit(table, timeline, instant, commit, now.turn)
+        prepared = prepare_commit(now, instant, commit)
         return Ready(instant, Decision(inflight, content, prepared))
 
     commit_change(table, change, require_held, own=instant)

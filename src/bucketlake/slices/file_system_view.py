@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeAlias
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER
-from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
+from bucketlake.format.properties import PARTITION_METADATA_PREFIX
 from bucketlake.model.file_name import BaseFileName, Group, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage, StoredObject, at_once

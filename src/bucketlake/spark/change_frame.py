@@ -19,7 +19,7 @@ from bucketlake.spark.reports import Batches, BatchFunction, noting
 _CHANGE, _MATCHES, _IS_THERE = "__change", "__matches", "__is_there"
 
 
-def change_frame(spark: SparkSession, planned: ChangesToRead, where: str | None) -> DataFrame:
+def frame_of_changes(spark: SparkSession, planned: ChangesToRead, where: str | None) -> DataFrame:
     """Return the changes of a plan.
 
     Parameters

@@ -24,7 +24,6 @@ from bucketlake.read.change_plan import ChangeRange, pin_changes
 from bucketlake.read.read_plan import plan_read, returned_schema
 from bucketlake.read.request import PinnedRead, ReadRequest
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.spark.late_pandas import postpone_pandas
 from bucketlake.spark.pushed_filters import pushed_predicate
 from bucketlake.spark.spark_schema import arrow_from_spark, spark_from_arrow
 from bucketlake.spark.splits import NamedSource, SplitReader, splits_of, splits_of_changes
@@ -37,6 +36,7 @@ from bucketlake.spark.stream_source import (
     schema_of_changes,
     with_columns,
 )
+from bucketlake.spark.workers import postpone_pandas
 from bucketlake.storage.location import shown_address
 from bucketlake.where.predicate import And, Predicate
 

@@ -11,7 +11,7 @@ import json
 import pickle
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -141,9 +141,11 @@ class SparkEngine:
         text = self._session.conf.get("spark.sql.shuffle.partitions") or ""
         return int(text) if text.isdigit() else _TASKS_USUAL  # Some platforms allow "auto".
 
-    def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> SparkFlow:
+    def start(
+        self, work: Callable[[Any], Iterable[Any]], plans: Sequence[Any], sizes: Sequence[int]
+    ) -> SparkFlow:
         """Begin a flow without rows; see :class:`bucketlake.flow.stage.Engine`."""
-        return SparkFlow(in_tasks(self._session, plans, sizes), _starting(stage))
+        return SparkFlow(in_tasks(self._session, plans, sizes), _starting(work))
 
 
 class SparkFlow:
@@ -275,13 +277,13 @@ def _results(told: DataFrame) -> list[Any]:
     return [pickle.loads(row.result) for row in collect(told)]
 
 
-def _starting(stage: Stage) -> Work:
-    def work(batches: Batches) -> Iterator[Any]:
+def _starting(work: Callable[[Any], Iterable[Any]]) -> Work:
+    def begin(batches: Batches) -> Iterator[Any]:
         for batch in batches:
             for plan in column_facts(batch.column("facts")):
-                yield from stage.run([plan], {})
+                yield from work(plan)
 
-    return work
+    return begin
 
 
 def _unpacked(batches: Batches) -> Iterator[Any]:

@@ -30,8 +30,7 @@ from bucketlake.model.names import quoted
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.flow import ADAPTIVE, SparkEngine, SparkFlow, changed_settings, row_settings
-from bucketlake.spark.parquet_files import read_parquet, spark_address
-from bucketlake.spark.read import first_rows, read_files
+from bucketlake.spark.read import first_rows, read_files, read_parquet, spark_address
 from bucketlake.spark.record_pieces import chunks
 from bucketlake.spark.reports import Batches, noting, raising_noted
 from bucketlake.spark.spark_schema import arrow_from_spark, columns_named, nested_columns, schema_of

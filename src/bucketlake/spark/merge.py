@@ -28,22 +28,28 @@ from bucketlake.model.names import quoted
 from bucketlake.model.schema import IS_DELETED, cast_batch
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.column_assignment import assigned_column, exactly
 from bucketlake.spark.facts import column_facts, in_tasks
 from bucketlake.spark.frame_source import SparkSource, Spool, few_rows
-from bucketlake.spark.parquet_files import read_parquet, spark_address
-from bucketlake.spark.read import has_usual_settings, read_files, refusing
+from bucketlake.spark.read import (
+    has_usual_settings,
+    read_files,
+    read_parquet,
+    refusing,
+    spark_address,
+)
 from bucketlake.spark.reports import Batches, collect_noted, noting
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
+    assigned_column,
     columns_named,
+    exactly,
     nested_columns,
     schema_of,
     spark_from_arrow,
 )
 from bucketlake.storage.base import Storage
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.by_condition import require_types
+from bucketlake.write.by_condition import require_assignable
 from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_rows import (
@@ -290,7 +296,7 @@ def _found(bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Col
     for clause in bound.clauses:
         given = joined.select([_value(text).alias(name) for name, text in clause.values.items()])
         held = arrow_from_spark(given.schema)
-        require_types(schema, held, clause.role, target.key_columns)
+        require_assignable(schema, held, clause.role, target.key_columns)
         problems = []
         for field in schema:
             types = held.field(field.name).type, field.type

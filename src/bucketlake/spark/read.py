@@ -6,7 +6,8 @@ several slices per task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import and_
@@ -18,26 +19,30 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
+from pyspark.sql.types import StructType
 
-from bucketlake.errors import ConfigError, InputError
+from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import roots_of
+from bucketlake.model.names import quoted
+from bucketlake.model.schema import META_NAMES
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.column_assignment import assigned_column, single
 from bucketlake.spark.facts import column_facts, in_tasks
-from bucketlake.spark.parquet_files import read_parquet, spark_address
 from bucketlake.spark.record_pieces import chunks, pack
 from bucketlake.spark.reports import Batches, BatchFunction, collect_noted, noting
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
+    assigned_column,
     columns_named,
     schema_of,
+    single,
     spark_columns,
     spark_from_arrow,
 )
 from bucketlake.spark.worker_python import require_pyspark
+from bucketlake.storage.location import open_storage
 
 if TYPE_CHECKING:
     from bucketlake.where.predicate import Among
@@ -244,3 +249,89 @@ SPARK_SETTINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Settings of a Spark session, by key, that change what SQL text means: their defaults."""
+
+
+# ---- The rows of a query of the session, as rows of a table --------------------------------------
+
+
+def query_rows(
+    session: SparkSession, query: str, names: Sequence[str], schema: pa.Schema
+) -> DataFrame:
+    """Return the rows of a query, whose columns are some of a table in any order.
+
+    Raises
+    ------
+    InputError
+        If Spark refuses the query, or it has another number of columns.
+    """
+    from bucketlake.write.inserted_values import require_as_many  # With the SQL parser.
+
+    with refusing("INSERT of the statement", "correct the query"):
+        found = session.sql(query)
+        require_as_many(len(found.columns), names)
+    rows = found.toDF(*names)
+    columns = [
+        F.col(quoted([field.name]))
+        if field.name in names
+        else F.lit(None).cast(field.dataType).alias(field.name)
+        for field in spark_from_arrow(schema)
+        if field.name not in META_NAMES
+    ]
+    return rows.select(columns)
+
+
+# ---- Parquet files of a table, whatever the settings of the session are --------------------------
+
+_OPTIONS = {
+    "recursiveFileLookup": "true",  # Folder names do not become columns.
+    # Files that were deleted or damaged meanwhile raise an error instead of losing rows.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",  # Spark does not check pages by default.
+    # Files that do not name their writer, such as Hudi's, have dates in the proleptic Gregorian
+    # calendar.
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+_NO_GLOB = str.maketrans({c: f"\\{c}" for c in "\\*?[]{}"})
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+
+
+def spark_address(path: str) -> str:
+    """Return the path with which Spark finds a table.
+
+    A local path becomes an absolute ``file:`` path, so that it does not depend on Spark's default
+    file system or on the directory in which the JVM was started. Other paths are not changed:
+    ``s3a://`` is the scheme that Spark supports.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table is in the memory of this process, which Spark's workers cannot access.
+    """
+    scheme = _SCHEME.match(path)
+    if scheme is None or scheme[1].lower() == "file":
+        return f"file:{open_storage(path).root}"
+    if scheme[1].lower() == "memory":
+        raise UnsupportedFeatureError(
+            "a table in memory, through Spark",
+            path,
+            "use Arrow tables and to_arrow(), or create the table on a disk",
+        )
+    return path
+
+
+def read_parquet(spark: SparkSession, schema: StructType, paths: Iterable[str]) -> DataFrame:
+    """Return all rows of files, or of the files in folders; the job fails if a file is unreadable.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    schema : StructType
+        Columns to read.
+    paths : iterable of str
+        Files and folders; special characters in them are not patterns.
+    """
+    reader = spark.read.schema(schema).options(**_OPTIONS)
+    return reader.parquet(*(path.translate(_NO_GLOB) for path in paths))

@@ -14,11 +14,15 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from zipimport import zipimporter
 
 import pyarrow as pa
-
-from bucketlake.spark.late_pandas import postpone_pandas
 
 _POOL = "jemalloc"
 _POOL_OF_USER = "ARROW_DEFAULT_MEMORY_POOL"  # Arrow's own variable.
@@ -53,3 +57,67 @@ def end_task() -> None:
         _modules_seen = len(sys.modules)
         gc.collect()
         gc.freeze()
+
+
+# ---- Keeping pandas out of a process that does not use it ----------------------------------------
+#
+# pyarrow imports pandas when it first creates an array or a scalar from a Python value, because it
+# must recognise a pandas Series. The import takes a second of processor time, and neither the tasks
+# of bucketlake nor its command line use pandas.
+#
+# A Python worker of Spark may later run functions of the user, which may use pandas. So the import
+# is only postponed: when any code imports pandas, pyarrow finds it before that code can create a
+# Series.
+
+_PANDAS = "pandas"
+
+
+def postpone_pandas() -> None:
+    """Keep pyarrow from importing pandas until other code imports it.
+
+    The function does nothing if pandas is already imported.
+    """
+    if _PANDAS in sys.modules or any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    finder.hides_from = threading.get_ident()
+    try:
+        pa.scalar(None)  # pyarrow looks for pandas once, here.
+    finally:
+        finder.hides_from = None
+
+
+class _Finder(MetaPathFinder):
+    """Finds pandas for its first import, and lets pyarrow find it too."""
+
+    hides_from: int | None = None
+    """The thread for which pandas is hidden."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Return the spec of pandas from the other finders; None for other modules."""
+        if fullname != _PANDAS:
+            return None
+        if self.hides_from == threading.get_ident():
+            raise ModuleNotFoundError(f"{_PANDAS} is postponed", name=_PANDAS)
+        sys.meta_path.remove(self)
+        spec = find_spec(_PANDAS)
+        if spec is not None and spec.loader is not None:
+            _notify_pyarrow_after(spec.loader)
+        return spec
+
+
+def _notify_pyarrow_after(loader: Loader) -> None:
+    """Let pyarrow look for pandas again after a loader has imported it."""
+    import_usually = loader.exec_module
+
+    def import_and_notify(module: ModuleType) -> None:
+        import_usually(module)
+        pa.nulls(0).to_pandas()  # A conversion to pandas always looks for pandas again.
+
+    loader.exec_module = import_and_notify  # type: ignore[method-assign]

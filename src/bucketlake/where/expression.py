@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from bucketlake.errors import InputError, UnsupportedFeatureError
-from bucketlake.model.cast import doubles_of
+from bucketlake.model.cast import Value, doubles_of
 from bucketlake.model.field_path import column_of, spelled, why_missing
 from bucketlake.where.arrow_filter import COMPARISONS, truth_of
 from bucketlake.where.parser import OPERATORS, predicate_of
@@ -39,7 +39,6 @@ from bucketlake.where.words import FUNCTIONS
 # Whole numbers that do not fit are an error, as in Spark's ANSI mode. What Arrow would calculate
 # otherwise than Spark raises :class:`NotUnderstood`.
 
-Value: TypeAlias = "pa.Scalar | pa.ChunkedArray | pa.Array"
 Function: TypeAlias = Callable[[Any, Any], Any]
 
 _DIGITS = {pa.int32(): 10, pa.int64(): 20}  # Of the decimals to which Spark casts whole numbers.

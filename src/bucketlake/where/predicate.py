@@ -14,9 +14,9 @@ from enum import Enum
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.model.arrays import Mask
 from bucketlake.where.sql_literal import LiteralValue
 
 
@@ -217,7 +217,6 @@ Not(operand=IsNull(column='m'))))
     return Not(predicate)
 
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
 Asked: TypeAlias = Callable[[ColumnTest | Among], "Satisfaction | None"]
 """Returns the outcome of a test for each partition or file; None if nothing is known about it."""
 

@@ -20,7 +20,7 @@ from bucketlake.read.read_plan import ReadPlan
 from bucketlake.where.expression import Expression
 from bucketlake.where.sides import Equation
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.by_condition import require_types
+from bucketlake.write.by_condition import require_assignable
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_pairs import Candidates
 from bucketlake.write.merge_rows import (
@@ -274,7 +274,7 @@ class _Join:
         if IS_DELETED not in bound.schema.names:
             flags = columns.pop(IS_DELETED, flags)
         given = pa.table(columns)
-        require_types(bound.schema, given.schema, clause.role, self._target.key_columns)
+        require_assignable(bound.schema, given.schema, clause.role, self._target.key_columns)
         keys = partial(self._keys, given)
         rows = cast_batch(given, bound.schema, where=clause.role, computed=True, keys=keys)
         if IS_DELETED not in rows.column_names:

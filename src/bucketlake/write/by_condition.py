@@ -88,10 +88,12 @@ class Assignments:
         """Raise InputError if the type of a new value does not fit its column."""
         for name, expression in self.expressions.items():
             own, new = (pa.schema([schema.field(name)]) for schema in (held, given))
-            require_types(own, new, expression.role)
+            require_assignable(own, new, expression.role)
 
 
-def require_types(held: pa.Schema, given: pa.Schema, role: str, keys: Sequence[str] = ()) -> None:
+def require_assignable(
+    held: pa.Schema, given: pa.Schema, role: str, keys: Sequence[str] = ()
+) -> None:
     """Raise InputError if the type of a computed value does not fit its column."""
     batch = with_flag_of(held, normalise_schema(given, role))
     try:

@@ -20,7 +20,7 @@ from bucketlake.config.merge_entries import DeleteMarker, MergeSettings, require
 from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.support import check_writable
-from bucketlake.config.table_config import OFF, TableConfig
+from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import (
     NEWEST_VERSION,
     TableVersion,
@@ -106,11 +106,10 @@ def new_config(
     name: str | None = None,
     cdc: str | None = None,
     version: int = NEWEST_VERSION,
-    upkeep: str = OFF,
-    keep_deletes: str | None = None,
-    sync: str | None = None,
 ) -> TableConfig:
     """Return the properties of a table, still without its columns; the parameters are checked.
+
+    Those that need no check with others (its upkeep, remembered deletes, catalog) have defaults.
 
     Parameters
     ----------
@@ -118,7 +117,7 @@ def new_config(
         How keys and partition paths are made.
     merging : MergeSettings
         Which record of a key wins, and which records are deletes.
-    table_type, name, cdc, version, upkeep, keep_deletes, sync
+    table_type, name, cdc, version
         As in ``create_table``.
 
     Raises
@@ -149,9 +148,6 @@ def new_config(
         delete_marker=merging.marker and merging.marker[1],
         cdc_enabled=cdc is not None,
         cdc_mode=None if cdc is None else _member(ChangeLogMode, cdc, "cdc"),
-        upkeep=upkeep,
-        keep_deletes=keep_deletes,
-        sync=sync,
     )
 
 

@@ -62,7 +62,7 @@ from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
 from bucketlake.write.change_log import CHANGE_SUFFIX, ChangeLog
 from bucketlake.write.log_file import encode_log_file
-from bucketlake.write.new_keys import NewKeys
+from bucketlake.write.new_keys import UnstoredKeys
 from bucketlake.write.record_index.key_changes import (
     ChangedKeys,
     changes_of_append,
@@ -138,7 +138,7 @@ class GroupWriter:
         if readers of the table combine them.
     timeline_layout : TimelineLayout
         How log files are named.
-    new_keys : NewKeys or None
+    new_keys : UnstoredKeys or None
         Leaves out records whose key is stored; None for a write that updates them.
     change_log : ChangeLogMode or None
         What a file beside a new base file keeps of its changes; None if the table has no such files
@@ -160,7 +160,7 @@ class GroupWriter:
     combining: Combining | None = None
     slices: SliceReader | None = None
     change_log: ChangeLogMode | None = None
-    new_keys: NewKeys | None = None
+    new_keys: UnstoredKeys | None = None
     timeline_layout: TimelineLayout = LAYOUT_2
 
     def files(self) -> DataFiles:
@@ -344,7 +344,7 @@ class GroupWriter:
         stored = self.storage.stat(path)
         if stored is None:
             stamp = Stamp(self.instant, number, partition, choice.file_id)
-            written = encode_log_file(
+            data, statistics = encode_log_file(
                 incoming,
                 self.rule,
                 stamp,
@@ -354,8 +354,8 @@ class GroupWriter:
                 self.indexed,
             )
             kind = MarkerType.of_log_file(self.timeline_layout)
-            _add(files, partition, path, memoryview(written.data), kind)
-            size_bytes, statistics = len(written.data), written.statistics
+            _add(files, partition, path, memoryview(data), kind)
+            size_bytes = len(data)
         else:
             size_bytes, statistics = stored.size_bytes, None
             if self.indexed is not None:

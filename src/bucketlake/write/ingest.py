@@ -1,4 +1,4 @@
-"""The steps of a write on the driver, for every operation and every engine.
+"""The steps of a write on the driver: of records, and of whole partitions, on every engine.
 
 Open the table, count the records, plan, let tasks write the file groups, commit; or roll back.
 Pending writes of dead writers are settled first. Bad input raises an error before anything is
@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
-from bucketlake.actions.commit import CommitStep
+from bucketlake.actions.commit import CommitStep, PendingWrite
 from bucketlake.actions.conflict import wait_for_writers
 from bucketlake.actions.progress import LOGGER
 from bucketlake.actions.stream_batches import was_committed
-from bucketlake.errors import InputError
+from bucketlake.errors import IndexStateError, InputError
 from bucketlake.flow import threads
 from bucketlake.flow.call import doing
 from bucketlake.index.setting import TableIndex
+from bucketlake.index.state import newest_versions, save_setting
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.position import UNKNOWN_ORIGIN, Origin
 from bucketlake.model.result import WriteResult
 from bucketlake.model.row_merge import NO_CHANGE, WHOLE_ROWS, RowMerge, SchemaMerge
@@ -27,17 +30,20 @@ from bucketlake.model.table_type import Operation
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import ListedSlices
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.markers import mark_instant
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batch_schema import schema_after
-from bucketlake.write.key_rule_check import decided
+from bucketlake.write.commit_checks import require_same_setting
+from bucketlake.write.key_rule_check import as_stored, decided
 from bucketlake.write.new_keys import require_empty_partitions
-from bucketlake.write.pack import PackedRecords, RecordSource
+from bucketlake.write.pack import Packed, PackedRecords, RecordSource
+from bucketlake.write.rehash import RehashSource
 from bucketlake.write.row_merging import row_writing
 from bucketlake.write.stages import conflict_keys, run_stages, slots_by_partition
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import BegunWrite, Written, begun_write, commit_written
-from bucketlake.write.write_plan import WritePlan
+from bucketlake.write.write_plan import WritePlan, plan_write
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +243,119 @@ def _touched(target: Target, operation: Operation, counts: SlotCounts) -> Listed
     partitions = None if is_whole_table else sorted({path for path, _ in counts})
     listed = target.snapshot.listed(partitions)
     return listed.with_lost_files() if operation.replaces else listed
+
+
+# ---- Writes of whole partitions: with another index, with their own rows, or to delete them ------
+
+
+def overwrite_partitions(
+    target: Target,
+    index: TableIndex,
+    partitions: Sequence[str],
+    source: RecordSource | RehashSource,
+) -> WriteResult:
+    """Rewrite partitions with another index, and save its setting, in one commit (RFC-89).
+
+    Parameters
+    ----------
+    target : Target
+        The table with its current index.
+    index : TableIndex
+        The new index.
+    partitions : sequence of str
+        Paths of the partitions to overwrite; if empty, only the setting is saved.
+    source : RecordSource or RehashSource
+        All rows of those partitions as ``target`` pins them.
+
+    Raises
+    ------
+    CommitConflictError
+        If one of the partitions, or the setting, changed meanwhile.
+    """
+    renewed = replace(target, index=index)
+    tagger = renewed.tagger(target.snapshot.schema)
+    slices = target.snapshot.partition_slices(partitions)
+    if not partitions:
+        source = ArrowSource(tagger.schema.empty_table())
+    packed = source.pack(tagger)
+    _require_own_rows(packed.counts, partitions)
+    adopt_index(target, slices)
+    held = newest_versions(target.storage, target.snapshot.timeline)
+    check = partial(require_same_setting, target.layout, renewed.layout, held)
+    with begun_write(target, Operation.INSERT_OVERWRITE) as write:
+        mark_instant(target.storage, write.instant)
+        save_setting(target.storage, target.index, index, write.instant)
+        return _written(write, renewed, packed, slices, check)
+
+
+def rewrite_partitions(
+    target: Target, partitions: Sequence[str], source: RecordSource
+) -> WriteResult:
+    """Rewrite partitions with their own rows in one commit: each row in its bucket, one per key.
+
+    Under a global record-level index, a key that is in several of them stays in one.
+
+    Parameters
+    ----------
+    target : Target
+        The table.
+    partitions : sequence of str
+        Paths of the partitions. Their files may contradict the index.
+    source : RecordSource
+        All rows of the partitions as ``target`` pins them, older ones first.
+
+    Raises
+    ------
+    IndexStateError
+        If the partition columns of a row give another partition.
+    CommitConflictError
+        If one of the partitions changed meanwhile.
+    """
+    slices = target.snapshot.partition_slices(partitions)
+    target = as_stored(target, slices)
+    tagger = target.tagger(target.snapshot.schema)
+    packed = source.pack(tagger)
+    _require_own_rows(packed.counts, partitions)
+    with begun_write(target, Operation.INSERT_OVERWRITE) as write:
+        return _written(write, target, packed, slices)
+
+
+def _written(
+    write: PendingWrite,
+    target: Target,
+    packed: Packed,
+    slices: Sequence[FileSlice],
+    settings: CommitStep | None = None,
+) -> WriteResult:
+    slots, schema = slots_by_partition(packed.counts), target.snapshot.schema
+    begun = BegunWrite.on(write, target, slots, slices, schema)
+    return commit_written(begun, run_stages(begun, packed), settings=settings)
+
+
+def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
+    """Remove whole partitions from the table: a replace commit lists their file groups."""
+    if not partitions:
+        return WriteResult(None)
+    slices = target.snapshot.replaceable_slices(dict.fromkeys(partitions))
+    target.snapshot.by_partition(slices, partitions, "delete")
+    with begun_write(target, Operation.DELETE_PARTITION) as write:
+        slots: dict[str, tuple[int, ...]] = dict.fromkeys(partitions, ())
+        begun = BegunWrite.on(write, target, slots, slices, target.snapshot.schema)
+        layout, upkeep = begun.layout, begun.upkeep(slots)
+        plan = plan_write(Operation.DELETE_PARTITION, {}, begun.slices, layout, tasks_wanted=1)
+        done = Written(plan, upkeep=upkeep)
+        if upkeep is not None:
+            index_files, removed = upkeep.remove([*slots])
+            changed = removed if layout.locates else None
+            done = replace(done, index_files=index_files, changed=changed)
+        return commit_written(begun, done)
+
+
+def _require_own_rows(counts: SlotCounts, partitions: Sequence[str]) -> None:
+    strayed = {path for path, _ in counts}.difference(partitions)
+    if strayed:
+        raise IndexStateError(
+            f"the rows of partitions {', '.join(map(repr, partitions))} belong there",
+            f"the partition columns of some rows give partition {min(strayed)!r}",
+            "overwrite the partitions with their own rows first",
+        )

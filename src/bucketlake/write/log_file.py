@@ -7,7 +7,6 @@ task write the same bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -30,14 +29,6 @@ from bucketlake.model.schema import META_NAMES
 from bucketlake.model.table_type import LogFormat
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedLogFile:
-    """The bytes of a log file, and the statistics of its columns, cut, if they are wanted."""
-
-    data: bytes
-    statistics: FileStatistics | None
-
-
 def encode_log_file(
     incoming: IncomingRecords,
     rule: MergeRule,
@@ -45,9 +36,9 @@ def encode_log_file(
     schema: pa.Schema,
     schema_text: str,
     log_format: LogFormat,
-    indexed: pa.Schema | None = None,
-) -> EncodedLogFile:
-    """Write the log file of one file group.
+    indexed: pa.Schema | None,
+) -> tuple[bytes, FileStatistics | None]:
+    """Write the log file of one file group; return its bytes, and the statistics, cut.
 
     Parameters
     ----------
@@ -64,7 +55,7 @@ def encode_log_file(
         The data columns as Avro JSON.
     log_format : LogFormat
         The type of the block of records.
-    indexed : pa.Schema, optional
+    indexed : pa.Schema or None
         Columns of which statistics are wanted.
     """
     block_schema = with_meta_fields(schema_text)
@@ -92,7 +83,7 @@ def encode_log_file(
         blocks.append(delete_block(deleted))
     if indexed is not None and statistics is None:
         statistics = log_file_statistics((), indexed)  # There are only deletes.
-    return EncodedLogFile(b"".join(blocks), None if statistics is None else statistics.cut())
+    return b"".join(blocks), None if statistics is None else statistics.cut()
 
 
 def _in_key_order(incoming: IncomingRecords, mask: np.ndarray) -> IntArray:

@@ -7,9 +7,11 @@ order, what is counted, and what is an error. Only the join is an engine's: in t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,8 +24,16 @@ from bucketlake.read.read_plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead, ReadRequest
 from bucketlake.write.by_condition import require_same_matches
 from bucketlake.write.ingest import ChangeCounts, write_records
+from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.merge_binding import BoundMerge, Values, bind_merge
-from bucketlake.write.merge_rows import MergeTarget, Tally, ambiguous, changes_of, stored_already
+from bucketlake.write.merge_rows import (
+    MergeTarget,
+    Tally,
+    ambiguous,
+    changes_of,
+    source_schema,
+    stored_already,
+)
 from bucketlake.write.merge_statement import MergeStatement
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.target import Target
@@ -141,3 +151,54 @@ def _stored_keys(
     read = PinnedRead(target.snapshot, ReadRequest(columns=pinned.key_columns))
     pruning = None if values is None else bound.holds_new_keys(values)
     return plan_read(read, target.index, besides=pruning)
+
+
+# ---- Files as the source of a merge --------------------------------------------------------------
+#
+# A merge that is an upsert writes the files as an upsert of them does. For other merges the engine
+# reads their rows, once, and joins them.
+
+
+class FileMerge:
+    """The source of a merge, in files.
+
+    Parameters
+    ----------
+    files : FileSource
+        The files.
+    read : callable
+        Reads the files, and returns their rows as the source of a merge.
+    """
+
+    def __init__(self, files: FileSource, read: Callable[[], MergeSource]) -> None:
+        self._files, self._read = files, read
+        self._joined: MergeSource | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of the source; an upsert may drop some of them later."""
+        return source_schema(self._files.schema)
+
+    def records(self) -> FileSource:
+        """Return the files as the records of an upsert."""
+        return self._files
+
+    def join(self) -> MergeJoin:
+        """Return what joins the rows of the files with the table."""
+        if self._joined is None:
+            self._joined = self._read()
+        return self._joined.join()
+
+    def close(self) -> None:
+        """Drop what is kept of the files."""
+        self._files.close()
+        if self._joined is not None:
+            self._joined.close()
+
+
+def rows_in_files(files: FileSource) -> pa.Table:
+    """Read files into memory."""
+    reader, pieces = files.reading()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        tables = [table for read in pool.map(lambda p: [*reader.read(p)], pieces) for table in read]
+    return pa.concat_tables([reader.schema.empty_table(), *tables])

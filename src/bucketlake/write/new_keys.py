@@ -45,7 +45,7 @@ def require_empty_partitions(reader: SliceReader, slices: Iterable[FileSlice]) -
 
 
 @dataclass(frozen=True, slots=True)
-class NewKeys:
+class UnstoredKeys:
     """Finds the records whose key is not stored.
 
     Attributes
@@ -60,7 +60,7 @@ class NewKeys:
     policy: DuplicatePolicy
 
     @classmethod
-    def of_write(cls, target: Target, operation: Operation) -> NewKeys | None:
+    def of_write(cls, target: Target, operation: Operation) -> UnstoredKeys | None:
         """Return what an insert asks for; None for other writes.
 
         Raises

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
-from bucketlake.flow.stage import NO_TASK, Engine, JobStage, Rows
+from bucketlake.flow.stage import NO_TASK, Engine, Rows
 from bucketlake.index.layout import Layout, Moves, Slot
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
@@ -43,19 +43,18 @@ class RehashJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehash(JobStage):
-    """The stage of a rehash: each job writes the new slots of a part from its old file groups."""
+class Rehash:
+    """What tasks of a rehash share: a job writes the new slots of a part from its old groups."""
 
     reader: SliceReader
     task: WriteTask
 
-    def run(self, plans: Sequence[RehashJob], _: object) -> Iterator[SlotResult | Rows]:
-        """Run jobs; the keys of their rows go on to the shards of the index."""
-        for job in plans:
-            changed = None if self.task.index is None else self.task.index.collector()
-            yield from self.task.write(job.slots, self._rows(job), changed)
-            if changed is not None:
-                yield changed.rows()
+    def run(self, job: RehashJob) -> Iterator[SlotResult | Rows]:
+        """Run a job; the keys of its rows go on to the shards of the index."""
+        changed = None if self.task.index is None else self.task.index.collector()
+        yield from self.task.write(job.slots, self._rows(job), changed)
+        if changed is not None:
+            yield changed.rows()
 
     def _rows(self, job: RehashJob) -> pa.Table:
         """Return the rows of a job, with the numbers of their new slots."""
@@ -171,7 +170,7 @@ class RehashSource:
             slots[slot.partition_path, part].append(slot)
         jobs = [RehashJob(tuple(self._slices[part]), tuple(held)) for part, held in slots.items()]
         sizes = [job.size_bytes for job in jobs]
-        flow = self._engine.start(Rehash(self._reader, task), jobs, sizes)
+        flow = self._engine.start(Rehash(self._reader, task).run, jobs, sizes)
         return with_index(flow, task.index, plan.shards).results()
 
     def close(self) -> None:

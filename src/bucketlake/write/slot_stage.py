@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
-from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.stage import NO_TASK, Int32Array, Rows
+from bucketlake.flow.stage import NO_TASK, Int32Array, NumberedRows, Rows, in_task_order
 from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.incoming import IncomingRecords, codes_of_repeated_keys, key_order
 from bucketlake.model.arrays import number_order

@@ -162,13 +162,14 @@ class Tombstones:
             known = _known(replace(self, files=(file,)), partitions)
             if known is None:
                 continue
+            table, stored = known
             for first in range(0, len(paths), _LOOKED_UP_ROWS):  # Their texts are one array.
                 some = slice(first, first + _LOOKED_UP_ROWS)
-                rows, places = known.table.places_of(_texts(paths[some], tagged.keys[some]))
+                rows, places = table.places_of(_texts(paths[some], tagged.keys[some]))
                 rows += first
                 at = pa.array(rows)
                 new = tuple(comparable(column.take(at)) for column in ordering.columns)
-                old = tuple(values.take(pa.array(places)) for values in known.ordering)
+                old = tuple(values.take(pa.array(places)) for values in stored)
                 # A delete at an equal value changes nothing, but its row may be there: Hudi's.
                 loses = at_least(old, new) & ~(deleted[rows] & at_least(new, old))
                 passes[rows[loses]] = False
@@ -266,17 +267,14 @@ class Tombstones:
                 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """Tombstones of some partitions in a file: their texts, and their ordering values."""
-
-    table: TextTable
-    ordering: tuple[pa.Array, ...]
-
-
 @lru_cache(maxsize=2 * _FILES_MAX)
-def _known(of_file: Tombstones, partitions: tuple[str, ...]) -> _Known | None:
-    """Return the tombstones of some partitions in one file; None if there are none."""
+def _known(
+    of_file: Tombstones, partitions: tuple[str, ...]
+) -> tuple[TextTable, tuple[pa.Array, ...]] | None:
+    """Return the tombstones of some partitions in one file: their texts, and ordering values.
+
+    None if there are none.
+    """
     (file,) = of_file.files
     rows = read_tombstones(of_file.storage, file, of_file.ordering, {*partitions})
     rows = rows.filter(pc.is_in(rows[_PARTITION], pa.array(partitions, pa.string())))
@@ -284,7 +282,7 @@ def _known(of_file: Tombstones, partitions: tuple[str, ...]) -> _Known | None:
         return None
     texts = _texts(one_array(rows[_PARTITION].dictionary_encode()), one_array(rows[_KEY]))
     values = rows.columns[2 : 2 + len(of_file.ordering)]
-    return _Known(TextTable.of_array(texts), tuple(map(comparable, values)))
+    return TextTable.of_array(texts), tuple(map(comparable, values))
 
 
 def _texts(paths: pa.DictionaryArray, keys: pa.Array) -> pa.Array:

@@ -53,7 +53,7 @@ from bucketlake.write.commit_checks import (
     require_schema_kept,
 )
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.new_keys import NewKeys
+from bucketlake.write.new_keys import UnstoredKeys
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.row_merging import ONE_ROW, RowWriting
 from bucketlake.write.slice_instants import require_newest_slices, with_compactions
@@ -160,7 +160,7 @@ class BegunWrite:
             combining=self.how.combining,
             slices=slices,
             change_log=target.config.change_log,
-            new_keys=NewKeys.of_write(target, self.operation),
+            new_keys=UnstoredKeys.of_write(target, self.operation),
             timeline_layout=target.config.layout,
         )
         return WriteTask(

@@ -31,7 +31,7 @@ from bucketlake.errors import (
     LockError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
+from bucketlake.format.properties import PARTITION_METADATA_PREFIX
 from bucketlake.index.stored_setting import read_stored
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, StoredObject

@@ -581,8 +581,8 @@ def test_the_log_files_of_the_metadata_table_are_written_for_the_turn_that_was_s
     index_files = [WriteStat(group_of(9), "record_index/f", "record_index")]
     with table.begin() as write:
         commit_write(write, CommitPlan(files_of(write, 1), index_files=index_files))
-    [(opened, timeline, instant, made, seen, indexed, copies)] = given
-    assert (opened, instant, seen) == (table.opened, write.instant, turn)
-    assert timeline.find_completed(write.instant) is None
+    [(now, instant, made, indexed, copies)] = given
+    assert (now.table, instant, now.turn) == (table.opened, write.instant, turn)
+    assert now.timeline.find_completed(write.instant) is None
     assert [stat.path for stat in made.stats] == [f.path for f in files_of(write, 1)]
     assert (indexed, copies) == (index_files, {})

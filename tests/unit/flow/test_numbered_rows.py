@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.flow import numbered_rows
-from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.stage import NO_TASK
+from bucketlake.flow import stage
+from bucketlake.flow.stage import NO_TASK, NumberedRows, in_task_order
 from bucketlake.model.arrays import number_order
 from tests.spies import forbid
 
@@ -45,7 +44,7 @@ def test_tasks_get_their_rows_by_number_in_the_order_of_arrival(
 
 
 def test_rows_in_long_runs_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    forbid(monkeypatch, numbered_rows, "number_order")
+    forbid(monkeypatch, stage, "number_order")
     numbers = np.repeat([3, 1, 3], 1000)
     numbered = NumberedRows.of(pa.table({"n": numbers, "at": range(3000)}), "n")
     assert numbered.take(3)["at"].to_pylist() == [*range(1000), *range(2000, 3000)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bucketlake.format.partition_metadata import (
+from bucketlake.format.properties import (
+    parse_properties,
     partition_marker_path,
     render_partition_metadata,
 )
-from bucketlake.format.properties import parse_properties
 from bucketlake.model.file_name import InstantTime
 
 INSTANT = InstantTime("20240102030405678")

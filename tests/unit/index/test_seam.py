@@ -37,7 +37,7 @@ from tests.table_index import of_table
 
 SOURCE = Path(bucketlake.__file__).parent
 T = InstantTime("20260101000000000")
-HIDDEN = {"assign_buckets", "bucket_of_file_id", "new_file_id", "count_of", "choose_groups"}
+HIDDEN = {"assign_buckets", "bucket_of_file_id", "new_file_id", "count_of"}
 
 
 def slice_of(file_id: str, partition: str = "p", size_bytes: int = 10) -> FileSlice:

@@ -10,7 +10,7 @@ import pytest
 POSTPONED = """
 import sys
 import pyarrow as pa
-from bucketlake.spark.late_pandas import postpone_pandas
+from bucketlake.spark.workers import postpone_pandas
 postpone_pandas()
 pa.array([1.5]); pa.scalar(1); pa.table({"n": [1]}); pa.RecordBatch.from_pylist([{"n": 1}])
 assert "pandas" not in sys.modules
@@ -43,7 +43,7 @@ def test_a_series_is_understood_however_pandas_was_imported(imported: str) -> No
 def test_a_pandas_that_is_there_already_stays() -> None:
     run(
         "import pandas as pd, pyarrow as pa\n"
-        "from bucketlake.spark.late_pandas import postpone_pandas\n"
+        "from bucketlake.spark.workers import postpone_pandas\n"
         f"postpone_pandas()\n{NULLS_AS_PANDAS_MEANS_THEM}"
     )
 
@@ -51,8 +51,8 @@ def test_a_pandas_that_is_there_already_stays() -> None:
 def test_another_thread_finds_pandas_while_this_one_looks_away() -> None:
     run(
         "import sys, threading\n"
-        "from bucketlake.spark import late_pandas\n"
-        "finder = late_pandas._Finder()\n"
+        "from bucketlake.spark import workers\n"
+        "finder = workers._Finder()\n"
         "sys.meta_path.insert(0, finder)\n"
         "finder.hides_from = threading.get_ident()\n"
         "thread = threading.Thread(target=lambda: __import__('pandas'))\n"

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from bucketlake.errors import FormatError
 from bucketlake.format.byte_slices import copy_slices
+from bucketlake.model.arrays import Ints
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 Uint64Array: TypeAlias = npt.NDArray[np.uint64]
 Refuse: TypeAlias = Callable[[str, str, int], FormatError]  # Expected, found, offset in the bytes.
 

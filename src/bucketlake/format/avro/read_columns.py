@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.format.avro.cursor import Cursor, Ints
+from bucketlake.format.avro.cursor import Cursor
 from bucketlake.format.avro.skipping import item_places, item_width, skip_all
 from bucketlake.format.avro.tree import AvroNode, Wire
+from bucketlake.model.arrays import Ints
 
 Make: TypeAlias = Callable[[], pa.Array]
 

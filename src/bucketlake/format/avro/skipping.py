@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bucketlake.format.avro.cursor import Cursor, Ints
+from bucketlake.format.avro.cursor import Cursor
 from bucketlake.format.avro.tree import AvroNode, Wire
+from bucketlake.model.arrays import Ints
 
 Skip: TypeAlias = Callable[[bytes, int], int]  # From where a value starts to where it ends.
 

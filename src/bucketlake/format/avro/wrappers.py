@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.format.avro.cursor import Cursor, Ints
+from bucketlake.format.avro.cursor import Cursor
 from bucketlake.format.avro.read_columns import read_column
 from bucketlake.format.avro.tree import AvroNode, Wire
+from bucketlake.model.arrays import Ints
 from bucketlake.model.column_type import TIMESTAMP
 
 WRAPPERS: tuple[AvroNode, ...] = (  # By branch of the union, from 1 on.

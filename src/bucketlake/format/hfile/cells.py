@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import BucketLakeError
 from bucketlake.format.byte_slices import copy_slices
+from bucketlake.model.arrays import Ints
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Refuse: TypeAlias = Callable[[str, bool, int], BucketLakeError]  # See decode_cells.
+RefuseBlock: TypeAlias = Callable[[str, bool, int], BucketLakeError]  # See decode_cells.
 
 CELL_PADDING_BYTES = 16  # After the last cell, so that whole words can be read at every position.
 CELL_FRAME_BYTES = 21  # Size of a cell without row and value.
@@ -86,7 +86,7 @@ def encode_cells(keys: pa.Array, values: pa.Array, row_sizes: Ints, sizes: Ints)
 
 
 def decode_cells(
-    data: bytearray, bounds: Ints, refuse: Refuse
+    data: bytearray, bounds: Ints, refuse: RefuseBlock
 ) -> tuple[pa.BinaryArray, pa.BinaryArray]:
     """Decode the cells of several blocks.
 

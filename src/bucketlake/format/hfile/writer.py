@@ -22,7 +22,6 @@ from bucketlake.errors import InputError
 from bucketlake.format.hfile.cells import (
     CELL_FRAME_BYTES,
     ROW_BYTES_MAX,
-    Ints,
     cell_sizes,
     encode_cells,
     lengths,
@@ -38,6 +37,7 @@ from bucketlake.format.hfile.framing import (
     frame_block,
     moved_block,
 )
+from bucketlake.model.arrays import Ints
 from bucketlake.storage.base import Buffer
 
 # Hudi's reader does not see a cell that starts in the last 4 * ceil(stored size / 16384) bytes of a

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
-from bucketlake.format.avro.cursor import Cursor, Ints, padded_records
+from bucketlake.format.avro.cursor import Cursor, padded_records
 from bucketlake.format.avro.read_columns import read_column, with_nulls_between
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.format.avro.wrappers import BRANCHES
 from bucketlake.format.avro.write_columns import join, write_column
 from bucketlake.format.metadata_record.record_schema import VALUE_TYPE, ColumnStats, WrappedValues
+from bucketlake.model.arrays import Ints
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
 

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from bucketlake.config.paths_of_table import require_data_place
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.avro.bounded_schema import parse_avro_schema
-from bucketlake.format.avro.cursor import Cursor, Ints, padded_records
+from bucketlake.format.avro.cursor import Cursor, padded_records
 from bucketlake.format.avro.read_columns import Make, read_column, with_nulls_between
 from bucketlake.format.avro.timeline_records import avro_schema_of
 from bucketlake.format.avro.tree import AvroNode, UnionNode, Wire
@@ -35,6 +35,7 @@ from bucketlake.format.avro.write_columns import ColumnPart, join, write_column
 from bucketlake.format.hfile.framing import varint
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.hashing.xx_hash_64 import xx_hash_64
+from bucketlake.model.arrays import Ints
 from bucketlake.model.file_name import FileId
 
 NULLABLE = UnionNode(value_branch=1, null_branch=0, branch_count=2)

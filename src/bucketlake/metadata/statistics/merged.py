@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.config.table_version import NEWEST_STATISTICS, OLDEST_STATISTICS
-from bucketlake.format.avro.cursor import Ints
 from bucketlake.format.avro.wrappers import BRANCHES
 from bucketlake.format.hfile.reader import Entries
 from bucketlake.format.metadata_record.bounds import (
@@ -52,6 +51,7 @@ from bucketlake.metadata.statistics.of_file import (
     column_stats_of,
     unite_files,
 )
+from bucketlake.model.arrays import Ints
 from bucketlake.model.file_slice import DataFile
 
 _Piece: TypeAlias = tuple[int, Ints, pa.Array]  # A branch, rows, and their values.

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
+from bucketlake.model.arrays import Mask
 from bucketlake.model.field_path import field_at, known_field
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment, partition_paths
@@ -25,7 +26,6 @@ from bucketlake.where.arrow_filter import truth_of
 from bucketlake.where.predicate import (
     Among,
     ColumnTest,
-    Mask,
     Predicate,
     Satisfaction,
     evaluate,

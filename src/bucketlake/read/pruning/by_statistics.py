@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, MetadataTableError
-from bucketlake.format.avro.cursor import Ints
 from bucketlake.format.avro.read_columns import with_nulls_between
 from bucketlake.format.metadata_record.bounds import has_bounds, unwrap_bounds
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -34,6 +33,7 @@ from bucketlake.metadata.statistics.merged import (
     find_partition_stats,
     unite_statistics,
 )
+from bucketlake.model.arrays import Ints, Mask
 from bucketlake.model.field_path import fields_at
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.snapshot import Snapshot
@@ -42,7 +42,6 @@ from bucketlake.where import predicate as nodes
 from bucketlake.where.arrow_filter import apply_test
 from bucketlake.where.predicate import (
     ColumnTest,
-    Mask,
     Operator,
     Predicate,
     Satisfaction,

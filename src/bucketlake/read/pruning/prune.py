@@ -9,11 +9,12 @@ hold one is read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.index.kinds import IndexKind
 from bucketlake.index.layout import Layout, Slot, StoredKeys
 from bucketlake.model.file_slice import FileSlice
@@ -121,27 +122,11 @@ def prune_slices(
         return slices, PruningReport(
             len(paths), len(paths), len(slices), len(slices), None, why, why, why, 0, why
         )
-    kept, report = prune(
-        predicate,
-        slices,
-        config.key_spec,
-        index,
-        snapshot.readable_schema,
-        bare_keys=config.may_have_bare_keys,
-        paths_follow_keys=config.paths_follow_keys,
-        foreign_key_generator=config.foreign_key_generator,
-        stored=StoredKeyReader.of_snapshot(snapshot),
-    )
+    stored = StoredKeyReader.of_snapshot(snapshot)
+    kept, report = prune(predicate, slices, config, index, snapshot.readable_schema, stored)
     unused: str | None = "the record-level index does not tell when a record changed"
     if changes is None:
-        found = find_hash_keys(
-            predicate,
-            config.key_spec,
-            (),
-            snapshot.readable_schema,
-            bare_keys=config.may_have_bare_keys,
-            foreign_key_generator=config.foreign_key_generator,
-        )
+        found = _hash_keys(predicate, config, (), snapshot.readable_schema)
         kept, unused = _by_record_index(snapshot, index, slices, kept, found)
     before = len(kept)
     is_newest = changes is None and snapshot.timeline.until is None
@@ -158,21 +143,16 @@ def prune_slices(
 def prune(
     predicate: Predicate,
     slices: Sequence[FileSlice],
-    key_spec: KeySpec,
+    config: TableConfig,
     index: IndexKind | None,
     schema: pa.Schema,
-    *,
-    bare_keys: bool = True,
-    paths_follow_keys: bool = True,
-    foreign_key_generator: str | None = None,
     stored: StoredKeys | None = None,
 ) -> tuple[list[FileSlice], PruningReport]:
     """Do the same as :func:`prune_slices` with a predicate, for given slices.
 
-    ``bare_keys`` is the parameter of :func:`find_hash_keys`. ``paths_follow_keys`` and
-    ``foreign_key_generator`` come from ``TableConfig`` and tell which parts of ``key_spec`` are a
-    guess. Without ``stored``, no file group of a slot is pruned.
+    Without ``stored``, no file group of a slot is pruned.
     """
+    key_spec, paths_follow_keys = config.key_spec, config.paths_follow_keys
     layout = None if index is None else index.layout()
     paths = sorted({file_slice.partition_path for file_slice in slices})
     partitions = {*paths}
@@ -183,15 +163,9 @@ def prune(
     # The partition paths contain the values of the partition fields.
     commas = any("," in file_slice.partition_path for file_slice in in_partitions)
     plain = paths_follow_keys and not commas
-    found = find_hash_keys(
-        predicate,
-        key_spec,
-        () if layout is None else layout.hash_fields,
-        schema,
-        plain_fields=readable_fields(key_spec, schema) if plain else (),
-        bare_keys=bare_keys,
-        foreign_key_generator=foreign_key_generator,
-    )
+    hash_fields = () if layout is None else layout.hash_fields
+    plain_fields = readable_fields(key_spec, schema) if plain else ()
+    found = _hash_keys(predicate, config, hash_fields, schema, plain_fields)
     buckets, bucket_reason = _buckets(in_partitions, layout, found)
     kept = in_partitions
     if buckets is not None and layout is not None and found.keys is not None:
@@ -209,6 +183,24 @@ def prune(
         bucket_ids=None if buckets is None else tuple(sorted(set().union(*buckets.values()))),
         partition_reason=partition_reason,
         bucket_reason=bucket_reason,
+    )
+
+
+def _hash_keys(
+    predicate: Predicate,
+    config: TableConfig,
+    hash_fields: Sequence[str],
+    schema: pa.Schema,
+    plain_fields: Collection[str] = (),
+) -> HashKeys:
+    return find_hash_keys(
+        predicate,
+        config.key_spec,
+        hash_fields,
+        schema,
+        plain_fields=plain_fields,
+        bare_keys=config.may_have_bare_keys,
+        foreign_key_generator=config.foreign_key_generator,
     )
 
 

@@ -20,13 +20,11 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.read.buckets import RECENT_COMMITS
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.advice.workload import Conditions, PartitionFacts, Workload
 from bucketlake.services.upkeep import waiting_services
 from bucketlake.timeline.instant import Action
-
-RECENT_COMMITS = 10
-"""Commits whose changes are looked at: enough for a mean, few enough to be of today."""
 
 COMMITS_READ = 40
 """Commits that are read for the sizes of rows and files: more than archival leaves on a timeline

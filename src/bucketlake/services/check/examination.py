@@ -9,7 +9,7 @@ from functools import cached_property
 from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
-from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
+from bucketlake.format.properties import PARTITION_METADATA_PREFIX
 from bucketlake.index.setting import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice

@@ -45,8 +45,11 @@ from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.partition_metadata import partition_marker_path, render_partition_metadata
-from bucketlake.format.properties import parse_properties
+from bucketlake.format.properties import (
+    parse_properties,
+    partition_marker_path,
+    render_partition_metadata,
+)
 from bucketlake.index.setting import TableIndex, require_index, resolve_index
 from bucketlake.metadata.file_listing import list_partitions_as
 from bucketlake.model.field_path import fields_at
@@ -83,7 +86,7 @@ from bucketlake.timeline.table_properties import (
     table_at,
 )
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.partition_writes import rewrite_partitions
+from bucketlake.write.ingest import rewrite_partitions
 from bucketlake.write.target import open_target
 from bucketlake.write.tombstones import forget_tombstones
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,14 @@ import pyarrow.compute as pc
 from bucketlake.actions.progress import telling_progress
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import InputError, KeyTwiceError
-from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.stage import Engine, Int32Array, JobStage, Rows, spread
+from bucketlake.flow.stage import (
+    Engine,
+    Int32Array,
+    NumberedRows,
+    Rows,
+    in_task_order,
+    spread,
+)
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import FILE_BYTES_MAX
@@ -182,19 +189,14 @@ _KEY_BATCHES = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadKeys(JobStage):
-    """Reads the keys of slices; keys of other shards are dropped."""
-
-    builder: IndexBuilder
-    numbers: Mapping[Shard, int]
-
-    def run(self, plans: Sequence[FileSlice], _: object) -> Iterator[Rows]:
-        for file_slice in plans:
-            for shard, batch in self.builder.keys_by_shard(file_slice):
-                number = self.numbers.get(shard)
-                if number is not None:
-                    yield Rows(_KEYS, _key_batch(batch, number))
+def _read_keys(
+    builder: IndexBuilder, numbers: Mapping[Shard, int], file_slice: FileSlice
+) -> Iterator[Rows]:
+    """Read the keys of a slice; keys of other shards are dropped."""
+    for shard, batch in builder.keys_by_shard(file_slice):
+        number = numbers.get(shard)
+        if number is not None:
+            yield Rows(_KEYS, _key_batch(batch, number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,9 +330,11 @@ def _build(engine: Engine, builder: IndexBuilder, plan: IndexBuildPlan) -> list[
         task_count = max(1, min(len(shards), max(_TASKS_LEAST, wanted)))
         tasks = spread(keys, task_count)
         builds = [_ShardBuild(n, *own) for n, own in enumerate(zip(shards, tasks, strict=True))]
-        reading = _ReadKeys(builder, {shard: number for number, shard in enumerate(shards)})
+        numbers = {shard: number for number, shard in enumerate(shards)}
         building = _BuildShards(builder, np.array(tasks, np.int32))
-        read = engine.start(reading, slices, [held.size_bytes for held in slices])
+        read = engine.start(
+            partial(_read_keys, builder, numbers), slices, [held.size_bytes for held in slices]
+        )
         stats += read.then(building, builds, task_count).results()
     return stats
 

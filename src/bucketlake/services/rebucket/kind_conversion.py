@@ -22,7 +22,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from bucketlake.actions.commit import CommitView
 from bucketlake.actions.conflict import retried
+from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError
 from bucketlake.flow.stage import Engine
@@ -30,21 +32,34 @@ from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.setting import TableIndex, require_index, require_known_index, setting_at
+from bucketlake.index.stored_setting import (
+    SettingVersion,
+    allow_versions,
+    conversion_metadata,
+    read_stored,
+    save_version,
+)
 from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.metadata.record_index.pinned_index import pinned_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.result import Shown
+from bucketlake.model.table_type import Operation
 from bucketlake.read.handle import Handle
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata.index_builder import estimated_keys
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.services.rebucket.rescale import RowsOf, move_partitions
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.instant import system_now_ms
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import Action, system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.markers import mark_instant
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.kind_change import convert_kind, open_to_convert
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.target import Target, target_of
+from bucketlake.write.transaction import BegunWrite, Written, begun_write, commit_written
+from bucketlake.write.write_plan import plan_write
 
 _RECORD_INDEX = MetadataPartition.RECORD_INDEX
 
@@ -316,3 +331,65 @@ def run_conversion(
     renewed = target.index.with_max_file_size(index.max_file_size)
     result = move_partitions(target, renewed, plan.partitions, rows_of, engine)
     return replace(plan, instant=result.instant)
+
+
+# ---- The commit that puts the table under its new kind, and changes no file ----------------------
+
+
+def open_to_convert(table: OpenTable, index: DynamicBucket) -> Target:
+    """Open a table for :func:`convert_kind`, whatever index it has; see :func:`open_target`."""
+    check_writable(table.config, table.storage.root)
+    timeline = settle_failed_writes(table, load_timeline(table))
+    pinned = load_snapshot(table, timeline)
+    return Target(pinned, index, read_stored(table.storage))
+
+
+def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
+    """Put a table under another kind of index, in a commit that changes no file.
+
+    Parameters
+    ----------
+    target : Target
+        From :func:`open_to_convert`, after the record-level index was built.
+    index : DynamicBucket
+        The new index.
+
+    Raises
+    ------
+    CommitConflictError
+        If another writer took the record-level index off, converted the table, or is replacing file
+        groups.
+    """
+    allow_versions(target.storage)
+    layout = index.layout()
+    with begun_write(target, Operation.INSERT_OVERWRITE) as write:
+        mark_instant(target.storage, write.instant)
+        save_version(target.storage, SettingVersion(index, write.instant))
+        begun = BegunWrite(write, target, {}, (), layout, target.snapshot.schema)
+        plan = plan_write(write.operation, {}, (), layout, tasks_wanted=1)
+        commit_written(
+            begun,
+            Written(plan, index_files=()),
+            settings=_require_convertible,
+            extra=conversion_metadata(index),
+        )
+        return write.instant
+
+
+def _require_convertible(view: CommitView) -> None:
+    """Raise CommitConflictError if the table cannot be put under dynamic buckets now."""
+    storage, instant = view.write.table.storage, view.write.instant
+    for pending in view.timeline.pending():
+        # A resize, or a conversion that rewrites partitions, would go on under the earlier kind.
+        replaces = pending.action in (Action.REPLACE_COMMIT, Action.CLUSTERING)
+        if replaces and pending.requested_at != instant:
+            raise CommitConflictError(
+                instant,
+                f"{pending.action.value} {pending.requested_at} is under way; convert again",
+            )
+    try:
+        pinned_index(storage, view.timeline, (), partitioned=True, shard_count=1)
+    except IndexStateError as error:
+        raise CommitConflictError(
+            instant, f"the record-level index is not valid any more ({error}); convert again"
+        ) from error

@@ -27,8 +27,8 @@ from bucketlake.read.handle import Handle
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import load_timeline
+from bucketlake.write.ingest import overwrite_partitions
 from bucketlake.write.pack import RecordSource
-from bucketlake.write.partition_writes import overwrite_partitions
 from bucketlake.write.rehash import RehashSource
 from bucketlake.write.target import Target, target_of
 

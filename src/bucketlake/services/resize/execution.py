@@ -59,9 +59,9 @@ from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.key_rule_check import by_files
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, write_stats_of
 from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult, with_index
-from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+from bucketlake.write.slice_rewrite import ResizeJob, Resizer, ResizeResult
 
-OPERATION = "CLUSTER"
+_OPERATION = "CLUSTER"
 
 
 def carry_out_pending(service: ResizeService) -> list[InstantTime]:
@@ -114,7 +114,7 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
         )
         jobs = _jobs(timeline, layout, instant, slices)
         with telling_progress(storage, instant, "resize", len(jobs)):
-            flow = service.engine.start(resizer, jobs, [job.size_bytes for job in jobs])
+            flow = service.engine.start(resizer.run, jobs, [job.size_bytes for job in jobs])
             results = with_index(flow, resizer.index, shards).results()
         with service.table.lock.held(storage) as require_held:
             _complete(service, snapshot, instant, plan, results, upkeep, require_held)
@@ -183,7 +183,7 @@ def _complete(
         replaced[planned.partition_path].append(planned.file_id)
     extra = {"schema": snapshot.schema_text or "", **extension_entries(engine_of_plan(plan))}
     groups = {path: tuple(sorted(ids)) for path, ids in replaced.items()}
-    commit = CommitMetadata(OPERATION, by_partition(stats), extra, groups)
+    commit = CommitMetadata(_OPERATION, by_partition(stats), extra, groups)
     drop_copies = partial(drop_copies_of_no_commit, service, instant, replaced.keys())
 
     def change(now: Head) -> Answer[Decision | None]:
@@ -207,7 +207,7 @@ def _complete(
         decision = Decision(
             Instant(instant, Action.CLUSTERING, State.INFLIGHT),
             encode_commit_metadata(commit, service.table.config.layout),
-            prepare_commit(service.table, timeline, instant, commit, now.turn, files, shown=copies),
+            prepare_commit(now, instant, commit, files, shown=copies),
             between=drop_copies if service.appends else nothing,
         )
         return Ready(instant, decision)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bucketlake.errors import ConfigError
 from bucketlake.flow.stage import Engine
+from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.setting import TableIndex, require_rings
 from bucketlake.model.arguments import check_integers, check_texts, names_of
 from bucketlake.model.file_name import InstantTime
@@ -22,7 +23,6 @@ if TYPE_CHECKING:  # A table has the default limits in the signatures of its met
 
 # ---- Which buckets of a hash ring a resize splits and merges, and how much it does (RFC-42) ------
 
-MAX_FILE_SIZE_DEFAULT = 120 << 20  # As Hudi's hoodie.parquet.max.file.size.
 MAX_BYTES_DEFAULT = 2 << 30  # The example of RFC-42.
 MAX_GROUPS_DEFAULT = 30  # As Hudi's hoodie.clustering.plan.strategy.max.num.groups.
 SPLIT_POLICIES = ("middle", "balanced")

@@ -21,16 +21,16 @@ from itertools import accumulate, chain, pairwise
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.flow.stage import Engine, Flow, GroupName, JobStage, Rows, Stage, TaskPlan, in_runs
+from bucketlake.flow.stage import Engine, Flow, GroupName, Rows, Stage, TaskPlan, in_runs
 from bucketlake.flow.threads import HERE, fits_here
 from bucketlake.model.field_path import columns_at, roots_of
 from bucketlake.model.row_merge import how_to_allow
 from bucketlake.read.arrow_reader import gathered
 from bucketlake.storage.base import at_once
 from bucketlake.write.input_files.files import InputFile, InputFiles, Union, listed
-from bucketlake.write.input_files.heads import PIECE_BYTES, Head, KnownTypes, read_head
+from bucketlake.write.input_files.heads import PIECE_BYTES, FileHead, KnownTypes, read_head
 from bucketlake.write.input_files.piece_reader import PieceReader, unreadable
-from bucketlake.write.input_files.pieces import CountQuotes, FindNames, Piece, cut_pieces
+from bucketlake.write.input_files.pieces import Piece, count_quotes, cut_pieces, find_names
 from bucketlake.write.input_files.reading import FileFormat
 from bucketlake.write.pack import PackedCounts, PackedRecords, pack_records
 from bucketlake.write.tag import Tagger
@@ -42,7 +42,7 @@ _POSITION_BITS = 40  # Of a row in its piece; the higher bits are the number of 
 
 
 @dataclass(frozen=True, slots=True)
-class PackFiles(JobStage):
+class PackFiles:
     """Reads and packs pieces of files; gives the rows, their counts, or both."""
 
     tagger: Tagger
@@ -50,18 +50,17 @@ class PackFiles(JobStage):
     gives_rows: bool = True
     gives_counts: bool = True
 
-    def run(self, plans: Sequence[Sequence[Piece]], _: object) -> Iterator[object]:
-        """Pack the rows of each run of pieces; small pieces are packed together."""
-        for pieces in plans:
-            first = pieces[0].number << _POSITION_BITS
-            tables = gathered(chain.from_iterable(map(self.reader.read, pieces)), _PACKED_ROWS_MIN)
-            rows = (table.combine_chunks() for table in tables)
-            for item in pack_records(self.tagger, rows, first_position=first):
-                if isinstance(item, Rows):
-                    if self.gives_rows:
-                        yield item
-                elif self.gives_counts:  # Their size is that of all columns.
-                    yield item if self.gives_rows else replace(item, size_bytes=_size_of(pieces))
+    def run(self, pieces: Sequence[Piece]) -> Iterator[object]:
+        """Pack the rows of a run of pieces; small pieces are packed together."""
+        first = pieces[0].number << _POSITION_BITS
+        tables = gathered(chain.from_iterable(map(self.reader.read, pieces)), _PACKED_ROWS_MIN)
+        rows = (table.combine_chunks() for table in tables)
+        for item in pack_records(self.tagger, rows, first_position=first):
+            if isinstance(item, Rows):
+                if self.gives_rows:
+                    yield item
+            elif self.gives_counts:  # Their size is that of all columns.
+                yield item if self.gives_rows else replace(item, size_bytes=_size_of(pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class ReadAgain:
     ----------
     engine : Engine
         Its tasks read the files.
-    stage : PackFiles
+    packing : PackFiles
         Gives the rows.
     pieces : sequence of sequence of Piece
         What it reads.
@@ -81,7 +80,7 @@ class ReadAgain:
     """
 
     engine: Engine
-    stage: PackFiles
+    packing: PackFiles
     pieces: Sequence[Sequence[Piece]]
     counts: list[PackedCounts]
 
@@ -94,7 +93,7 @@ class ReadAgain:
     ) -> Flow:
         """Read the rows, and add a stage."""
         sizes = [*map(_size_of, self.pieces)]
-        read = self.engine.start(self.stage, self.pieces, sizes)
+        read = self.engine.start(self.packing.run, self.pieces, sizes)
         return read.then(stage, plans, task_count, tasks)
 
     def kept(self) -> ReadAgain:
@@ -164,18 +163,18 @@ class FileSource:
             schema = pa.schema([schema.field(name) for name in roots_of(paths, schema.names)])
         weight = min(PIECE_BYTES, _size_of(self._pieces) / engine.tasks_wanted)
         pieces = in_runs(self._pieces, [piece.size_bytes for piece in self._pieces], weight)
-        stage = PackFiles(tagger, PieceReader(schema, paths, self._given.reading, self.gaps))
+        packing = PackFiles(tagger, PieceReader(schema, paths, self._given.reading, self.gaps))
         sizes = [*map(_size_of, pieces)]
         if engine.in_memory or not all(file.is_parquet for file in self._files):
-            self._kept = engine.start(stage, pieces, sizes).kept()
+            self._kept = engine.start(packing.run, pieces, sizes).kept()
         else:
             counted = {*roots_of(tagger.counted(schema.names), schema.names)}
             own = pa.schema([field for field in schema if field.name in counted])
             reader = PieceReader(own, None, self._given.reading)
             counting = PackFiles(tagger, reader, gives_rows=False)
-            counts = engine.start(counting, pieces, sizes).results()
-            stage = replace(stage, gives_counts=False)
-            self._kept = ReadAgain(engine, stage, pieces, counts)
+            counts = engine.start(counting.run, pieces, sizes).results()
+            packing = replace(packing, gives_counts=False)
+            self._kept = ReadAgain(engine, packing, pieces, counts)
         return PackedRecords(self._kept, self.schema, engine, by_tasks=by_tasks)
 
     def reading(self) -> tuple[PieceReader, list[Piece]]:
@@ -230,8 +229,8 @@ class FileSource:
     def _cut_at_rows(self, files: list[tuple[Piece, ...]]) -> list[tuple[Piece, ...]]:
         """Return the pieces of large files of CSV, which tasks read once for their quotes."""
         pieces = [replace(p, number=n) for n, p in enumerate(chain.from_iterable(files))]
-        stage = CountQuotes(self._given.reading.separator)
-        flow = self._engine.start(stage, pieces, [piece.size_bytes for piece in pieces])
+        work = partial(count_quotes, self._given.reading.separator)
+        flow = self._engine.start(work, pieces, [piece.size_bytes for piece in pieces])
         counted = sorted(flow.results(), key=lambda quotes: quotes.piece)
         flow.close()
         ends = list(accumulate(map(len, files), initial=0))
@@ -246,14 +245,14 @@ class FileSource:
         return KnownTypes(known, given)
 
     @cached_property
-    def _heads(self) -> list[Head]:
+    def _heads(self) -> list[FileHead]:
         types, reading = self._types, self._given.reading
         sizes = [file.stored.size_bytes for file in self._files]
         # Other processes read the files again: their plans should be small.
         keeps = self._engine.in_memory
         is_bounded = sum(size for size in sizes if size <= _SMALL_BYTES) <= _KEPT_BYTES_MAX
 
-        def read(file: InputFile) -> Head:
+        def read(file: InputFile) -> FileHead:
             try:
                 if keeps and is_bounded and 0 < file.stored.size_bytes <= _SMALL_BYTES:
                     file = replace(file, content=file.storage.read(file.stored.path))
@@ -263,7 +262,7 @@ class FileSource:
 
         return self._with_late_names(at_once(self._files[0].storage, read, self._files))
 
-    def _with_late_names(self, heads: list[Head]) -> list[Head]:
+    def _with_late_names(self, heads: list[FileHead]) -> list[FileHead]:
         """Add the columns of known types that objects have for the first time after the head."""
         types = self._types.all
         doubtful = [
@@ -271,9 +270,9 @@ class FileSource:
         ]
         if not doubtful:
             return heads
-        stage = FindNames(tuple(types.names), self._given.reading)
+        work = partial(find_names, types.names, self._given.reading)
         pieces = [piece for head in doubtful for piece in head.pieces]
-        flow = self._engine.start(stage, pieces, [piece.size_bytes for piece in pieces])
+        flow = self._engine.start(work, pieces, [piece.size_bytes for piece in pieces])
         late: dict[str, set[str]] = defaultdict(set)
         for shown, names in flow.results():
             late[shown] |= names
@@ -298,7 +297,7 @@ class FileSource:
             problem = f"the files do not fit together: {str(error).splitlines()[0]}"
             raise InputError(shown, problem, "write the files one by one") from error
 
-    def _require_alike(self, heads: list[tuple[InputFile, Head]]) -> None:
+    def _require_alike(self, heads: list[tuple[InputFile, FileHead]]) -> None:
         """Raise InputError if a file lacks a column of another: nulls would replace stored values.
 
         A column that the table lacks has no stored values.

@@ -25,7 +25,7 @@ HEAD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class FileHead:
     """What the driver reads of a file.
 
     Attributes
@@ -45,7 +45,7 @@ class Head:
     has_rows: bool
     is_whole: bool = True
 
-    def with_columns(self, more: Sequence[pa.Field]) -> Head:
+    def with_columns(self, more: Sequence[pa.Field]) -> FileHead:
         """Return the head of a file that has more columns."""
         schema = pa.schema([*self.schema, *more])
         pieces = tuple(replace(piece, names=tuple(schema.names)) for piece in self.pieces)
@@ -74,7 +74,9 @@ class KnownTypes:
         return pa.schema([field.with_nullable(True) for field in fields.values()])
 
 
-def read_head(file: InputFile, types: KnownTypes, reading: Reading, *, keeps_footers: bool) -> Head:
+def read_head(
+    file: InputFile, types: KnownTypes, reading: Reading, *, keeps_footers: bool
+) -> FileHead:
     """Read the head of a file; raise InputError or ArrowException if it cannot be read.
 
     ``keeps_footers`` tells whether the pieces of Parquet have the footer.
@@ -93,7 +95,7 @@ def read_head(file: InputFile, types: KnownTypes, reading: Reading, *, keeps_foo
 
 def _parquet_head(
     file: InputFile, types: KnownTypes, reading: Reading, *, keeps_footers: bool
-) -> Head:
+) -> FileHead:
     with open_bytes(file) as source, parquet_file(source) as parquet:
         metadata, schema = parquet.metadata, with_int96_zones(parquet)
         if reading.fits_numbers:
@@ -114,7 +116,7 @@ def _parquet_head(
             piece = Piece(file, row_groups=tuple(groups), names=names, size_bytes=size_bytes)
             pieces.append(replace(piece, footer=metadata) if keeps_footers else piece)
             groups, size_bytes = [], 0
-    return Head(empty.schema, tuple(pieces), metadata.num_rows > 0)
+    return FileHead(empty.schema, tuple(pieces), metadata.num_rows > 0)
 
 
 def _fitting(
@@ -144,7 +146,7 @@ def parquet_file(source: pa.NativeFile, footer: pq.FileMetaData | None = None) -
     )
 
 
-def _csv_head(file: InputFile, types: KnownTypes, reading: Reading) -> Head:
+def _csv_head(file: InputFile, types: KnownTypes, reading: Reading) -> FileHead:
     head, rest = _beginning(file, HEAD_BYTES)
     layout = layout_of(head, reading, file.shown, types.all.names)
     _require_distinct(layout.names, file.shown)
@@ -160,10 +162,10 @@ def _csv_head(file: InputFile, types: KnownTypes, reading: Reading) -> Head:
 
     rows = widened(read, types.all, types.given)
     if not rest and not len(rows):
-        return Head(rows.schema, (), has_rows=False)
+        return FileHead(rows.schema, (), has_rows=False)
     pieces = _ranges(file, layout.names, is_cut=not file.is_compressed)
     pieces = [replace(piece, layout=layout) for piece in pieces]
-    return Head(rows.schema, tuple(pieces), has_rows=True)
+    return FileHead(rows.schema, tuple(pieces), has_rows=True)
 
 
 def _beginning(file: InputFile, size_bytes: int) -> tuple[bytes, bytes]:
@@ -187,11 +189,11 @@ def _first_rows(
     return pa.Table.from_batches(islice(batches, 1) if rest else batches, schema)
 
 
-def _json_head(file: InputFile, types: KnownTypes, reading: Reading) -> Head:
+def _json_head(file: InputFile, types: KnownTypes, reading: Reading) -> FileHead:
     known = types.all
     lines, is_array, is_whole = _first_lines(file)
     if not lines.strip():
-        return Head(pa.schema([]), (), has_rows=False)
+        return FileHead(pa.schema([]), (), has_rows=False)
     names = reading.table_names(names_in(lines))
     _require_distinct(names, file.shown)
     named = frozenset(names)
@@ -201,7 +203,7 @@ def _json_head(file: InputFile, types: KnownTypes, reading: Reading) -> Head:
     rows = rows.select([name for name in names if name in held])
     pieces = _ranges(file, tuple(names), is_cut=not (file.is_compressed or is_array))
     pieces = [replace(piece, is_array=is_array) for piece in pieces]
-    return Head(rows.schema, tuple(pieces), len(rows) > 0, is_whole)
+    return FileHead(rows.schema, tuple(pieces), len(rows) > 0, is_whole)
 
 
 def _first_lines(file: InputFile) -> tuple[bytes, bool, bool]:

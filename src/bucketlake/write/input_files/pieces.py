@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bucketlake.flow.stage import JobStage
 from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES, CsvLayout
 from bucketlake.write.input_files.files import InputFile, open_text
 from bucketlake.write.input_files.json_objects import objects_in
@@ -163,21 +162,14 @@ class Quotes:
     is_clear: tuple[bool, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class CountQuotes(JobStage):
-    """Counts the quotes of pieces of CSV."""
-
-    separator: str
-
-    def run(self, plans: Sequence[Piece], _: object) -> Iterator[Quotes]:
-        """Count the quotes of each piece."""
-        for piece in plans:
-            stored = piece.file.stored
-            begin, end = max(piece.start - 1, 0), min(piece.end + 1, stored.size_bytes)
-            data = piece.file.storage.read_range(stored.path, begin, end - begin)
-            own = slice(piece.start - begin, piece.end - begin)
-            count, clear = _quotes_in(np.frombuffer(data, np.uint8), own, self.separator)
-            yield Quotes(piece.number, bool(count % 2), clear)
+def count_quotes(separator: str, piece: Piece) -> Iterator[Quotes]:
+    """Count the quotes of a piece of CSV."""
+    stored = piece.file.stored
+    begin, end = max(piece.start - 1, 0), min(piece.end + 1, stored.size_bytes)
+    data = piece.file.storage.read_range(stored.path, begin, end - begin)
+    own = slice(piece.start - begin, piece.end - begin)
+    count, clear = _quotes_in(np.frombuffer(data, np.uint8), own, separator)
+    yield Quotes(piece.number, bool(count % 2), clear)
 
 
 def _quotes_in(data: Any, own: slice, separator: str) -> tuple[int, tuple[bool, bool]]:
@@ -206,33 +198,34 @@ def cut_pieces(pieces: Sequence[Piece], counted: Sequence[Quotes]) -> tuple[Piec
     return tuple(cut)
 
 
-@dataclass(frozen=True, slots=True)
-class FindNames(JobStage):
-    """Finds names that objects of JSON lines may have for the first time late in a file.
+def find_names(
+    names: Sequence[str], reading: Reading, piece: Piece
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Find names that objects of JSON lines may have for the first time late in a file.
 
-    Attributes
+    Parameters
     ----------
-    names : tuple of str
+    names : sequence of str
         The names in the table.
     reading : Reading
         Other names in the files.
+    piece : Piece
+        A part of a file.
+
+    Yields
+    ------
+    tuple of str and frozenset of str
+        The file, and the names.
     """
-
-    names: tuple[str, ...]
-    reading: Reading
-
-    def run(self, plans: Sequence[Piece], _: object) -> Iterator[tuple[str, frozenset[str]]]:
-        """Find the names of each piece; yield its file and the names."""
-        for piece in plans:
-            found: set[str] = set()
-            left = {*self.names}.difference(piece.names)
-            with open_piece(piece) as source:
-                for block in blocks_of_lines(source):
-                    found |= {n for n in left if _has_name(block, self.reading.file_name(n))}
-                    left -= found
-                    if not left:
-                        break
-            yield piece.file.shown, frozenset(found)
+    found: set[str] = set()
+    left = {*names}.difference(piece.names)
+    with open_piece(piece) as source:
+        for block in blocks_of_lines(source):
+            found |= {n for n in left if _has_name(block, reading.file_name(n))}
+            left -= found
+            if not left:
+                break
+    yield piece.file.shown, frozenset(found)
 
 
 def _has_name(block: bytes, name: str) -> bool:

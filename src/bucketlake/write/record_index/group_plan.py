@@ -102,25 +102,11 @@ def dead_groups(found: Sequence[LookupResult], live: Mapping[Group, FileSlice]) 
     }
 
 
-def plan_groups(
-    lookups: LookupPlan,
-    found: Sequence[LookupResult],
-    live: Mapping[Group, FileSlice],
-    replaced: Mapping[str, tuple[FileId, ...]],
-    filling: Filling,
-    row_bytes: float,
-    rows_of: RowCounter,
-    *,
-    used: Callable[[str], Collection[FileId]],
-    shards: IndexShards,
-    stored: StoredShards,
-    removal: Removal,
-    instant: InstantTime,
-    tasks_wanted: int,
-) -> GroupPlan:
-    """Plan the second stage of a write.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlanner:
+    """Plans the second stage of a write.
 
-    Parameters
+    Attributes
     ----------
     lookups : LookupPlan
         The first stage.
@@ -149,92 +135,162 @@ def plan_groups(
     tasks_wanted : int
         Number of tasks that the engine prefers.
     """
-    partitions = lookups.placement.partitions
-    updates = Counter[Group]()
-    for result in found:
-        for path, file_id, count in result.groups:
-            updates[path, file_id] += count
-    targets: dict[Group, _Target] = {
-        group: _Target(group[0], live[group], count) for group, count in updates.items() if count
-    }
-    held_in: dict[str, list[FileSlice]] = defaultdict(list)
-    for (path, _), held in live.items():
-        held_in[path].append(held)
-    written: dict[str, set[FileId]] = defaultdict(set)
-    for path, file_id in targets:
-        written[path].add(file_id)
-    pools: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for result in found:
-        pool = filling.pool(lookups.lookups[result.number].shard.number)
-        for place, count in result.new:
-            pools[place, pool].append((result.number, count))
-    filled: list[tuple[int, int, int, _Target]] = []  # Lookup, partition, first rank, target.
-    opened: list[_Target] = []
-    for (place, pool), counts in sorted(pools.items()):
-        path = partitions[place]
-        left, shard_count = sum(count for _, count in counts), shards.count(path)
-        into: list[_Target] = []
-        for held in filling.candidates(pool, shard_count, held_in[path], written[path]):
-            if left <= 0:
-                break
-            target = targets.get((path, held.file_id)) or _Target(path, held, 0)
-            target.room = filling.room(held, row_bytes, rows_of)
-            if target.room > 0:
-                targets[path, held.file_id] = target
-                into.append(target)
-                left -= target.room
-        rows_max = filling.rows_max(row_bytes)
-        ids = partial(_ids_of, held_in[path], used, path)
-        numbers_left = filling.new_numbers(pool, shard_count, ids)
-        new = [
-            _Target(path, None, 0, rows_max, number=next(numbers_left))
-            for _ in range(-(-max(0, left) // rows_max))
+
+    lookups: LookupPlan
+    found: Sequence[LookupResult]
+    live: Mapping[Group, FileSlice]
+    replaced: Mapping[str, tuple[FileId, ...]]
+    filling: Filling
+    row_bytes: float
+    rows_of: RowCounter
+    used: Callable[[str], Collection[FileId]]
+    shards: IndexShards
+    stored: StoredShards
+    removal: Removal
+    instant: InstantTime
+    tasks_wanted: int
+
+    def plan(self) -> GroupPlan:
+        """Return the groups that get records, and the shards whose entries change."""
+        partitions = self.lookups.placement.partitions
+        targets, opened, filled = self._filled(partitions)
+        ordered = sorted(targets.values(), key=_order) + opened
+        ordered.sort(key=lambda target: target.partition_path)  # Stable: new groups stay behind.
+        slots, numbers = _slots(ordered)
+        of_group = {group: numbers[id(target)] for group, target in targets.items()}
+        cuts = [
+            Cut(lookup, place, rank, numbers[id(target)]) for lookup, place, rank, target in filled
         ]
-        opened += new
-        filled += [
-            (lookup, place, rank, target)
-            for lookup, rank, target in _fill([*into, *new], sorted(counts))
-        ]
-    ordered = sorted(targets.values(), key=_order) + opened
-    ordered.sort(key=lambda target: target.partition_path)  # Stable: new groups stay behind.
-    slots, numbers = _slots(ordered)
-    ids_of_slots = {
-        slot.number: slot.slices[0].file_id
-        if slot.slices
-        else filling.new_group_id(instant, slot.partition_path, slot.slot)
-        for slot in slots
-    }
-    of_group = {group: numbers[id(target)] for group, target in targets.items()}
-    cuts = [Cut(lookup, place, rank, numbers[id(target)]) for lookup, place, rank, target in filled]
-    routes = Routes.of(
-        [
+        places = [
             [of_group.get((path, file_id), 0) for path, file_id, _ in result.groups]
-            for result in found
-        ],
-        len(partitions),
-        cuts,
-    )
-    shard_plans, shard_of_lookup = _shards(
-        lookups, found, cuts, slots, ids_of_slots, shards, stored, removal
-    )
-    weights = [slot.weight for slot in slots]
-    weights += [(plan.new + plan.gone) * _ENTRY_BYTES_ESTIMATE for plan in shard_plans]
-    records = sum(slot.records for slot in slots)
-    task_count = task_count_of(len(slots), records, wanted=tasks_wanted)
-    tasks = spread(weights, task_count)
-    return GroupPlan(
-        WritePlan(
-            tuple(replace(s, task=t) for s, t in zip(slots, tasks, strict=False)),
-            replaced,
-            task_count,
-        ),
-        tuple(
+            for result in self.found
+        ]
+        shard_plans, shard_of_lookup = self._shards(cuts, slots)
+        weights = [slot.weight for slot in slots]
+        weights += [(plan.new + plan.gone) * _ENTRY_BYTES_ESTIMATE for plan in shard_plans]
+        records = sum(slot.records for slot in slots)
+        task_count = task_count_of(len(slots), records, wanted=self.tasks_wanted)
+        tasks = spread(weights, task_count)
+        own = [replace(slot, task=task) for slot, task in zip(slots, tasks, strict=False)]
+        placed = [
             replace(plan, task=task)
             for plan, task in zip(shard_plans, tasks[len(slots) :], strict=True)
-        ),
-        routes,
-        shard_of_lookup,
-    )
+        ]
+        return GroupPlan(
+            WritePlan(tuple(own), self.replaced, task_count),
+            tuple(placed),
+            Routes.of(places, len(partitions), cuts),
+            shard_of_lookup,
+        )
+
+    def _filled(
+        self, partitions: Sequence[str]
+    ) -> tuple[dict[Group, _Target], list[_Target], list[tuple[int, int, int, _Target]]]:
+        """Choose the groups of all keys: stored ones, new ones, and where new keys begin in each.
+
+        The latter have lookup, partition, first rank, and target.
+        """
+        filling, row_bytes = self.filling, self.row_bytes
+        updates = Counter[Group]()
+        for result in self.found:
+            for path, file_id, count in result.groups:
+                updates[path, file_id] += count
+        targets: dict[Group, _Target] = {
+            group: _Target(group[0], self.live[group], count)
+            for group, count in updates.items()
+            if count
+        }
+        held_in: dict[str, list[FileSlice]] = defaultdict(list)
+        for (path, _), held in self.live.items():
+            held_in[path].append(held)
+        written: dict[str, set[FileId]] = defaultdict(set)
+        for path, file_id in targets:
+            written[path].add(file_id)
+        filled: list[tuple[int, int, int, _Target]] = []
+        opened: list[_Target] = []
+        for (place, pool), counts in sorted(self._pools().items()):
+            path = partitions[place]
+            left, shard_count = sum(count for _, count in counts), self.shards.count(path)
+            into: list[_Target] = []
+            for held in filling.candidates(pool, shard_count, held_in[path], written[path]):
+                if left <= 0:
+                    break
+                target = targets.get((path, held.file_id)) or _Target(path, held, 0)
+                target.room = filling.room(held, row_bytes, self.rows_of)
+                if target.room > 0:
+                    targets[path, held.file_id] = target
+                    into.append(target)
+                    left -= target.room
+            rows_max = filling.rows_max(row_bytes)
+            ids = partial(_ids_of, held_in[path], self.used, path)
+            numbers_left = filling.new_numbers(pool, shard_count, ids)
+            new = [
+                _Target(path, None, 0, rows_max, number=next(numbers_left))
+                for _ in range(-(-max(0, left) // rows_max))
+            ]
+            opened += new
+            filled += [
+                (lookup, place, rank, target)
+                for lookup, rank, target in _fill([*into, *new], sorted(counts))
+            ]
+        return targets, opened, filled
+
+    def _pools(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """Return the new keys of each partition and pool: the lookups and their numbers of keys."""
+        pools: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for result in self.found:
+            pool = self.filling.pool(self.lookups.lookups[result.number].shard.number)
+            for place, count in result.new:
+                pools[place, pool].append((result.number, count))
+        return pools
+
+    def _shards(
+        self, cuts: Sequence[Cut], slots: Sequence[SlotPlan]
+    ) -> tuple[list[ShardPlan], tuple[int, ...]]:
+        """Return the plans of shards whose entries change, and the plan of each lookup's shard."""
+        new, gone = Counter[Shard](), Counter[Shard]()
+        of_shard: dict[Shard, set[int]] = defaultdict(set)
+        for lookup, result in zip(self.lookups.lookups, self.found, strict=True):
+            new[lookup.shard] += sum(count for _, count in result.new)
+            gone[lookup.shard] += result.gone
+        for cut in cuts:
+            of_shard[self.lookups.lookups[cut.lookup].shard].add(cut.slot)
+        new_partitions = {
+            slot.partition_path for slot in slots if _is_new(slot, self.shards, self.stored)
+        }
+        every = self.shards.shards([*new_partitions]) if self.shards.is_partitioned else []
+        opened = {*every}
+        changed = {shard for shard in (*new, *gone) if new[shard] or gone[shard]} | opened
+        removing = dict(self.removal.shards(self.stored))
+        ids = [self._file_id(slot) for slot in slots]
+        plans: list[ShardPlan] = []
+        numbers: dict[Shard, int] = {}
+        for shard in sorted(changed | {*removing}, key=lambda shard: shard.file_id):
+            numbers[shard] = len(plans)
+            groups = tuple(
+                NewGroupKeys(number, slots[number].partition_path, ids[number])
+                for number in sorted(of_shard[shard])
+            )
+            held = removing.get(shard)
+            replaced = () if held is None else self.removal.partitions
+            plans.append(
+                ShardPlan(
+                    len(plans),
+                    shard,
+                    groups,
+                    new[shard],
+                    gone[shard],
+                    shard in opened,
+                    held,
+                    replaced,
+                )
+            )
+        return plans, tuple(numbers.get(lookup.shard, -1) for lookup in self.lookups.lookups)
+
+    def _file_id(self, slot: SlotPlan) -> FileId:
+        if slot.slices:
+            return slot.slices[0].file_id
+        return self.filling.new_group_id(self.instant, slot.partition_path, slot.slot)
 
 
 def _ids_of(
@@ -291,54 +347,6 @@ def _slots(targets: Sequence[_Target]) -> tuple[list[SlotPlan], dict[int, int]]:
         numbers[id(target)] = len(slots)
         slots.append(SlotPlan(path, number, slices, records, len(slots)))
     return slots, numbers
-
-
-def _shards(
-    lookups: LookupPlan,
-    found: Sequence[LookupResult],
-    cuts: Sequence[Cut],
-    slots: Sequence[SlotPlan],
-    ids: Mapping[int, FileId],
-    shards: IndexShards,
-    stored: StoredShards,
-    removal: Removal,
-) -> tuple[list[ShardPlan], tuple[int, ...]]:
-    """Return the plans of the shards whose entries change, and the plan of each lookup's shard."""
-    new, gone = Counter[Shard](), Counter[Shard]()
-    of_shard: dict[Shard, set[int]] = defaultdict(set)
-    for lookup, result in zip(lookups.lookups, found, strict=True):
-        new[lookup.shard] += sum(count for _, count in result.new)
-        gone[lookup.shard] += result.gone
-    for cut in cuts:
-        of_shard[lookups.lookups[cut.lookup].shard].add(cut.slot)
-    new_partitions = {slot.partition_path for slot in slots if _is_new(slot, shards, stored)}
-    every = shards.shards([*new_partitions]) if shards.is_partitioned else []
-    opened = {*every}
-    changed = {shard for shard in (*new, *gone) if new[shard] or gone[shard]} | opened
-    removing = dict(removal.shards(stored))
-    plans: list[ShardPlan] = []
-    numbers: dict[Shard, int] = {}
-    for shard in sorted(changed | {*removing}, key=lambda shard: shard.file_id):
-        numbers[shard] = len(plans)
-        groups = tuple(
-            NewGroupKeys(number, slots[number].partition_path, ids[number])
-            for number in sorted(of_shard[shard])
-        )
-        held = removing.get(shard)
-        replaced = () if held is None else removal.partitions
-        plans.append(
-            ShardPlan(
-                len(plans),
-                shard,
-                groups,
-                new[shard],
-                gone[shard],
-                shard in opened,
-                held,
-                replaced,
-            )
-        )
-    return plans, tuple(numbers.get(lookup.shard, -1) for lookup in lookups.lookups)
 
 
 def _is_new(slot: SlotPlan, shards: IndexShards, stored: StoredShards) -> bool:

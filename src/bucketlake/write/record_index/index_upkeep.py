@@ -173,10 +173,6 @@ class IndexUpkeep:
         tasks = np.array([plan.task for plan in plans], np.int32)
         return IndexTask(ShardPlacement(self.index.shards, first, tasks), self.writer)
 
-    def write_shards(self, plans: Sequence[ShardPlan]) -> list[ShardResult]:
-        """Write shards in this process: their plans alone tell what changes."""
-        return self.task(plans).write_shards_here(plans)
-
     def files(
         self,
         plan: WritePlan,
@@ -230,7 +226,7 @@ class IndexUpkeep:
             for number, (shard, held) in enumerate(removal.shards(self.index.stored))
         ]
         changed = ChangedShards(removed=frozenset(key_of(plan.shard) for plan in plans))
-        return write_stats_of(self.write_shards(plans)), changed
+        return write_stats_of(self.task(plans).write_shards_here(plans)), changed
 
     def require_same_index(self, turn: Turn | None, timeline: Timeline | None) -> None:
         """Raise CommitConflictError if the index has other shards than when it was pinned.

@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, IndexStateError
-from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.stage import Flow, Int32Array, Rows
+from bucketlake.flow.stage import Flow, Int32Array, NumberedRows, Rows, in_task_order
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
 from bucketlake.metadata.record_index.shards import Shard, rows_by_number
@@ -160,11 +159,7 @@ class IndexWriter:
         entries : pa.Table
             Their changed keys, in any order, in columns ``PLACED_ENTRIES``.
         """
-        numbered, files = NumberedRows.of(entries, SHARD), self.logs.files()
-        for plan in sorted(plans, key=lambda plan: plan.number):
-            own = numbered.take(plan.number)
-            yield ShardResult(plan.number, self._write(plan, own, files))
-        files.publish()
+        return self._each(plans, entries, self._write)
 
     def write_changes(self, plans: Iterable[ShardPlan], changes: pa.Table) -> Iterator[ShardResult]:
         """Write the log files of a task's shards; yield the result of each shard.
@@ -176,9 +171,17 @@ class IndexWriter:
         changes : pa.Table
             Their keys, in any order, in columns ``KEY_CHANGES``.
         """
-        numbered, files = NumberedRows.of(changes, SHARD), self.logs.files()
+        return self._each(plans, changes, self._write_changes)
+
+    def _each(
+        self,
+        plans: Iterable[ShardPlan],
+        rows: pa.Table,
+        write: Callable[[ShardPlan, pa.Table, DataFiles], ShardResult],
+    ) -> Iterator[ShardResult]:
+        numbered, files = NumberedRows.of(rows, SHARD), self.logs.files()
         for plan in sorted(plans, key=lambda plan: plan.number):
-            yield self._write_changes(plan, numbered.take(plan.number), files)
+            yield write(plan, numbered.take(plan.number), files)
         files.publish()
 
     def _write_changes(self, plan: ShardPlan, changes: pa.Table, files: DataFiles) -> ShardResult:
@@ -245,7 +248,7 @@ class IndexWriter:
                 raise  # The index was taken off, or is built again with other shards.
             return read(newest, shards[plan.shard.number])
 
-    def _write(self, plan: ShardPlan, entries: pa.Table, files: DataFiles) -> WriteStat | None:
+    def _write(self, plan: ShardPlan, entries: pa.Table, files: DataFiles) -> ShardResult:
         keys, slots = entries[KEY].combine_chunks(), entries[SLOT].to_numpy()
         gone = keys.take(pa.array(np.flatnonzero(slots == GONE)))
         _require_counted(plan, len(keys) - len(gone), len(gone))
@@ -257,7 +260,7 @@ class IndexWriter:
             )
             for group in plan.groups
         ]
-        return self._log(plan, new, gone, files)
+        return ShardResult(plan.number, self._log(plan, new, gone, files))
 
     def write_known(self, known: Sequence[KnownKeys], files: DataFiles) -> Iterator[ShardResult]:
         """Write the entries of shards whose new and gone keys are known.

@@ -22,7 +22,6 @@ from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.index.layout import Slot
 from bucketlake.index.record_layout import RecordLayout, located
-from bucketlake.index.shared_groups import have_shared_groups, note_shared_groups
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
@@ -42,9 +41,9 @@ from bucketlake.write.record_index.by_shard import (
 )
 from bucketlake.write.record_index.group_plan import (
     GroupPlan,
+    GroupPlanner,
     Removal,
     dead_groups,
-    plan_groups,
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, write_stats_of
@@ -52,12 +51,14 @@ from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingKeys
 from bucketlake.write.record_index.located import LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
-from bucketlake.write.record_index.new_partitions import with_new_shards
 from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.record_index.shard_plan import (
     counts_of_shards,
+    have_shared_groups,
+    note_shared_groups,
     plan_shard_writes,
     result_of_shards,
+    with_new_shards,
 )
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts
@@ -154,21 +155,21 @@ class IndexedWrite:
         found, removed = _lookup_results(located), cache(self._replaced)
         try:
             _require_received(self.records, lookups, found)
-            plan = plan_groups(
-                lookups,
-                found,
-                live,
-                replaced,
-                self._layout.filling,
-                self._row_bytes(live) if any(result.new for result in found) else 1.0,
-                partial(rows_of_group, self._storage),
+            plan = GroupPlanner(
+                lookups=lookups,
+                found=found,
+                live=live,
+                replaced=replaced,
+                filling=self._layout.filling,
+                row_bytes=self._row_bytes(live) if any(result.new for result in found) else 1.0,
+                rows_of=partial(rows_of_group, self._storage),
                 used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
                 shards=self._index.shards,
                 stored=self._index.stored,
                 removal=removal,
                 instant=self.begun.pending.instant,
                 tasks_wanted=wanted,
-            )
+            ).plan()
             self._wait_for_writers(plan.write, [s.shard for s in plan.shards if s.new])
             results = self._write(located, plan)
         finally:
@@ -342,7 +343,7 @@ class IndexedWrite:
     def _write(self, located: Flow, plan: GroupPlan) -> list[TaskResult]:
         slots = plan.write.slots
         if not slots:
-            return [*self.upkeep.write_shards(plan.shards)]
+            return [*self.upkeep.task(plan.shards).write_shards_here(plan.shards)]
         task = self._task_of(plan.write)
         stage = PlaceStage.of(plan, task, self._index_writer, self.packed.schema)
         with self.begun.telling_progress(plan.write):

@@ -23,8 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
-from bucketlake.flow.numbered_rows import NumberedRows, in_task_order
-from bucketlake.flow.stage import NO_TASK, Rows
+from bucketlake.flow.stage import NO_TASK, NumberedRows, Rows, in_task_order
 from bucketlake.flow.stage import Int32Array as TaskArray
 from bucketlake.merge.combining import joined, meet
 from bucketlake.merge.group_merge import group_in_words

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.flow.numbered_rows import in_task_order
-from bucketlake.flow.stage import Int32Array, Rows
+from bucketlake.flow.stage import Int32Array, Rows, in_task_order
 from bucketlake.write.record_index.group_plan import GroupPlan
 from bucketlake.write.record_index.index_writer import (
     PLACED_ENTRIES,

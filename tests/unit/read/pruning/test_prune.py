@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_keys import KEY_GENERATOR_TYPE, PARTITION_FIELDS
 from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_hash import assign_buckets, file_id_prefix
@@ -14,6 +15,7 @@ from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.pruning.prune import PruningReport, prune
 from bucketlake.storage.location import open_storage
 from bucketlake.where.parser import parse_where
@@ -35,6 +37,10 @@ def a_slice(partition: str, bucket: int) -> FileSlice:
 SLICES = [a_slice(partition, bucket) for partition in ("x", "y") for bucket in range(8)]
 
 
+def config(spec: KeySpec) -> TableConfig:
+    return TableConfig("t", TableType.COPY_ON_WRITE, spec, MergeMode.COMMIT_TIME)
+
+
 def pruned(
     where: str,
     slices: list[FileSlice] = SLICES,
@@ -42,7 +48,7 @@ def pruned(
     spec: KeySpec = SPEC,
 ) -> tuple[list[FileSlice], PruningReport]:
     found = None if index is None else of_table(index, *spec.record_key_fields)
-    return prune(parse_where(where, SCHEMA), slices, spec, found, SCHEMA)
+    return prune(parse_where(where, SCHEMA), slices, config(spec), found, SCHEMA)
 
 
 def test_partition_and_bucket_leave_one_file_group() -> None:
@@ -183,4 +189,4 @@ def test_second_key_field_counts_as_unknown_where_paths_do_not_tell_it() -> None
     spec = KeySpec(("id", "p"), ("p",), KeyGenerator.CUSTOM)
     by_id = of_table(SimpleBucket(8, ("id",)))
     predicate = parse_where("id = 'a'", SCHEMA)
-    assert prune(predicate, SLICES, spec, by_id, SCHEMA, paths_follow_keys=False)[0] == SLICES
+    assert prune(predicate, SLICES, config(spec), by_id, SCHEMA)[0] == SLICES

@@ -12,7 +12,6 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.actions.conflict import retried
-from bucketlake.index.shared_groups import SHARED_FOLDER
 from bucketlake.metadata.record_index.shards import ShardsBySize
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
@@ -21,10 +20,10 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import write_records
+from bucketlake.write.ingest import rewrite_partitions, write_records
 from bucketlake.write.pack import PackedRecords
-from bucketlake.write.partition_writes import rewrite_partitions
 from bucketlake.write.record_index import indexed_write
+from bucketlake.write.record_index.shard_plan import SHARED_FOLDER
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.choices import some

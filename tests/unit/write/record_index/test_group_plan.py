@@ -21,9 +21,9 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.write import write_plan
 from bucketlake.write.record_index.group_plan import (
     GroupPlan,
+    GroupPlanner,
     Removal,
     dead_groups,
-    plan_groups,
     weight_of_rows,
 )
 from bucketlake.write.record_index.located import LOOKUP, PLACE, RANK, LookupResult
@@ -74,13 +74,13 @@ def plan(
         "instant": INSTANT,
         "tasks_wanted": 4,
         "used": lambda _: (),
+        "filling": LIMITS,
+        "row_bytes": ROW_BYTES,
+        "rows_of": lambda _: 0,
+        "replaced": {},
     }
-    given = defaults | settings
-    filling, rows_of = given.pop("filling", LIMITS), given.pop("rows_of", lambda _: 0)
-    replaced = given.pop("replaced", {})
-    return plan_groups(
-        lookups, found, held, replaced, filling, ROW_BYTES, rows_of, shards=shards, **given
-    )
+    fixed = {"lookups": lookups, "found": found, "live": held, "shards": shards}
+    return GroupPlanner(**(defaults | settings | fixed)).plan()
 
 
 def slots_of(planned: GroupPlan, lookup: int, place: int, ranks: list[int]) -> list[int]:

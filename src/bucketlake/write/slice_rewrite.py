@@ -1,9 +1,11 @@
-"""Resizing file groups of a hash ring: the rows of some groups become new file groups (RFC-42).
+"""Rewriting stored file slices into new base files, for a resize or a compaction.
 
-A split has one old group and several new ones, a merge has several old groups and one new one. Runs
-in a task, which may run twice or late: the names and rows of the files follow from the plan, and
-they are published by put-if-absent while the resize is pending, as in ``write/group_writer.py``.
-Rows keep the time of the commit that wrote them.
+A resize makes new file groups of the rows of some groups of a hash ring (RFC-42): a split has one
+old group and several new ones, a merge has several old groups and one new one. A compaction merges
+the rows of a slice into a new base file of its group. Both run in tasks, which may run twice or
+late: the names and rows of the files follow from the plan, and they are published by put-if-absent
+while the action is pending, as in ``write/group_writer.py``. Rows keep the time of the commit that
+wrote them.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.flow.stage import JobStage, Rows
-from bucketlake.format.base_file import BaseFileEncoder, BaseFileReader
+from bucketlake.flow.stage import Rows
+from bucketlake.format.base_file import BaseFileEncoder, BaseFileReader, encode_base_file
 from bucketlake.format.hashing_metadata import QUANTILE_COUNT, NodeStats
 from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import RING_SIZE
@@ -80,7 +82,7 @@ class ResizeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Resizer(JobStage):
+class Resizer:
     """What all tasks of one resize share; a small picklable value.
 
     Attributes
@@ -113,13 +115,12 @@ class Resizer(JobStage):
     index: IndexTask | None = None
     engine: RingEngine = CONSISTENT
 
-    def run(self, plans: Sequence[ResizeJob], _: object) -> Iterator[ResizeResult | Rows]:
-        """Run jobs; the keys of their rows go on to the shards of the index."""
-        for job in plans:
-            changed = None if self.index is None else self.index.collector()
-            yield self.resize(job, changed)
-            if changed is not None:
-                yield changed.rows()
+    def run(self, job: ResizeJob) -> Iterator[ResizeResult | Rows]:
+        """Run a job; the keys of its rows go on to the shards of the index."""
+        changed = None if self.index is None else self.index.collector()
+        yield self.resize(job, changed)
+        if changed is not None:
+            yield changed.rows()
 
     def resize(self, job: ResizeJob, changed: ChangedKeys | None = None) -> ResizeResult:
         """Write the base file of each new node that gets rows, unless another attempt has.
@@ -224,3 +225,69 @@ def distribution_of(hashes: npt.NDArray[np.int32], start: int) -> NodeStats:
 def _named(rows: pa.Table, file_name: str) -> pa.Table:
     place = rows.column_names.index(FILE_NAME)
     return rows.set_column(place, FILE_NAME, pa.repeat(file_name, rows.num_rows))
+
+
+# ---- Compacting one file slice: merging its rows into a new base file of the file group ----------
+
+
+@dataclass(frozen=True, slots=True)
+class Compactor:
+    """The values that all tasks of one compaction share; small and picklable.
+
+    Attributes
+    ----------
+    reader : SliceReader
+        Merges slices.
+    instant : InstantTime
+        Instant of the compaction.
+    schema : pa.Schema
+        Data schema of the new files, without meta columns.
+    inflight : str
+        Path of the inflight file, which exists while the compaction is pending.
+    key_filters : bool
+        Whether new files get a key filter; see ``Layout.looks_up``.
+    indexed : pa.Schema or None
+        Columns whose statistics the metadata table has
+        (``metadata/statistics/of_file.py``).
+    """
+
+    reader: SliceReader
+    instant: InstantTime
+    schema: pa.Schema
+    inflight: str
+    key_filters: bool = False
+    indexed: pa.Schema | None = None
+
+    def run(self, file_slice: FileSlice) -> Iterator[WriteStat]:
+        """Write the new base file of a slice, unless another attempt has written it."""
+        storage = self.reader.storage
+        partition = file_slice.partition_path
+        name = BaseFileName(file_slice.file_id, WRITE_TOKEN, self.instant).to_file_name()
+        path = file_path(partition, name)
+        if storage.stat(path) is None:
+            written = encode_base_file(
+                self._rows(file_slice, name),
+                self.schema,
+                key_filter=self.key_filters,
+            )
+            kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
+            marker = Marker(partition, name, kind)
+            put_data_files(storage, self.instant, self.inflight, [(marker, written.data)])
+        with BaseFileReader(storage, path) as reader:
+            rows, size_bytes = reader.row_count, reader.size_bytes
+            statistics = short_base_file_statistics(reader, self.indexed)
+        base = file_slice.base_file
+        yield WriteStat(
+            file_id=file_slice.file_id,
+            path=path,
+            partition_path=partition,
+            previous_commit=file_slice.instant,
+            previous_base_file=base.name.to_file_name() if base is not None else None,
+            record_count=rows,
+            file_size_bytes=size_bytes,
+            statistics=statistics,
+        )
+
+    def _rows(self, file_slice: FileSlice, file_name: str) -> Iterator[pa.Table]:
+        for chunk in self.reader.read(file_slice, [*META_NAMES, *self.schema.names]):
+            yield _named(chunk, file_name)

@@ -23,7 +23,7 @@ from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.table_properties import table_at
-from bucketlake.write.resizer import ResizeJob, Resizer, distribution_of
+from bucketlake.write.slice_rewrite import ResizeJob, Resizer, distribution_of
 from tests.inside import storage_of
 from tests.ring_tables import keyed, make_table, ring_of, rows, timeline_of, values
 
