@@ -416,6 +416,23 @@ def test_columns_that_come_are_added_wider_types_widen_and_lacking_ones_are_null
     assert found == {"a": (1, "x", None), "b": (3_000_000_000, "y", "z"), "c": (1, None, "w")}
 
 
+def test_the_first_files_may_have_different_columns(landing: Path, table: str) -> None:
+    put(landing, "1.csv", "id,n", "a,1")
+    put(landing, "2.csv", "id,n,city", "b,2,Rome")
+    assert take(landing, table).rows == 2
+    found = {row["id"]: row["city"] for row in bl.open_table(table).to_arrow().to_pylist()}
+    assert found == {"a": None, "b": "Rome"}
+
+
+def test_files_that_make_no_table_leave_no_dead_letters(landing: Path, table: str) -> None:
+    put(landing, "1.jsonl", row("a"), row("b", "text"), '{"n": 2}')
+    with pytest.raises(InputError, match=r"1\.jsonl, row 2, column n"):
+        take(landing, table)
+    for path in (table, f"{table}_dead_letters"):
+        with pytest.raises(bl.TableNotFoundError):
+            bl.open_table(path)
+
+
 def test_a_dry_run_shows_rows_and_writes_nothing(landing: Path, table: str) -> None:
     put(landing, "1.jsonl", *[row(f"k{n}", n) for n in range(150)], BAD[2])
     report = take(landing, table, dry_run=True)

@@ -82,6 +82,8 @@ def _canal(payloads: Payloads, fields: tuple[Field, ...], reading: MessageSettin
     counts, olds = (pc.fill_null(pc.list_value_length(x), 0).to_numpy() for x in (data, old))
     within = np.arange(len(at)) - (np.cumsum(counts) - counts)[at]
     first = np.cumsum(olds) - olds
+    if data.flatten().null_count or ((olds > 0) & (olds != counts)).any():
+        raise ValueError("data has a null for a row, or old has another number of rows")
     shown = olds[at] == counts[at]
     before = one_array(old.flatten()).take(pa.array(first[at] + within, mask=~shown))
     times, offsets = (

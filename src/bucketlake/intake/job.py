@@ -35,10 +35,11 @@ from bucketlake.intake.metrics import IngestReport, Metrics
 from bucketlake.intake.source_batch import Source, SourceBatch
 from bucketlake.model.position import Origin
 from bucketlake.model.result import WriteResult
-from bucketlake.model.row_merge import SchemaMerge
+from bucketlake.model.row_merge import WHOLE_ROWS, SchemaMerge
 from bucketlake.model.table_type import Operation
 from bucketlake.opening import open_table
 from bucketlake.table import Table, handle_of
+from bucketlake.write.input_files.files import InputFiles
 from bucketlake.writing import write_data
 
 if TYPE_CHECKING:
@@ -167,8 +168,8 @@ class Job:
             good = without(letters, found)
             if not len(found) or (table is None and not len(good)):
                 raise  # It is not a row, or there is no row of which a table could be made.
-            dead += self._keep(batch, found, error)
             rows = self.source.decode(good, table) if len(good) else None
+            dead += self._keep(batch, found, error)
             result = self._write(batch, rows)
         self.metrics.add(batch.table, result, dead, time.monotonic() - started, batch.facts)
         return result
@@ -210,6 +211,8 @@ class Job:
         table = self.rules.opened(batch.table)
         if table is None:
             assert rows is not None, "a table is made of rows"
+            if isinstance(rows, InputFiles):  # One may lack a column of another.
+                rows = rows.to_write(EVERY_CHANGE, WHOLE_ROWS, keys_only=False)
             names = given_columns(rows, batch.table).names
             options = self.rules.options_for(batch.keys, [*names])
             table = create_table(batch.table, schema=rows, **options)
