@@ -382,7 +382,7 @@ def test_a_bad_row_stops_a_job_that_shall_and_nothing_is_written(landing: Path, 
     put(landing, "1.jsonl", row("a"))
     take(landing, table)
     put(landing, "2.jsonl", row("b"), BAD[0])
-    with pytest.raises(InputError, match=r"2\.jsonl.* 1: column n.*on_bad_row='keep'"):
+    with pytest.raises(InputError, match=r"2\.jsonl.* 1: column n.*on_bad_row='dead_letter'"):
         take(landing, table, on_bad_row="fail")
     assert rows_of(table) == {"a": 1}
     assert bl.open_table(table).position("files").last == {"batch": 0}
@@ -426,8 +426,9 @@ def test_the_first_files_may_have_different_columns(landing: Path, table: str) -
 
 def test_files_that_make_no_table_leave_no_dead_letters(landing: Path, table: str) -> None:
     put(landing, "1.jsonl", row("a"), row("b", "text"), '{"n": 2}')
-    with pytest.raises(InputError, match=r"1\.jsonl, row 2, column n"):
-        take(landing, table)
+    for way in ({}, {"dry_run": True}):
+        with pytest.raises(InputError, match=r"1\.jsonl, row 2, column n.*--set schema="):
+            take(landing, table, **way)
     for path in (table, f"{table}_dead_letters"):
         with pytest.raises(bl.TableNotFoundError):
             bl.open_table(path)
@@ -459,7 +460,8 @@ def test_metrics_are_lines_of_json_and_a_text_for_prometheus(
     ("options", "told"),
     [
         ({"metrics": "m.txt"}, "metrics"),
-        ({"on_bad_row": "drop"}, "on_bad_row"),
+        ({"on_bad_row": "drop"}, "give 'dead_letter' or 'fail'"),
+        ({"on_bad_row": None}, "give 'dead_letter' or 'fail'"),
         ({"max_files": 0}, "max_files"),
         ({"every": -1}, "every"),
         ({"orderin": "n"}, "ordering"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bucketlake.creating import create_table
 from bucketlake.engine import arrow_schema, require_session
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from bucketlake.intake.topics import TopicReader
 
-KEEP, FAIL = "keep", "fail"
 _USUAL = Limits()
 _SECONDS_MAX = 7 * 24 * 3600.0
 _OF_TABLE = {*inspect.signature(create_table).parameters} - {"path", "data", "storage_options"}
@@ -51,8 +50,6 @@ class IngestOptions:
         Name of the source in positions.
     every : float or None
         Seconds from the end of a round to the next; None for one round.
-    on_bad_row : {"keep", "fail"}
-        What becomes of a row that cannot be taken.
     dead_letters : str or None
         Path of the table of dead letters.
     max_rows, max_files, max_bytes : int
@@ -65,7 +62,6 @@ class IngestOptions:
 
     name: str | None = None
     every: float | None = None
-    on_bad_row: str = KEEP
     dead_letters: str | None = None
     max_rows: int = _USUAL.rows
     max_files: int = _USUAL.files
@@ -78,8 +74,6 @@ class IngestOptions:
         check_optional_texts(
             name=self.name, dead_letters=self.dead_letters, checkpoint=self.checkpoint
         )
-        if self.on_bad_row not in (KEEP, FAIL):
-            raise ConfigError("on_bad_row", self.on_bad_row, f"give {KEEP!r} or {FAIL!r}")
         limits = {"max_rows": self.max_rows, "max_files": self.max_files}
         check_integers(1, **limits, max_bytes=self.max_bytes)
         if self.every is not None:
@@ -98,7 +92,7 @@ class IngestOptions:
 
 
 _OF_JOB = {held.name for held in fields(IngestOptions)}
-KNOWN_OPTIONS = frozenset(_OF_JOB | _OF_TABLE | _OF_MESSAGES)
+KNOWN_OPTIONS = frozenset({"on_bad_row"} | _OF_JOB | _OF_TABLE | _OF_MESSAGES)
 """The options of ``ingest``."""
 
 
@@ -106,6 +100,7 @@ def ingest(
     source: InputFiles | str | Mapping[str, str] | DataFrame,
     table: str | Mapping[str, str],
     *,
+    on_bad_row: Literal["dead_letter", "fail"] = "dead_letter",
     dry_run: bool = False,
     replay: bool = False,
     storage_options: Mapping[str, str] | None = None,
@@ -126,6 +121,9 @@ def ingest(
     table : str or dict of str to str
         Path of the table, which is made with the first rows if it is not there. ``{topic}`` in it
         stands for the topic; or the paths by topic.
+    on_bad_row : {"dead_letter", "fail"}
+        Whether a row that cannot be taken becomes a dead letter, with its reason and its bytes, and
+        the job goes on; or stops the job before its batch is written. Rows before its batch stay.
     dry_run : bool
         Whether to return only what the first hundred rows become.
     replay : bool
@@ -137,9 +135,8 @@ def ingest(
     **options
         Of the job: ``name`` of the source, if several sources have the same topics, or folders
         that are taken independently; ``every`` so many seconds it looks again, until SIGTERM ends
-        it after a batch (by default it looks once); ``on_bad_row="fail"`` stops at a row that
-        cannot be taken, ``"keep"`` writes it to the table of ``dead_letters``, by default
-        ``<table>_dead_letters``; ``max_rows`` of a batch of a topic, ``max_files`` and
+        it after a batch (by default it looks once); ``dead_letters``, the path of their table, by
+        default ``<table>_dead_letters``; ``max_rows`` of a batch of a topic, ``max_files`` and
         ``max_bytes`` of files; ``metrics``, files that end with ``.jsonl`` or ``.prom``;
         ``checkpoint`` of a streaming DataFrame. Of messages, those of :func:`debezium`. Of a new
         table, those of :func:`create_table`; by default the key is that of the messages, and
@@ -171,13 +168,15 @@ def ingest(
     (1, 0)
     """
     check_flags(dry_run=dry_run, replay=replay)
+    if on_bad_row not in ("dead_letter", "fail"):
+        raise ConfigError("on_bad_row", on_bad_row, "give 'dead_letter' or 'fail'")
     for given in options:
         if given not in KNOWN_OPTIONS:
             raise ConfigError(given, options[given], one_of(given, KNOWN_OPTIONS))
     job_options = IngestOptions(**{k: v for k, v in options.items() if k in _OF_JOB})
     new_table = {k: v for k, v in options.items() if k in _OF_TABLE - {"name", "schema"}}
     store = options_of(storage_options, "storage_options")
-    rules = JobRules(new_table, job_options.on_bad_row == KEEP, job_options.dead_letters, store)
+    rules = JobRules(new_table, on_bad_row != "fail", job_options.dead_letters, store)
     if hasattr(type(source), "writeStream"):
         check_texts(table=table)
         assert isinstance(table, str), "checked"

@@ -165,14 +165,23 @@ class Job:
             letters = batch.letters() if bad is None else without(batch.letters(), bad)
             table = self.rules.opened(batch.table)
             found = sift(letters, self._check(batch, table))
-            good = without(letters, found)
-            if not len(found) or (table is None and not len(good)):
+            rows = self._rest(without(letters, found), table, error)
+            if not len(found) or (table is None and rows is None):
                 raise  # It is not a row, or there is no row of which a table could be made.
-            rows = self.source.decode(good, table) if len(good) else None
             dead += self._keep(batch, found, error)
             result = self._write(batch, rows)
         self.metrics.add(batch.table, result, dead, time.monotonic() - started, batch.facts)
         return result
+
+    def _rest(self, letters: pa.Table, table: Table | None, refused: InputError) -> Records | None:
+        """Return the records of letters that can be taken; None if there are none."""
+        try:
+            return self.source.decode(letters, table) if len(letters) else None
+        except InputError:
+            if table is not None:
+                raise
+            step = "say the types of the columns: schema=... (--set schema=...)"
+            raise InputError(refused.where, refused.problem, step) from refused
 
     def _is_stale(self, batch: SourceBatch) -> bool:
         """Return whether a batch is to be planned again: its source or its position changed."""
@@ -196,8 +205,8 @@ class Job:
             raise InputError(
                 f"ingest to {batch.table}, {place}",
                 first["reason"],
-                "correct the source, or keep such rows as dead letters: on_bad_row='keep' "
-                "(--set on_bad_row=keep)",
+                "correct the source, or keep such rows: on_bad_row='dead_letter' "
+                "(--on-bad-row dead_letter)",
             ) from error
         self.rules.letters_of(batch.table).put(bad, batch.table)
         LOGGER.warning(
@@ -269,10 +278,12 @@ class Job:
                     dead_letters=0 if bad is None else len(bad),
                     preview=rows.slice(0, _PREVIEW_ROWS),
                 )
-            except InputError:
+            except InputError as error:
                 letters = batch.letters().slice(0, _PREVIEW_ROWS)
                 found = sift(letters, self._check(batch, table))
-                rows = self.source.decode(without(letters, found), table)
+                rows = self._rest(without(letters, found), table, error)
+                if rows is None:
+                    return IngestReport(dead_letters=len(found))
                 return IngestReport(
                     dead_letters=len(found), preview=sample_rows(rows, _PREVIEW_ROWS, "preview")
                 )
