@@ -11,6 +11,7 @@ from bucketlake.creating import create_table
 from bucketlake.engine import arrow_schema, require_session
 from bucketlake.errors import ConfigError
 from bucketlake.following import debezium, reading_of
+from bucketlake.intake.dms_files import DELETE_MARKER
 from bucketlake.intake.job import Job, JobRules
 from bucketlake.intake.landing import LandingZone
 from bucketlake.intake.metrics import IngestReport, Metrics
@@ -24,6 +25,7 @@ from bucketlake.model.arguments import (
     check_seconds,
     check_texts,
     items_of,
+    names_of,
     options_of,
 )
 from bucketlake.model.names import one_of
@@ -138,9 +140,10 @@ def ingest(
         it after a batch (by default it looks once); ``dead_letters``, the path of their table, by
         default ``<table>_dead_letters``; ``max_rows`` of a batch of a topic, ``max_files`` and
         ``max_bytes`` of files; ``metrics``, files that end with ``.jsonl`` or ``.prom``;
-        ``checkpoint`` of a streaming DataFrame. Of messages, those of :func:`debezium`. Of a new
-        table, those of :func:`create_table`; by default the key is that of the messages, and
-        ``_position`` orders them.
+        ``checkpoint`` of a streaming DataFrame. Of messages, those of :func:`debezium`;
+        ``envelope="dms"`` is also for files that AWS DMS wrote. Of a new table, those of
+        :func:`create_table`; by default the key is that of the messages, and ``_position`` orders
+        them.
 
     Returns
     -------
@@ -189,7 +192,9 @@ def ingest(
             raise ConfigError("checkpoint", job_options.checkpoint, wanted)
         return stream.run(source, job_options.checkpoint, job_options.every)
     messages = {k: v for k, v in options.items() if k in _OF_MESSAGES}
-    made = _source_of(source, table, job_options, messages, store)
+    if not isinstance(source, Mapping) and messages.get("envelope") == "dms":
+        new_table.setdefault("delete_marker", DELETE_MARKER)
+    made = _source_of(source, table, job_options, messages, store, new_table.get("ordering"))
     job = Job(made, rules, job_options.metrics_of_job())
     if replay:
         return job.replay()
@@ -202,6 +207,7 @@ def _source_of(
     options: IngestOptions,
     messages: Mapping[str, Any],
     store: Mapping[str, str],
+    ordering: Any,
 ) -> Source:
     if isinstance(source, Mapping):
         from bucketlake.spark.topic_reader import KafkaReader
@@ -213,7 +219,8 @@ def _source_of(
             wanted = "give 'earliest' or 'latest'; a stored position is followed in any case"
             raise ConfigError("startingOffsets", begin, wanted)
         return topics_of(reader, table, options, messages, from_end=begin == "latest")
-    used = sorted({*messages} - {"schema", "record_key"})
+    is_of_dms = messages.get("envelope") == "dms"
+    used = sorted({*messages} - {"schema", "record_key"} - ({"envelope"} if is_of_dms else set()))
     if used:
         raise ConfigError(used[0], messages[used[0]], "it is an option of topics; leave it out")
     if isinstance(source, str):
@@ -225,7 +232,8 @@ def _source_of(
         source = replace(source, schema=arrow_schema(messages["schema"]))
     check_texts(table=table)
     assert isinstance(table, str), "checked"
-    return LandingZone(source, table, options.name or "files", options.limits)
+    dms = names_of(ordering or (), "ordering") if is_of_dms else None
+    return LandingZone(source, table, options.name or "files", options.limits, dms)
 
 
 def topics_of(
