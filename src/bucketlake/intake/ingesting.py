@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from bucketlake.cdc.programs import DMS_MARKER
 from bucketlake.creating import create_table
 from bucketlake.engine import arrow_schema, require_session
 from bucketlake.errors import ConfigError
 from bucketlake.following import debezium, reading_of
-from bucketlake.intake.dms_files import DELETE_MARKER
 from bucketlake.intake.job import Job, JobRules
 from bucketlake.intake.landing import LandingZone
 from bucketlake.intake.metrics import IngestReport, Metrics
@@ -193,7 +193,7 @@ def ingest(
         return stream.run(source, job_options.checkpoint, job_options.every)
     messages = {k: v for k, v in options.items() if k in _OF_MESSAGES}
     if not isinstance(source, Mapping) and messages.get("envelope") == "dms":
-        new_table.setdefault("delete_marker", DELETE_MARKER)
+        new_table.setdefault("delete_marker", DMS_MARKER)
     made = _source_of(source, table, job_options, messages, store, new_table.get("ordering"))
     job = Job(made, rules, job_options.metrics_of_job())
     if replay:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bucketlake.errors import InputError
+from bucketlake.cdc.programs import DMS_MARKER, is_full_load, rows_of_dms_files
+from bucketlake.errors import ConfigError, InputError
 from bucketlake.flow.threads import HERE
 from bucketlake.intake.dead_letters import (
     EVERY_CHANGE,
@@ -25,7 +26,6 @@ from bucketlake.intake.dead_letters import (
     sift,
     without,
 )
-from bucketlake.intake.dms_files import as_changes, is_of_load, ordering_of
 from bucketlake.intake.ledger import Ledger
 from bucketlake.intake.source_batch import Limits, SourceBatch
 from bucketlake.model.position import Origin, Position
@@ -127,11 +127,11 @@ class LandingZone:
 
         if self.dms is None:
             return rows(files)
-        ordering, parts = ordering_of(table, self.dms), []
+        ordering, parts = _ordering_of(table, self.dms), []
         for are_loaded in (True, False):
-            held = [file for file in files if is_of_load(file.shown) == are_loaded]
+            held = [file for file in files if is_full_load(file.shown) == are_loaded]
             if held:
-                parts.append(as_changes(rows(held), ordering, are_loaded=are_loaded))
+                parts.append(rows_of_dms_files(rows(held), ordering, are_loaded=are_loaded))
         return pa.concat_tables(parts, promote_options="permissive")
 
     def _changes(
@@ -253,6 +253,19 @@ class LandingZone:
             return None, [(_WHOLE, None)]
         with open_bytes(file) as whole:
             return None, [(_WHOLE, whole.read())]
+
+
+def _ordering_of(table: Table | None, new: Sequence[str]) -> Sequence[str]:
+    """Return the ordering columns for files of AWS DMS: of the table, or of one to be made."""
+    config = None if table is None else table.config()
+    if config is not None and config.custom_marker != DMS_MARKER:
+        wanted = f"the table has the delete marker {config.custom_marker}; make one with"
+        raise ConfigError("envelope", "dms", f"{wanted} delete_marker={DMS_MARKER}")
+    found = new if config is None else config.ordering_fields
+    if not found:
+        wanted = "name the column of TimestampColumnName of the endpoint, in a new table"
+        raise ConfigError("ordering", None, f"{wanted}: ordering=... (--ordering)")
+    return found
 
 
 def _file_of(row: tuple[str, int, bytes | None, bytes | None]) -> tuple[str, bytes | None, bool]:
