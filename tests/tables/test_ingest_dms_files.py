@@ -106,7 +106,7 @@ def test_an_unknown_operation_is_a_dead_letter_and_can_be_replayed(
 @pytest.mark.parametrize(
     ("is_there", "options", "told"),
     [
-        (False, {"ordering": None}, "name the column of TimestampColumnName"),
+        (False, {"ordering": None}, "TimestampColumnName orders: ordering="),
         (True, {}, r"delete_marker=\('Op', 'D'\)"),
         (False, {"envelope": "canal"}, "option of topics"),
     ],
@@ -122,3 +122,22 @@ def test_what_cannot_be_taken_is_told(
         bl.ingest(str(tmp_path), table, **{
             "record_key": "id", "ordering": "at", "envelope": "dms", **options
         })  # fmt: skip
+
+
+def test_a_table_of_hudi_in_which_the_later_commit_wins_is_refused(
+    tmp_path: Path, table: str
+) -> None:
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "at",
+        "hoodie.datasource.write.payload.class": "AWSDmsAvroPayload",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "1",
+    }
+    bl.save([{"Op": "I", "id": 9, "city": "Rome", "at": dt.datetime(2026, 1, 1)}], table,
+            options=options)  # fmt: skip
+    land(tmp_path, "LOAD00000001", "csv")
+    with pytest.raises(ConfigError, match="TimestampColumnName"):
+        take(tmp_path, table)
+    assert bl.open_table(table).count() == 1

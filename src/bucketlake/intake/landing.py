@@ -30,6 +30,7 @@ from bucketlake.intake.ledger import Ledger
 from bucketlake.intake.source_batch import Limits, SourceBatch
 from bucketlake.model.position import Origin, Position
 from bucketlake.model.row_merge import WHOLE_ROWS
+from bucketlake.model.table_type import MergeMode
 from bucketlake.storage.base import at_once
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.table import Table, handle_of
@@ -262,8 +263,8 @@ def _ordering_of(table: Table | None, new: Sequence[str]) -> Sequence[str]:
         wanted = f"the table has the delete marker {config.custom_marker}; make one with"
         raise ConfigError("envelope", "dms", f"{wanted} delete_marker={DMS_MARKER}")
     found = new if config is None else config.ordering_fields
-    if not found:
-        wanted = "name the column of TimestampColumnName of the endpoint, in a new table"
+    if not found or (config is not None and config.merge_mode is not MergeMode.EVENT_TIME):
+        wanted = "make a table that the column of the endpoint's TimestampColumnName orders"
         raise ConfigError("ordering", None, f"{wanted}: ordering=... (--ordering)")
     return found
 
