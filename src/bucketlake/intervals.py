@@ -38,11 +38,12 @@ from bucketlake.model.arguments import check_kinds, check_texts, names_of
 from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import type_name
-from bucketlake.model.evolution import typed_schema
+from bucketlake.model.evolution import evolve, typed_schema
 from bucketlake.model.field_path import field_at, why_missing
 from bucketlake.model.names import Names
 from bucketlake.model.result import WriteResult
-from bucketlake.model.schema import cast_batch, without_flag
+from bucketlake.model.row_merge import SchemaMerge
+from bucketlake.model.schema import cast_batch, normalise_schema, without_flag
 from bucketlake.model.table_type import Operation
 from bucketlake.read.request import PinnedRead, ReadRequest
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -61,7 +62,14 @@ if TYPE_CHECKING:
     from bucketlake.engine import Records
     from bucketlake.write.input_files.files import InputFiles
 
-_WITHOUT_ORDER = (pa.types.is_nested, pa.types.is_floating, pa.types.is_boolean, pa.types.is_binary)
+_WITHOUT_ORDER = (
+    pa.types.is_nested,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_binary,
+    pa.types.is_null,
+)
+_WIDER = SchemaMerge(widen_types=True)  # Values that do not fit are refused when they are cast.
 
 
 def history(
@@ -114,8 +122,8 @@ def history(
     >>> changes.apply(homes).inserted
     2
     >>> late = bl.history([{"id": 1, "city": "Bonn", "at": 20}], keys="id", sequence_by="at")
-    >>> late.apply(homes).updated
-    1
+    >>> late.apply(homes).updated  # Rome ends at it, and Oslo is written again.
+    2
     >>> homes.show()
     id  city  valid_from  valid_to  is_current
     --  ----  ----------  --------  ----------
@@ -129,6 +137,9 @@ def history(
         raise ConfigError("columns", columns, "name three: begin, end, and whether the row holds")
     marker = None if delete_marker is None else marker_of(delete_marker)
     rule = Intervals(names_of(keys, "keys"), sequence_by, names, marker)
+    for argument, given in (("keys", rule.keys), ("columns", names)):
+        if not given or len({*given}) < len(given):
+            raise ConfigError(argument, given, "give names, each of them once")
     if sequence_by in rule.keys:
         raise ConfigError("sequence_by", sequence_by, "name a column that is none of the keys")
     found = ChangeHistory(input_of(data, "data of a history"), rule)
@@ -163,7 +174,8 @@ class ChangeHistory:
 
     @property
     def _columns(self) -> pa.Schema:
-        return without_flag(arrow_schema(given_columns(self.data, "history")))
+        given = arrow_schema(given_columns(self.data, "history"))
+        return without_flag(normalise_schema(given, "history"))
 
     def apply(self, table: Table) -> WriteResult:
         """Write the rows that the changes make, and those whose interval they end, by one commit.
@@ -233,10 +245,11 @@ class ChangeHistory:
             found = f"record_key={held}, partition_by={paths}, ordering={orders}, marker={marker}"
             step = f"create it with record_key={key}, partitioned by columns of the key or not at "
             raise ConfigError(f"table {root}", found, f"{step}all, without ordering and marker")
-        names, wanted = self.rule.schema_of(self._columns).names, {*snapshot.schema.names}
-        if (given := {*names}) != wanted:
+        made, wanted = self.rule.schema_of(self._columns), {*snapshot.schema.names}
+        if (given := {*made.names}) != wanted:
             problem = f"the changes lack {sorted(wanted - given)} and add {sorted(given - wanted)}"
             raise InputError(f"history of {root}", problem, "give all columns of the table")
+        evolve(snapshot.schema, made, where=f"history of {root}", merge=_WIDER)  # For its errors.
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +359,10 @@ class Intervals:
         interval = {end: ends, current: ends.is_null()}
         columns = [interval.get(name, held[name]) for name in held.column_names]
         made = pa.Table.from_arrays(columns, schema=held.schema)
-        return made.filter(pa.array(~is_stored | differing(made, held)))
+        # The row after a new one is written, too: the new one ends at it, so that a rollback of its
+        # commit is refused without a rollback of this one.
+        ends_new = np.append(False, ~(is_stored | ends_never)[:-1])[: len(held)]
+        return made.filter(pa.array(~is_stored | ends_new | differing(made, held)))
 
     def _is_delete(self, rows: pa.Table) -> pa.Array:
         """Return which rows have an empty interval."""

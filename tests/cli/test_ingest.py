@@ -62,9 +62,9 @@ def test_settings_stand_in_a_file_and_arguments_come_before_them() -> None:
     )
     stopped = run("--config", "i.toml", "--set", "schema=id string, n double")
     assert stopped.exit_code == 1
-    assert "--set on_bad_row=keep" in stopped.stderr, stopped.stderr
+    assert "--on-bad-row dead_letter" in stopped.stderr, stopped.stderr
     done = run("other", "--config", "i.toml", "--set", "schema=id string, n double",
-               "--set", "on_bad_row=keep")  # fmt: skip
+               "--on-bad-row", "dead_letter")  # fmt: skip
     assert done.exit_code == 0, done.output
     assert rows_of("other") == [{"id": "a", "n": 1.5, "day": "4"}]
 

@@ -255,10 +255,46 @@ BAD = {
     "an unknown operation": (change("x", {"id": 1, "v": "a"}), "operation 'x' is unknown"),
     "no envelope": ('{"id": 1, "v": "a"}', "the message has no op"),
     "no position": (change("u", {"id": 1, "v": "a"}, lsn=None), "no position in the log"),
+    "no file of the log": (
+        change("u", {"id": 1, "v": "a"}, connector="mysql", file="bin", pos=4),
+        "no position in the log",
+    ),
+    "no place in the log": (
+        change("u", {"id": 1, "v": "a"}, connector="mysql", file="bin.000001"),
+        "no position in the log",
+    ),
     "no row": (change("c", None), "the change has no row"),
+    "a delete without a row": (change("d", None), "the change has no row"),
     "another type": (change("c", {"id": "one", "v": "a"}), "cannot be read"),
     "a truncated table": (change("t", None), "the table was truncated"),
 }
+
+
+AFTER: Any = {"field": "after", "type": "struct", "fields": [{"field": "id", "type": "int64"}]}
+SCHEMAS = [
+    "a text",
+    [],
+    {"fields": 5},
+    {"fields": ["a text"]},
+    {"fields": [{"field": "after", "type": "struct", "fields": "a text"}, {"field": "op"}]},
+    {"fields": [{**AFTER, "fields": AFTER["fields"] * 2}, {"field": "op", "type": "string"}]},
+    {"fields": [{**AFTER, "fields": []}, {"field": "op", "type": "string"}]},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_message_whose_schema_is_none_is_bad_alone(schema: Any) -> None:
+    fine = change("c", {"id": 1, "v": "a"})
+    odd = json.dumps({"schema": schema, "payload": json.loads(fine)})
+    key = json.dumps({"schema": schema, "payload": {"id": 1}})
+    for envelope, part in (("debezium", 0), ("row", 2)):
+        rows = topic(odd, fine, None, keys=['{"id":1}', '{"id":1}', key])
+        reading = reading_of(COLUMNS, envelope=envelope)
+        found = plan_of(schemas_in(rows, reading).to_pylist(), reading).decode(rows)
+        reasons = {letter["offset"] - 70: letter["reason"] for letter in found.bad.to_pylist()}
+        assert "the schema cannot be read" in reasons[part]
+        if envelope == "debezium":
+            assert found.rows["v"].to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize("fault", BAD)

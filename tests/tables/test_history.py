@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketlake as bl
-from bucketlake.errors import ConfigError, InputError
+from bucketlake.errors import ConfigError, InputError, TimelineError
 from bucketlake.storage.memory import forget
 from bucketlake.write import ingest
 from tests.tables.test_remembered_deletes import KINDS, Event
@@ -171,12 +171,17 @@ def test_two_rows_of_one_place_are_named(new_path: Callable[[], str]) -> None:
         ({"sequence_by": "id"}, "none of the keys"),
         ({"columns": ("v", "valid_to", "is_current")}, "names of the interval"),
         ({"columns": ("a", "b")}, "name three"),
+        ({"columns": ("a", "a", "b")}, "each of them once"),
+        ({"keys": []}, "each of them once"),
+        ({"keys": ["id", "id"]}, "each of them once"),
+        ({"sequence_by": "nothing"}, "column nothing: it is a column of type null"),
         ({"delete_marker": "D"}, "give a column and the text"),
         ({"delete_marker": ("op", "D")}, "column op: the batch has no such column"),
     ],
 )
 def test_bad_arguments_are_named(options: dict[str, Any], problem: str) -> None:
     rows = batch(EVENTS).append_column("x", pa.array([1.0] * len(EVENTS)))
+    rows = rows.append_column("nothing", pa.nulls(len(EVENTS)))
     with pytest.raises((InputError, ConfigError), match=problem):
         bl.history(rows, **{"keys": "id", "sequence_by": "at", **options})
 
@@ -204,6 +209,40 @@ def test_a_table_that_cannot_hold_it_is_refused(
     table = bl.create_table(new_path(), schema=found.schema, **{**key, **options})
     with pytest.raises(ConfigError, match="create it with record_key="):
         found.apply(table)
+    assert table.count() == 0
+
+
+@pytest.mark.parametrize("order", [(5, 1), (9, 5, 1), (1, 9, 5)])
+def test_a_rollback_that_would_leave_an_interval_is_refused(
+    new_path: Callable[[], str], order: tuple[int, ...]
+) -> None:
+    table = made(new_path(), bl.SimpleBucket(1), partition_by="valid_from")
+    changes = [Event("a", at, False) for at in order]
+    instants = [history([change]).apply(table).instant for change in changes]
+    for instant in instants[:-1]:
+        with pytest.raises(TimelineError, match="later commits build on it"):
+            table.rollback(instant)
+    table.rollback(instants[-2], cascade=True)
+    assert rows_of(table) == expected(changes[:-2])
+    history(changes).apply(table)
+    assert rows_of(table) == expected(changes)
+
+
+@pytest.mark.parametrize(
+    ("place", "values", "problem"),
+    [
+        (1, pa.array(["1"] * len(EVENTS)), "valid_from: the table holds bigint, the batch string"),
+        (2, pa.array([7] * len(EVENTS)), "column v: the table holds string, the batch bigint"),
+        (3, pa.array(["yes"] * len(EVENTS)), "flag of deletes must be boolean"),
+    ],
+)
+def test_a_column_of_another_type_is_named(
+    new_path: Callable[[], str], place: int, values: pa.Array, problem: str
+) -> None:
+    rows = batch(EVENTS)
+    table, rows = made(new_path()), rows.set_column(place, rows.column_names[place], values)
+    with pytest.raises(InputError, match=problem):
+        bl.history(rows, keys="id", sequence_by="at").apply(table)
     assert table.count() == 0
 
 

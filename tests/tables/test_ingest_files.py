@@ -382,7 +382,7 @@ def test_a_bad_row_stops_a_job_that_shall_and_nothing_is_written(landing: Path, 
     put(landing, "1.jsonl", row("a"))
     take(landing, table)
     put(landing, "2.jsonl", row("b"), BAD[0])
-    with pytest.raises(InputError, match=r"2\.jsonl.* 1: column n.*on_bad_row='keep'"):
+    with pytest.raises(InputError, match=r"2\.jsonl.* 1: column n.*on_bad_row='dead_letter'"):
         take(landing, table, on_bad_row="fail")
     assert rows_of(table) == {"a": 1}
     assert bl.open_table(table).position("files").last == {"batch": 0}
@@ -416,6 +416,24 @@ def test_columns_that_come_are_added_wider_types_widen_and_lacking_ones_are_null
     assert found == {"a": (1, "x", None), "b": (3_000_000_000, "y", "z"), "c": (1, None, "w")}
 
 
+def test_the_first_files_may_have_different_columns(landing: Path, table: str) -> None:
+    put(landing, "1.csv", "id,n", "a,1")
+    put(landing, "2.csv", "id,n,city", "b,2,Rome")
+    assert take(landing, table).rows == 2
+    found = {row["id"]: row["city"] for row in bl.open_table(table).to_arrow().to_pylist()}
+    assert found == {"a": None, "b": "Rome"}
+
+
+def test_files_that_make_no_table_leave_no_dead_letters(landing: Path, table: str) -> None:
+    put(landing, "1.jsonl", row("a"), row("b", "text"), '{"n": 2}')
+    for way in ({}, {"dry_run": True}):
+        with pytest.raises(InputError, match=r"1\.jsonl, row 2, column n.*--set schema="):
+            take(landing, table, **way)
+    for path in (table, f"{table}_dead_letters"):
+        with pytest.raises(bl.TableNotFoundError):
+            bl.open_table(path)
+
+
 def test_a_dry_run_shows_rows_and_writes_nothing(landing: Path, table: str) -> None:
     put(landing, "1.jsonl", *[row(f"k{n}", n) for n in range(150)], BAD[2])
     report = take(landing, table, dry_run=True)
@@ -442,7 +460,8 @@ def test_metrics_are_lines_of_json_and_a_text_for_prometheus(
     ("options", "told"),
     [
         ({"metrics": "m.txt"}, "metrics"),
-        ({"on_bad_row": "drop"}, "on_bad_row"),
+        ({"on_bad_row": "drop"}, "give 'dead_letter' or 'fail'"),
+        ({"on_bad_row": None}, "give 'dead_letter' or 'fail'"),
         ({"max_files": 0}, "max_files"),
         ({"every": -1}, "every"),
         ({"orderin": "n"}, "ordering"),

@@ -96,9 +96,9 @@ def root() -> Iterator[str]:
 
 def job(broker: Broker, table: Any, **options: Any) -> Job:
     messages = {"envelope": "row", "schema": SCHEMA} | options.pop("messages", {})
-    from_end, bad = options.pop("from_end", False), options.pop("on_bad_row", "keep")
+    from_end, bad = options.pop("from_end", False), options.pop("on_bad_row", "dead_letter")
     made = topics_of(broker, table, IngestOptions(**options), messages, from_end=from_end)
-    return Job(made, JobRules({"index": bl.SimpleBucket(1)}, bad == "keep"))
+    return Job(made, JobRules({"index": bl.SimpleBucket(1)}, bad != "fail"))
 
 
 def take(broker: Broker, root: str, **options: Any) -> IngestReport:

@@ -119,6 +119,17 @@ def test_bad_messages_are_dead_letters_and_the_key_is_that_of_the_job(program: s
     forget(f"{name}_dead_letters")
 
 
+@pytest.mark.parametrize(
+    ("rows", "old"),
+    [([row(1, "Rome"), None], None), ([row(3, "Rome"), row(4, "Oslo")], [{"id": 1}])],
+)
+def test_a_list_of_canal_is_taken_whole_or_refused(rows: list[Any], old: Any) -> None:
+    odd = canal("UPDATE", [], 2_000, old) | {"data": rows}
+    with pytest.raises(bl.InputError, match=r"offset 1: .*a null for a row, or old has another"):
+        bl.debezium(topic([canal("INSERT", [row(9, "Bonn")], 1_000), odd]), SCHEMA,
+                    envelope="canal", record_key="id")  # fmt: skip
+
+
 def test_an_update_that_may_change_an_unknown_key_is_refused() -> None:
     with pytest.raises(bl.InputError, match="the update may change its key; name the key"):
         bl.debezium(topic(HISTORIES["canal"]), SCHEMA, envelope="canal")

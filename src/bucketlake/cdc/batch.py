@@ -40,7 +40,6 @@ from bucketlake.cdc.moved import (
     with_completed,
 )
 from bucketlake.cdc.values import Field
-from bucketlake.errors import InputError
 from bucketlake.model.arrays import one_array
 from bucketlake.model.schema import IS_DELETED, NONE_LACKS, UNAVAILABLE, normalise_schema
 
@@ -239,7 +238,7 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
 def _fields(schema: dict[str, Any], reading: MessageSettings) -> tuple[Field, ...] | None:
     try:
         return fields_of_schema(schema, reading)
-    except (LookupError, TypeError, ValueError, InputError):
+    except ValueError:
         return None  # Its messages become bad rows.
 
 

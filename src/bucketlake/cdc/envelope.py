@@ -160,13 +160,13 @@ def _debezium(
     snapshot = flags_of(pc.equal(operations, "r"))
     bad += because(known & lost & ~snapshot, "the change has no position in the log of its source")
     valid = flags_of(rows.is_valid())
-    bad += because(known & ~lost & ~valid & ~deleted, "the change has no row")
+    bad += because(known & ~lost & ~valid, "the change has no row")
     places = pc.fill_null(places, "0")  # Less than the place of any change.
     updates = flags_of(pc.equal(operations, "u"))
     partial = (updates | moved(payloads.messages)) & ~deleted
     refused = _of_another_index(payloads.messages, rows, deleted)
     bad += because(refused, _BY_INDEX)
-    kept = np.flatnonzero(known & (~lost | snapshot) & (valid | deleted) & ~refused)
+    kept = np.flatnonzero(known & (~lost | snapshot) & valid & ~refused)
     at = pa.array(kept)
     changes = ChangedRows(rows.take(at), kept, deleted[kept], places.take(at), partial[kept], bad)
     return changes if not by else _with_old_partitions(changes, found["before"], updates, by)
@@ -353,12 +353,23 @@ def messages_of(data: pa.Table) -> pa.Table:
 
 
 def fields_of_schema(schema: dict[str, Any], reading: MessageSettings) -> tuple[Field, ...] | None:
-    """Return the columns of a row, of the schema of its message; None if it is of no row."""
-    if reading.registry is None:
-        parts = [connect_field(part) for part in schema.get("fields", ())]
-    else:
-        parts = [*avro_field(written_out(schema)).parts]
-    fields = ENVELOPES[reading.envelope].fields(parts)
+    """Return the columns of a row, of the schema of its message; None if it is of no row.
+
+    Raises
+    ------
+    ValueError
+        If it is no schema, or rows cannot have such columns.
+    """
+    try:
+        if reading.registry is None:
+            parts = [connect_field(part) for part in schema.get("fields", ())]
+        else:
+            parts = [*avro_field(written_out(schema)).parts]
+        fields = ENVELOPES[reading.envelope].fields(parts)
+        if fields is not None:
+            normalise_schema(pa.schema([(field.name, field.stored) for field in fields]), "schema")
+    except (AttributeError, LookupError, TypeError, ValueError, InputError) as error:
+        raise ValueError(f"the schema cannot be read: {error!r}") from error
     return None if fields is None else (*fields,)
 
 
@@ -485,8 +496,8 @@ def _changes_of(
     if group.schema is not None:
         try:
             fields = fields_of_schema(group.schema, reading)
-        except (LookupError, TypeError, ValueError) as error:
-            bad += [(int(at), f"the schema cannot be read: {error!r}") for at in group.rows]
+        except ValueError as error:
+            bad += [(int(at), str(error)) for at in group.rows]
             return
         if fields is None:
             return
@@ -611,7 +622,11 @@ def deletes_of(
     for group in groups:
         fields: tuple[Field, ...] | None = None
         if group.schema is not None:
-            fields = fields_of_schema(group.schema, replace(reading, envelope="row"))
+            try:
+                fields = fields_of_schema(group.schema, replace(reading, envelope="row"))
+            except ValueError as error:
+                bad += [(int(at), str(error)) for at in group.rows]
+                continue
 
         read = partial(_keys_of, group, fields, messages, reading, columns)
         yield from _divided(read, group.rows, group.payloads, bad)

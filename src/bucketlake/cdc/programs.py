@@ -9,9 +9,14 @@ changed; where the key or the partition is among them, the old row is deleted, a
 
 Where these tell no position, the offset in Kafka orders, and a row of a first load loses against
 any change.
+
+AWS DMS also writes files (:func:`rows_of_dms_files`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +36,7 @@ from bucketlake.cdc.change_rows import (
 from bucketlake.cdc.log_position import Numbers, hexadecimal, place_numbers
 from bucketlake.cdc.message_settings import MessageSettings
 from bucketlake.cdc.values import Field, converted
+from bucketlake.errors import InputError
 from bucketlake.model.arrays import one_array
 
 _WRITTEN = ("insert", "update", "load", "bootstrap-insert", "delete")
@@ -82,6 +88,8 @@ def _canal(payloads: Payloads, fields: tuple[Field, ...], reading: MessageSettin
     counts, olds = (pc.fill_null(pc.list_value_length(x), 0).to_numpy() for x in (data, old))
     within = np.arange(len(at)) - (np.cumsum(counts) - counts)[at]
     first = np.cumsum(olds) - olds
+    if data.flatten().null_count or ((olds > 0) & (olds != counts)).any():
+        raise ValueError("data has a null for a row, or old has another number of rows")
     shown = olds[at] == counts[at]
     before = one_array(old.flatten()).take(pa.array(first[at] + within, mask=~shown))
     times, offsets = (
@@ -157,6 +165,48 @@ def _changes(
     left = np.flatnonzero(shown & valid & differ(before, rows, by))
     kept = np.append(known[at] & valid, np.ones(len(left), np.bool_))
     return with_old_rows(found, before, left).taken(np.flatnonzero(kept), ())
+
+
+# ---- Files of AWS DMS: rows of a full load, and changes with ``Op`` I, U or D --------------------
+#
+# While a full load runs, DMS collects changes. They have the time of their commit, and a loaded row
+# has the time when it was copied, which may be later than that of a change that it lacks.
+
+_OP = "Op"
+DMS_MARKER = (_OP, "D")
+"""What makes a row in a file of AWS DMS a delete."""
+
+
+def is_full_load(path: str) -> bool:
+    """Return whether a file of AWS DMS is of a full load, by its name.
+
+    >>> is_full_load("s3://landing/shop/orders/LOAD00000001.csv"), is_full_load("20261102-0801.csv")
+    (True, False)
+    """
+    return PurePosixPath(path.rpartition("//")[2]).name.startswith("LOAD")
+
+
+def rows_of_dms_files(rows: pa.Table, ordering: Sequence[str], *, are_loaded: bool) -> pa.Table:
+    """Return rows with the column ``Op``; loaded ones without ordering values, so that they lose.
+
+    Raises
+    ------
+    InputError
+        If an operation is unknown.
+    """
+    count, names = len(rows), {*rows.column_names}
+    if _OP not in names:
+        rows = rows.append_column(_OP, pa.nulls(count, pa.string()))
+    operations = one_array(rows[_OP]).cast(pa.string())
+    known = pc.is_in(operations, pa.array(["I", "U", "D", None]))
+    for operation in operations.filter(pc.invert(known))[:1].to_pylist():
+        step = "correct the file; changes of AWS DMS have I, U or D"
+        raise InputError(f"column {_OP}", f"the operation {operation!r} is unknown", step)
+    loaded = pa.repeat(True, count) if are_loaded else operations.is_null()
+    for name in names.intersection(ordering):
+        values = pc.if_else(loaded, pa.scalar(None, rows[name].type), rows[name])
+        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
+    return rows
 
 
 PROGRAMS: dict[str, Envelope] = {

@@ -54,6 +54,11 @@ if TYPE_CHECKING:  # Most commands ingest nothing, and should start fast.
     help="Setting of the Spark session; repeatable.",
 )
 @click.option("--every", type=float, metavar="SECONDS", help="Look again until SIGTERM comes.")
+@click.option(
+    "--on-bad-row",
+    type=click.Choice(["dead_letter", "fail"]),
+    help="Keep a row that cannot be taken as a dead letter (the default), or stop.",
+)
 @click.option("--metrics", multiple=True, metavar="FILE", help="A .jsonl or .prom; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Show what the first 100 rows become.")
 @click.option("--replay", is_flag=True, help="Take the dead letters again, in place of the source.")

@@ -118,7 +118,7 @@ class DeadLetters:
         return rows.sort_by([(name, "ascending") for name in LETTER_PLACE]).cast(LETTERS)
 
 
-def sift(letters: pa.Table, check: Callable[[pa.Table], None]) -> pa.Table:
+def sift(letters: pa.Table, check: Callable[[pa.Table], object]) -> pa.Table:
     """Return the letters that a check refuses one by one, with the reasons.
 
     Raises

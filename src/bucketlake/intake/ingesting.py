@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from bucketlake.cdc.programs import DMS_MARKER
 from bucketlake.creating import create_table
 from bucketlake.engine import arrow_schema, require_session
 from bucketlake.errors import ConfigError
@@ -24,6 +25,7 @@ from bucketlake.model.arguments import (
     check_seconds,
     check_texts,
     items_of,
+    names_of,
     options_of,
 )
 from bucketlake.model.names import one_of
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
     from bucketlake.intake.topics import TopicReader
 
-KEEP, FAIL = "keep", "fail"
 _USUAL = Limits()
 _SECONDS_MAX = 7 * 24 * 3600.0
 _OF_TABLE = {*inspect.signature(create_table).parameters} - {"path", "data", "storage_options"}
@@ -51,8 +52,6 @@ class IngestOptions:
         Name of the source in positions.
     every : float or None
         Seconds from the end of a round to the next; None for one round.
-    on_bad_row : {"keep", "fail"}
-        What becomes of a row that cannot be taken.
     dead_letters : str or None
         Path of the table of dead letters.
     max_rows, max_files, max_bytes : int
@@ -65,7 +64,6 @@ class IngestOptions:
 
     name: str | None = None
     every: float | None = None
-    on_bad_row: str = KEEP
     dead_letters: str | None = None
     max_rows: int = _USUAL.rows
     max_files: int = _USUAL.files
@@ -78,8 +76,6 @@ class IngestOptions:
         check_optional_texts(
             name=self.name, dead_letters=self.dead_letters, checkpoint=self.checkpoint
         )
-        if self.on_bad_row not in (KEEP, FAIL):
-            raise ConfigError("on_bad_row", self.on_bad_row, f"give {KEEP!r} or {FAIL!r}")
         limits = {"max_rows": self.max_rows, "max_files": self.max_files}
         check_integers(1, **limits, max_bytes=self.max_bytes)
         if self.every is not None:
@@ -98,7 +94,7 @@ class IngestOptions:
 
 
 _OF_JOB = {held.name for held in fields(IngestOptions)}
-KNOWN_OPTIONS = frozenset(_OF_JOB | _OF_TABLE | _OF_MESSAGES)
+KNOWN_OPTIONS = frozenset({"on_bad_row"} | _OF_JOB | _OF_TABLE | _OF_MESSAGES)
 """The options of ``ingest``."""
 
 
@@ -106,6 +102,7 @@ def ingest(
     source: InputFiles | str | Mapping[str, str] | DataFrame,
     table: str | Mapping[str, str],
     *,
+    on_bad_row: Literal["dead_letter", "fail"] = "dead_letter",
     dry_run: bool = False,
     replay: bool = False,
     storage_options: Mapping[str, str] | None = None,
@@ -126,6 +123,9 @@ def ingest(
     table : str or dict of str to str
         Path of the table, which is made with the first rows if it is not there. ``{topic}`` in it
         stands for the topic; or the paths by topic.
+    on_bad_row : {"dead_letter", "fail"}
+        Whether a row that cannot be taken becomes a dead letter, with its reason and its bytes, and
+        the job goes on; or stops the job before its batch is written. Rows before its batch stay.
     dry_run : bool
         Whether to return only what the first hundred rows become.
     replay : bool
@@ -137,13 +137,13 @@ def ingest(
     **options
         Of the job: ``name`` of the source, if several sources have the same topics, or folders
         that are taken independently; ``every`` so many seconds it looks again, until SIGTERM ends
-        it after a batch (by default it looks once); ``on_bad_row="fail"`` stops at a row that
-        cannot be taken, ``"keep"`` writes it to the table of ``dead_letters``, by default
-        ``<table>_dead_letters``; ``max_rows`` of a batch of a topic, ``max_files`` and
+        it after a batch (by default it looks once); ``dead_letters``, the path of their table, by
+        default ``<table>_dead_letters``; ``max_rows`` of a batch of a topic, ``max_files`` and
         ``max_bytes`` of files; ``metrics``, files that end with ``.jsonl`` or ``.prom``;
-        ``checkpoint`` of a streaming DataFrame. Of messages, those of :func:`debezium`. Of a new
-        table, those of :func:`create_table`; by default the key is that of the messages, and
-        ``_position`` orders them.
+        ``checkpoint`` of a streaming DataFrame. Of messages, those of :func:`debezium`;
+        ``envelope="dms"`` is also for files that AWS DMS wrote. Of a new table, those of
+        :func:`create_table`; by default the key is that of the messages, and ``_position`` orders
+        them.
 
     Returns
     -------
@@ -171,13 +171,15 @@ def ingest(
     (1, 0)
     """
     check_flags(dry_run=dry_run, replay=replay)
+    if on_bad_row not in ("dead_letter", "fail"):
+        raise ConfigError("on_bad_row", on_bad_row, "give 'dead_letter' or 'fail'")
     for given in options:
         if given not in KNOWN_OPTIONS:
             raise ConfigError(given, options[given], one_of(given, KNOWN_OPTIONS))
     job_options = IngestOptions(**{k: v for k, v in options.items() if k in _OF_JOB})
     new_table = {k: v for k, v in options.items() if k in _OF_TABLE - {"name", "schema"}}
     store = options_of(storage_options, "storage_options")
-    rules = JobRules(new_table, job_options.on_bad_row == KEEP, job_options.dead_letters, store)
+    rules = JobRules(new_table, on_bad_row != "fail", job_options.dead_letters, store)
     if hasattr(type(source), "writeStream"):
         check_texts(table=table)
         assert isinstance(table, str), "checked"
@@ -190,7 +192,9 @@ def ingest(
             raise ConfigError("checkpoint", job_options.checkpoint, wanted)
         return stream.run(source, job_options.checkpoint, job_options.every)
     messages = {k: v for k, v in options.items() if k in _OF_MESSAGES}
-    made = _source_of(source, table, job_options, messages, store)
+    if not isinstance(source, Mapping) and messages.get("envelope") == "dms":
+        new_table.setdefault("delete_marker", DMS_MARKER)
+    made = _source_of(source, table, job_options, messages, store, new_table.get("ordering"))
     job = Job(made, rules, job_options.metrics_of_job())
     if replay:
         return job.replay()
@@ -203,6 +207,7 @@ def _source_of(
     options: IngestOptions,
     messages: Mapping[str, Any],
     store: Mapping[str, str],
+    ordering: Any,
 ) -> Source:
     if isinstance(source, Mapping):
         from bucketlake.spark.topic_reader import KafkaReader
@@ -214,7 +219,8 @@ def _source_of(
             wanted = "give 'earliest' or 'latest'; a stored position is followed in any case"
             raise ConfigError("startingOffsets", begin, wanted)
         return topics_of(reader, table, options, messages, from_end=begin == "latest")
-    used = sorted({*messages} - {"schema", "record_key"})
+    is_of_dms = messages.get("envelope") == "dms"
+    used = sorted({*messages} - {"schema", "record_key"} - ({"envelope"} if is_of_dms else set()))
     if used:
         raise ConfigError(used[0], messages[used[0]], "it is an option of topics; leave it out")
     if isinstance(source, str):
@@ -226,7 +232,8 @@ def _source_of(
         source = replace(source, schema=arrow_schema(messages["schema"]))
     check_texts(table=table)
     assert isinstance(table, str), "checked"
-    return LandingZone(source, table, options.name or "files", options.limits)
+    dms = names_of(ordering or (), "ordering") if is_of_dms else None
+    return LandingZone(source, table, options.name or "files", options.limits, dms)
 
 
 def topics_of(

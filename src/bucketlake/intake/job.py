@@ -35,10 +35,11 @@ from bucketlake.intake.metrics import IngestReport, Metrics
 from bucketlake.intake.source_batch import Source, SourceBatch
 from bucketlake.model.position import Origin
 from bucketlake.model.result import WriteResult
-from bucketlake.model.row_merge import SchemaMerge
+from bucketlake.model.row_merge import WHOLE_ROWS, SchemaMerge
 from bucketlake.model.table_type import Operation
 from bucketlake.opening import open_table
 from bucketlake.table import Table, handle_of
+from bucketlake.write.input_files.files import InputFiles
 from bucketlake.writing import write_data
 
 if TYPE_CHECKING:
@@ -164,14 +165,23 @@ class Job:
             letters = batch.letters() if bad is None else without(batch.letters(), bad)
             table = self.rules.opened(batch.table)
             found = sift(letters, self._check(batch, table))
-            good = without(letters, found)
-            if not len(found) or (table is None and not len(good)):
+            rows = self._rest(without(letters, found), table, error)
+            if not len(found) or (table is None and rows is None):
                 raise  # It is not a row, or there is no row of which a table could be made.
             dead += self._keep(batch, found, error)
-            rows = self.source.decode(good, table) if len(good) else None
             result = self._write(batch, rows)
         self.metrics.add(batch.table, result, dead, time.monotonic() - started, batch.facts)
         return result
+
+    def _rest(self, letters: pa.Table, table: Table | None, refused: InputError) -> Records | None:
+        """Return the records of letters that can be taken; None if there are none."""
+        try:
+            return self.source.decode(letters, table) if len(letters) else None
+        except InputError:
+            if table is not None:
+                raise
+            step = "say the types of the columns: schema=... (--set schema=...)"
+            raise InputError(refused.where, refused.problem, step) from refused
 
     def _is_stale(self, batch: SourceBatch) -> bool:
         """Return whether a batch is to be planned again: its source or its position changed."""
@@ -195,8 +205,8 @@ class Job:
             raise InputError(
                 f"ingest to {batch.table}, {place}",
                 first["reason"],
-                "correct the source, or keep such rows as dead letters: on_bad_row='keep' "
-                "(--set on_bad_row=keep)",
+                "correct the source, or keep such rows: on_bad_row='dead_letter' "
+                "(--on-bad-row dead_letter)",
             ) from error
         self.rules.letters_of(batch.table).put(bad, batch.table)
         LOGGER.warning(
@@ -210,6 +220,8 @@ class Job:
         table = self.rules.opened(batch.table)
         if table is None:
             assert rows is not None, "a table is made of rows"
+            if isinstance(rows, InputFiles):  # One may lack a column of another.
+                rows = rows.to_write(EVERY_CHANGE, WHOLE_ROWS, keys_only=False)
             names = given_columns(rows, batch.table).names
             options = self.rules.options_for(batch.keys, [*names])
             table = create_table(batch.table, schema=rows, **options)
@@ -266,10 +278,12 @@ class Job:
                     dead_letters=0 if bad is None else len(bad),
                     preview=rows.slice(0, _PREVIEW_ROWS),
                 )
-            except InputError:
+            except InputError as error:
                 letters = batch.letters().slice(0, _PREVIEW_ROWS)
                 found = sift(letters, self._check(batch, table))
-                rows = self.source.decode(without(letters, found), table)
+                rows = self._rest(without(letters, found), table, error)
+                if rows is None:
+                    return IngestReport(dead_letters=len(found))
                 return IngestReport(
                     dead_letters=len(found), preview=sample_rows(rows, _PREVIEW_ROWS, "preview")
                 )

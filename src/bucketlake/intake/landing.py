@@ -15,13 +15,22 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bucketlake.errors import InputError
+from bucketlake.cdc.programs import DMS_MARKER, is_full_load, rows_of_dms_files
+from bucketlake.errors import ConfigError, InputError
 from bucketlake.flow.threads import HERE
-from bucketlake.intake.dead_letters import EVERY_CHANGE, LETTERS, known_columns, letters_with
+from bucketlake.intake.dead_letters import (
+    EVERY_CHANGE,
+    LETTERS,
+    known_columns,
+    letters_with,
+    sift,
+    without,
+)
 from bucketlake.intake.ledger import Ledger
 from bucketlake.intake.source_batch import Limits, SourceBatch
 from bucketlake.model.position import Origin, Position
 from bucketlake.model.row_merge import WHOLE_ROWS
+from bucketlake.model.table_type import MergeMode
 from bucketlake.storage.base import at_once
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.table import Table, handle_of
@@ -60,12 +69,15 @@ class LandingZone:
         Name of the source in the position: each has a ledger of its own.
     limits : Limits
         Of a batch.
+    dms : sequence of str or None
+        If the files are of AWS DMS: the ordering columns of a new table.
     """
 
     given: InputFiles
     table: str
     name: str
     limits: Limits
+    dms: Sequence[str] | None = None
     _ledger: Ledger | None = None
 
     def tables(self) -> list[str]:
@@ -84,7 +96,7 @@ class LandingZone:
             if not new:
                 return
             chosen = self._limited(new)
-            yield self._batch(chosen, there, stored, len(new) - len(chosen))
+            yield self._batch(chosen, there, table, stored, len(new) - len(chosen))
 
     def decode(self, letters: pa.Table, table: Table | None) -> Records:
         """Read letters as the files that they come from."""
@@ -105,12 +117,40 @@ class LandingZone:
             stored = storage.stat(path)
             assert stored is not None, "it was just put there"
             files.append(input_file(storage, stored, self.given, partition))
-        return self._read(files, known_columns(table))
+        return self._read(files, table)
 
-    def _read(self, files: Sequence[InputFile], known: pa.Schema | None) -> pa.Table:
-        given = replace(self.given, held=tuple(files))
-        given = given.to_write(EVERY_CHANGE, WHOLE_ROWS, keys_only=False)
-        return FileSource(given, HERE, lambda: known).some_rows(None)
+    def _read(self, files: Sequence[InputFile], table: Table | None) -> pa.Table:
+        given = self.given.to_write(EVERY_CHANGE, WHOLE_ROWS, keys_only=False)
+        known = known_columns(table)
+
+        def rows(held: Sequence[InputFile]) -> pa.Table:
+            return FileSource(replace(given, held=tuple(held)), HERE, lambda: known).some_rows(None)
+
+        if self.dms is None:
+            return rows(files)
+        ordering, parts = _ordering_of(table, self.dms), []
+        for are_loaded in (True, False):
+            held = [file for file in files if is_full_load(file.shown) == are_loaded]
+            if held:
+                parts.append(rows_of_dms_files(rows(held), ordering, are_loaded=are_loaded))
+        return pa.concat_tables(parts, promote_options="permissive")
+
+    def _changes(
+        self, files: Sequence[InputFile], table: Table | None
+    ) -> tuple[pa.Table, pa.Table | None]:
+        """Return the changes in files of AWS DMS, and the letters that are none."""
+        try:
+            return self._read(files, table), None
+        except InputError:
+            letters = self._letters(files)
+            bad = sift(letters, partial(self.decode, table=table))
+            good = without(letters, bad)
+            if not len(bad) or (table is None and not len(good)):
+                raise
+            if not len(good):
+                known = known_columns(table)
+                return (known or pa.schema([])).empty_table(), bad
+            return self.decode(good, table), bad
 
     def _listed(self) -> list[InputFile]:
         """Return the files that are there; none is no error."""
@@ -144,6 +184,7 @@ class LandingZone:
         self,
         files: list[InputFile],
         there: Sequence[InputFile],
+        table: Table | None,
         stored: Position | None,
         left: int,
     ) -> SourceBatch:
@@ -156,12 +197,17 @@ class LandingZone:
             at, state = {_BATCH: number}, self._ledger.state
             return Origin(position=Position(self.name, at, at, state=state))
 
+        rows: Records = replace(self.given, held=tuple(files))
+        bad: pa.Table | None = None
+        if self.dms is not None:
+            rows, bad = self._changes(files, table)
         return SourceBatch(
             self.table,
             self.name,
-            replace(self.given, held=tuple(files)),
+            rows,
             origin,
             partial(self._letters, files),
+            lambda: bad,
             is_stale=partial(_changed, files),
             stored=stored,
             facts={
@@ -208,6 +254,19 @@ class LandingZone:
             return None, [(_WHOLE, None)]
         with open_bytes(file) as whole:
             return None, [(_WHOLE, whole.read())]
+
+
+def _ordering_of(table: Table | None, new: Sequence[str]) -> Sequence[str]:
+    """Return the ordering columns for files of AWS DMS: of the table, or of one to be made."""
+    config = None if table is None else table.config()
+    if config is not None and config.custom_marker != DMS_MARKER:
+        wanted = f"the table has the delete marker {config.custom_marker}; make one with"
+        raise ConfigError("envelope", "dms", f"{wanted} delete_marker={DMS_MARKER}")
+    found = new if config is None else config.ordering_fields
+    if not found or (config is not None and config.merge_mode is not MergeMode.EVENT_TIME):
+        wanted = "make a table that the column of the endpoint's TimestampColumnName orders"
+        raise ConfigError("ordering", None, f"{wanted}: ordering=... (--ordering)")
+    return found
 
 
 def _file_of(row: tuple[str, int, bytes | None, bytes | None]) -> tuple[str, bytes | None, bool]:

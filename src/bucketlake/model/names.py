@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from difflib import get_close_matches
 
 Names = str | Sequence[str]
@@ -45,7 +45,7 @@ def one_of(given: object, known: Iterable[str]) -> str:
     >>> one_of("Overwrit", ["append", "overwrite"])
     "one of append, overwrite; did you mean 'overwrite'?"
     """
-    names = [*known]
+    names = sorted(known) if isinstance(known, Set) else [*known]
     return f"one of {', '.join(names)}{did_you_mean(given, names)}"
 
 
