@@ -33,8 +33,8 @@ from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
-from tests.inside import storage_of, upsert_once
-from tests.meanwhile import meanwhile
+from tests.inside import opened, storage_of, upsert_once
+from tests.meanwhile import PUTS, meanwhile
 from tests.metadata_truth import require_true_files
 from tests.ring_tables import (
     SPLIT_ALL,
@@ -95,18 +95,14 @@ def test_a_rollback_of_a_process_that_died_while_a_resize_was_planned_is_ended_f
     """Else its plan would be withdrawn for ever."""
     undone = table.upsert(rows([1], 1)).instant
     assert undone is not None
-    worth_it = planning.worth_it
 
-    def dies_meanwhile(*arguments: Any) -> Any:
-        found = worth_it(*arguments)
-        monkeypatch.undo()
+    def dies_meanwhile() -> None:
         faulty = FaultyStorage(storage_of(table), [Fault(5, Moment.AFTER)], reads_count=False)
         with pytest.raises(SimulatedCrash):
             roll_back(opened_table(faulty, table.config()), None, undone)
         assert any(i.action is Action.ROLLBACK for i in timeline_of(table).pending())
-        return found
 
-    monkeypatch.setattr(planning, "worth_it", dies_meanwhile)
+    meanwhile(monkeypatch, dies_meanwhile, PUTS, ".clustering.requested")
     assert table.resize(**SPLIT_ALL).instants
     assert values(table) in (FIRST, FIRST | keyed([1], 1))
     assert not timeline_of(table).pending()
@@ -272,15 +268,14 @@ def test_a_plan_that_another_process_withdrew_is_made_again(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer may take it for one of two plans of dead processes."""
-    carry_out, withdrawn = service.carry_out, []
+    withdrawn = []
 
-    def withdrawn_first(resize: Any, instant: InstantTime, **options: Any) -> None:
-        if not withdrawn:
-            withdrawn.append(instant)
-            assert withdraw_resize(resize.table, instant)
-        carry_out(resize, instant, **options)
+    def withdraw() -> None:
+        [planned] = timeline_of(table).pending()
+        withdrawn.append(planned.requested_at)
+        assert withdraw_resize(opened(table), planned.requested_at)
 
-    monkeypatch.setattr(service, "carry_out", withdrawn_first)
+    meanwhile(monkeypatch, withdraw, PUTS, ".clustering.requested", after=True)
     (completed,) = table.resize(**SPLIT_ALL).instants
     assert completed != withdrawn[0]
     assert values(table) == FIRST
