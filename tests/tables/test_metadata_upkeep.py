@@ -27,6 +27,7 @@ from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import SimulatedCrash
+from tests.inside import upsert_once
 from tests.meanwhile import PUTS, meanwhile
 from tests.metadata_truth import listed_files, stored_files
 from tests.ring_tables import SPLIT_ALL
@@ -186,9 +187,8 @@ def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
         raise CommitConflictError("20240101000000000", "simulated")  # type: ignore[arg-type]
 
     meanwhile(monkeypatch, lose, PUTS, COMMIT_ORDER_FOLDER)
-    monkeypatch.setattr("bucketlake.services.metadata.needed_index.retried", lambda write: write())
     with pytest.raises(BucketLakeError, match="simulated"):
-        table.upsert(rows(2))
+        upsert_once(table, rows(2))
     after = {stored.path for stored in storage.list(".hoodie/metadata")}
     assert {path for path in after - before if ".marker." not in path} == set()
     assert listed(table) == stored(table)

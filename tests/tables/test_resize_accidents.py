@@ -11,7 +11,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.actions.pending import begin_instant
-from bucketlake.actions.rollback import delete_files, withdraw_resize
+from bucketlake.actions.rollback import withdraw_resize
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.flow.threads import HERE
 from bucketlake.index.hashing_config import INITIAL_INSTANT
@@ -34,7 +34,7 @@ from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.inside import opened, storage_of, upsert_once
-from tests.meanwhile import PUTS, meanwhile
+from tests.meanwhile import PUTS, dying, meanwhile
 from tests.metadata_truth import require_true_files
 from tests.ring_tables import (
     SPLIT_ALL,
@@ -283,19 +283,13 @@ def test_a_plan_that_another_process_withdrew_is_made_again(
 
 
 def test_a_withdrawal_that_dies_after_it_deleted_copies_leaves_none_in_the_metadata_table(
-    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+    table: bl.Table,
 ) -> None:
     instant = planned(table)
     table.upsert(rows(range(40), 2))  # Copied for the resize, so the metadata table lists copies.
 
-    def dying(*given: Any) -> None:
-        delete_files(*given)
-        raise SimulatedCrash
-
-    monkeypatch.setattr("bucketlake.actions.rollback.delete_files", dying)
-    with pytest.raises(SimulatedCrash):
+    with dying(("delete",), f"timeline/{instant}.clustering"):
         table.rollback(instant)
-    monkeypatch.undo()
     table.upsert(rows(range(3), 3))  # Ends the withdrawal first.
     assert not is_pending(table, instant)
     assert table.doctor(min_age_seconds=0) == []

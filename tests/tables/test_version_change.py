@@ -183,7 +183,9 @@ def test_log_files_from_before_a_downgrade_do_not_come_back_below_later_ones(
     held = bl.open_table(path)
     compaction = held.timeline()[-1].requested_at
     for undo in (held.rollback, lambda _: held.restore(point)):
-        with pytest.raises(TimelineError, match=r"before a downgrade.*first call table\.upgrade\(\)"):
+        with pytest.raises(
+            TimelineError, match=r"before a downgrade.*first call table\.upgrade\(\)"
+        ):
             undo(compaction)
     held.upsert(rows(1, v=3))
     assert held.to_arrow()["v"].to_pylist() == [3]
