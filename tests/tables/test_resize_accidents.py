@@ -12,6 +12,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.actions.pending import begin_instant
 from bucketlake.actions.rollback import withdraw_resize
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.flow.threads import HERE
 from bucketlake.index.hashing_config import INITIAL_INSTANT
@@ -275,7 +276,7 @@ def test_a_plan_that_another_process_withdrew_is_made_again(
         withdrawn.append(planned.requested_at)
         assert withdraw_resize(opened(table), planned.requested_at)
 
-    meanwhile(monkeypatch, withdraw, PUTS, ".clustering.requested", after=True)
+    meanwhile(monkeypatch, withdraw, PUTS, COMMIT_ORDER_FOLDER, after=True)
     (completed,) = table.resize(**SPLIT_ALL).instants
     assert completed != withdrawn[0]
     assert values(table) == FIRST
