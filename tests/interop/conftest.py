@@ -30,8 +30,8 @@ def pytest_report_header() -> str:
 
 
 SHARED = {
-    "hudi_0_15": "older releases",
-    "hudi_1_0": "older releases",  # Some tests use both.
+    "hudi_0_15": "hudi_0_15",
+    "hudi_1_0": "hudi_0_15",  # Some tests use both.
     "hudi_1_1": "hudi_1_1",
     "hudi_in_tokyo": "hudi_in_tokyo",
     "bucket": "bucket",
