@@ -30,7 +30,7 @@ def meanwhile(
     part: str = COMMIT_ORDER_FOLDER,
     *,
     after: bool = False,
-) -> None:
+) -> list[Callable[[], object]]:
     """Let something happen once, at the next operation of storage on some path.
 
     By default it happens between the tasks of the next write and its commit: a write looks for the
@@ -48,19 +48,27 @@ def meanwhile(
         Part of the path or folder.
     after : bool
         Whether it happens after the operation rather than before it.
+
+    Returns
+    -------
+    list of callable
+        What did not happen yet: empty from then on.
     """
-    once = threading.Lock()
+    waiting, once = [other], threading.Lock()
+
+    def happen() -> None:
+        waiting.pop()()
 
     def hooked(run: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(run)
         def step(self: object, path: str, *given: object, **named: object) -> object:
             is_it = part in path and once.acquire(blocking=False)
             if is_it and not after:
-                other()
+                happen()
             answer = run(self, path, *given, **named)
             if is_it and after:
                 answer = iter([*answer]) if isinstance(answer, Iterator) else answer
-                other()
+                happen()
             return answer
 
         return step
@@ -69,6 +77,7 @@ def meanwhile(
         for operation in operations:
             if hasattr(storage, operation):
                 monkeypatch.setattr(storage, operation, hooked(getattr(storage, operation)))
+    return waiting
 
 
 @contextmanager

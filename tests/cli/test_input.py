@@ -248,6 +248,11 @@ def test_a_broken_array_is_refused(tmp_path: Path, text: str) -> None:
         read_input_file(path, SCHEMA, Reading())
 
 
+def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Let the standard input have bytes."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
 @pytest.mark.parametrize("form", ["json array", "json lines", "parquet", "csv"])
 def test_the_standard_input_is_read_by_its_content_or_the_named_format(
     monkeypatch: pytest.MonkeyPatch, form: str
@@ -260,7 +265,7 @@ def test_the_standard_input_is_read_by_its_content_or_the_named_format(
         "parquet": parquet.getvalue(),
         "csv": b"id\na\n",
     }[form]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    given(monkeypatch, data)
     reading = Reading("csv" if form == "csv" else None)
     assert read_input_file(Path("-"), SCHEMA, reading).to_pylist() == [{"id": "a"}]
 
@@ -268,7 +273,7 @@ def test_the_standard_input_is_read_by_its_content_or_the_named_format(
 def test_the_standard_input_of_an_unknown_format_needs_a_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id\na\n")))
+    given(monkeypatch, b"id\na\n")
     with pytest.raises(InputError, match="name the format with --format: parquet, csv, jsonl"):
         read_input_file(Path("-"), SCHEMA, Reading())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -27,7 +25,6 @@ from bucketlake.model.file_name import log_instant
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.check.doctor import diagnose
 from bucketlake.slices import file_system_view
-from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
@@ -36,6 +33,7 @@ from tests.golden.objects import objects_of_table
 from tests.golden.rows import plain_rows
 from tests.golden.test_metadata_records import TABLES
 from tests.golden.test_tables import expected_rows
+from tests.spies import forbid, spy
 from tests.storages import memory_of
 
 INDEXED = [name for name in TABLES if "rli" in name or "record_index" in name]
@@ -91,18 +89,11 @@ def test_rows_are_read_without_a_listing_of_storage(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = memory_of(objects_of_table(name))
-    inner = MemoryStorage.list
-
-    def only_hoodie(
-        storage: MemoryStorage, folder: str, *, recursive: bool = True
-    ) -> Iterator[StoredObject]:
-        assert folder.startswith(".hoodie"), folder
-        return inner(storage, folder, recursive=recursive)
-
-    monkeypatch.setattr(MemoryStorage, "list", only_hoodie)
-    monkeypatch.delattr(MemoryStorage, "list_folders")
+    listed = spy(monkeypatch, MemoryStorage, "list", lambda _, folder, **__: folder)
+    forbid(monkeypatch, MemoryStorage, "list_folders")
     got, expected = bl.open_table(storage.root).to_arrow(), expected_rows(name)
     assert plain_rows(got, expected.column_names) == plain_rows(expected, expected.column_names)
+    assert all(folder.startswith(".hoodie") for folder in listed), listed
 
 
 def test_every_partition_has_its_entries_by_key(storage: MemoryStorage) -> None:

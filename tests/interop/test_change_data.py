@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.write import ingest, transaction
-from tests.faulty_storage import SimulatedCrash
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER
 from tests.interop.peer.client import HudiPeer
-from tests.spies import breaks
+from tests.meanwhile import PUTS, dying
 
 pytestmark = pytest.mark.interop
 
@@ -158,18 +157,13 @@ def test_cleans_of_both_delete_the_files_of_changes(hudi: HudiPeer, tmp_path: Pa
         assert newest.operation == "UPSERT"
 
 
-def test_a_rollback_by_hudi_takes_our_files_of_changes_away(
-    hudi: HudiPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rollback_by_hudi_takes_our_files_of_changes_away(hudi: HudiPeer, tmp_path: Path) -> None:
     path, given = tmp_path / "t", options("copy_on_write", MODES[2])
     given |= {"hoodie.metadata.enable": "false"}
     bl.save(rows([0, 1, 2], 1), str(path), options=given)
 
-    breaks(monkeypatch, ingest, "commit_written", SimulatedCrash("before the commit"))
-    monkeypatch.setattr(transaction, "settle", lambda *_: None)
-    with pytest.raises(SimulatedCrash):
+    with dying(PUTS, COMMIT_ORDER_FOLDER):
         bl.save(rows([0, 1], 2), str(path), options=given)
-    monkeypatch.undo()
     left = {*path.glob("*/.*.cdc")}
     assert len(left) == 2
     hudi.write(path, rows([2], 3), given | {"hoodie.clean.failed.writes.policy": "EAGER"})

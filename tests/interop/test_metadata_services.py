@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from bucketlake.actions import commit, metadata_compaction, transact
+from bucketlake.actions import metadata_compaction, metadata_withdrawal
 from bucketlake.actions.metadata_compaction import compact_metadata
-from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, OUTCOME_FOLDER
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.metadata_record.record_schema import record_schema_json
@@ -39,6 +38,7 @@ from tests.interop.shared_table import (
     rows,
 )
 from tests.interop.table_kind import TableKind
+from tests.meanwhile import PUTS, dying
 from tests.spies import breaks
 
 pytestmark = pytest.mark.interop
@@ -111,7 +111,7 @@ def test_metadata_table_that_we_build_is_used_and_compacted_by_both(
     hudi: HudiPeer, tmp_path: Path, merge_on_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = begin(hudi, tmp_path / "shared", merge_on_read=merge_on_read)
-    monkeypatch.setattr(commit, "_serve_metadata_table", lambda *_: None)
+    set_bounds(monkeypatch, metadata_withdrawal, DELTA_COMMITS=1000)  # None of ours.
     table.upsert(HUDI, rows(range(15, 30), 2), SKIPPING)
     commit_often(table, 3)
     assert compactions(table.path) == []
@@ -132,30 +132,21 @@ def test_metadata_table_that_we_build_is_used_and_compacted_by_both(
 
 
 def test_hudi_takes_back_a_write_of_ours_that_died_with_log_files(
-    hudi: HudiPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hudi: HudiPeer, tmp_path: Path
 ) -> None:
     table = begin(hudi, tmp_path / "shared")
     table.upsert(BUCKETLAKE, rows(range(10), 2))
 
-    def die(*_: object, **__: object) -> None:
-        shutil.copytree(table.path, tmp_path / "copy" / "shared")
-        raise SimulatedCrash
-
-    monkeypatch.setattr(transact, "claim_commit", die)
-    with pytest.raises(SimulatedCrash):
+    with dying(PUTS, OUTCOME_FOLDER):
         table.write(BUCKETLAKE, rows(range(5), 9))
-    monkeypatch.undo()
-    # What the process leaves behind if it dies there, before it can take its write back.
-    died = SharedTable(hudi, tmp_path / "copy" / "shared")
-    died.model = table.model
-    (pending,) = known(died.path).pending()
-    died.upsert(HUDI, rows(range(3, 9), 3), SKIPPING)
-    assert_read(died)
-    named = [path.name for path in (died.path / METADATA_TABLE_FOLDER).rglob("*")]
+    (pending,) = known(table.path).pending()
+    table.upsert(HUDI, rows(range(3, 9), 3), SKIPPING)
+    assert_read(table)
+    named = [path.name for path in (table.path / METADATA_TABLE_FOLDER).rglob("*")]
     assert not [name for name in named if pending.requested_at in name]
-    commit_often(died, 4)
-    assert compactions(died.path)
-    assert_read(died)
+    commit_often(table, 4)
+    assert compactions(table.path)
+    assert_read(table)
 
 
 def test_hudi_goes_on_after_a_compaction_of_ours_that_died_and_after_a_rollback(
@@ -164,7 +155,7 @@ def test_hudi_goes_on_after_a_compaction_of_ours_that_died_and_after_a_rollback(
     table = begin(hudi, tmp_path / "shared")
     # A process of Hudi 1.2.0 whose first work on column statistics is a pending compaction fails.
     table.upsert(HUDI, rows(range(3, 9), 2), SKIPPING)
-    monkeypatch.setattr(commit, "_serve_metadata_table", lambda *_: None)
+    set_bounds(monkeypatch, metadata_withdrawal, DELTA_COMMITS=1000)  # None of ours.
     commit_often(table, 3)
     breaks(monkeypatch, rewrite, "rewrite_slice", SimulatedCrash())
     with pytest.raises(SimulatedCrash):

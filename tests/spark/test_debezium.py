@@ -41,6 +41,7 @@ def test_a_stream_in_two_frames_gives_the_rows_of_its_database(
     assert held == rows_at_end("random", "public.ledger")
 
 
+@pytest.mark.any_spark
 def test_a_truncate_deletes_stored_rows_and_those_of_its_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_truncate_deletes_stored_rows_and_those_of_its_batch(
     assert table.to_arrow()["v"].to_pylist() == ["last"]
 
 
+@pytest.mark.any_spark
 def test_a_message_that_cannot_be_read_is_apart_or_fails_the_write(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.flow import threads
 from bucketlake.spark.frame_source import SPOOL_FOLDER, few_rows
+from tests.bounds import set_bounds
 from tests.conformance.cases import Case, rows
 from tests.conformance.kinds import kinds_named
 from tests.spark.frames import frame_of, in_order, rows_of
@@ -33,7 +34,7 @@ SCHEMA = "id string, p long"
 @pytest.fixture(autouse=True)
 def few(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fixture of the session lets tasks write few rows, too."""
-    monkeypatch.setattr(threads, "HERE_BYTES_MAX", 2 << 20)
+    set_bounds(monkeypatch, threads, HERE_BYTES_MAX=2 << 20)
 
 
 @pytest.fixture
@@ -92,11 +93,11 @@ def test_more_than_the_driver_should_do_is_work_for_tasks(
     table.upsert(ROWS.slice(0, 20))
     given = frame_of(spark, ROWS, tmp_path)
     if bound == "rows":
-        monkeypatch.setattr(threads, "HERE_ROWS_MAX", 39)
+        set_bounds(monkeypatch, threads, HERE_ROWS_MAX=39)
     elif bound == "value":
         given = given.withColumn("id", F.expr("if(id = 'k39', repeat('x', 5000), id)"))
     else:
-        monkeypatch.setattr(threads, "HERE_REWRITTEN_MAX", 1)
+        set_bounds(monkeypatch, threads, HERE_REWRITTEN_MAX=1)
     result = table.upsert(given)
     assert (result.inserted, result.updated, result.in_driver) == (20, 20, False)
     assert len(table.to_arrow()) == 40
@@ -110,7 +111,7 @@ def test_small_files_are_written_without_a_job(
     before = job_count(spark)
     assert table.upsert(given).in_driver
     assert job_count(spark) == before
-    monkeypatch.setattr(threads, "HERE_REWRITTEN_MAX", 1)
+    set_bounds(monkeypatch, threads, HERE_REWRITTEN_MAX=1)
     again = table.upsert(given)
     assert (again.updated, again.in_driver) == (40, False)
 

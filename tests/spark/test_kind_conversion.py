@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,7 +12,8 @@ from bucketlake.flow.threads import Threads
 from bucketlake.index.setting import TableIndex
 from bucketlake.services.check.findings import Severity
 from bucketlake.write.pack import PackedRecords
-from tests.indexed_tables import ROWS_OF_LARGE, shards_of
+from tests.bounds import set_bounds
+from tests.indexed_tables import shards_of
 from tests.ring_tables import SCHEMA, keyed, rows
 from tests.spark.frames import frame_of, rows_of
 from tests.spies import forbid
@@ -82,11 +83,9 @@ def test_a_session_builds_the_index_of_a_conversion_and_writes_under_the_new_kin
 def test_a_session_writes_a_partition_of_one_shard_and_one_of_four_in_one_stage(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str
 ) -> None:
-    def general(*_: object) -> NoReturn:
-        raise AssertionError("the write took two stages")
-
-    monkeypatch.setattr(PackedRecords, "locate", general)
-    monkeypatch.setattr(ROWS_OF_LARGE, 30)  # The driver chooses, so no task needs it.
+    forbid(monkeypatch, PackedRecords, "locate")  # Else the write takes two stages.
+    # The driver chooses, so no task needs it.
+    set_bounds(monkeypatch, "bucketlake.metadata.record_index.shards", ROWS_OF_LARGE=30)
     table = bl.create_table(
         str(tmp_path / "table"),
         schema=SCHEMA,

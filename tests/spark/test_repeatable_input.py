@@ -21,6 +21,7 @@ from bucketlake.write.slot_stage import RECORDS, WriteStage, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import Placement, SlotPlan
 from tests.spark.frames import frame_of, rows_of
+from tests.spies import spy
 from tests.table_index import of_table
 
 if TYPE_CHECKING:
@@ -121,15 +122,7 @@ def spooled_files(table: bl.Table) -> list[str]:
 @pytest.fixture
 def spools(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Number of files in the spool at the end of each write."""
-    seen: list[int] = []
-    drop = Spool.drop
-
-    def watched(self: Spool) -> None:
-        seen.append(len([*self._storage.list(SPOOL_FOLDER)]))
-        drop(self)
-
-    monkeypatch.setattr(Spool, "drop", watched)
-    return seen
+    return spy(monkeypatch, Spool, "drop", lambda spool: len([*spool._storage.list(SPOOL_FOLDER)]))
 
 
 @pytest.mark.parametrize("change", STABLE.values(), ids=STABLE)

@@ -8,6 +8,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.recorded_entries import RECORDED
 from bucketlake.errors import FormatError
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.memory import forget
@@ -21,6 +22,7 @@ from tests.broken_tables import (
     sound_table,
     storage_of,
 )
+from tests.inside import let_commits_forget
 
 
 @pytest.fixture(params=["copy_on_write", "merge_on_read"])
@@ -108,10 +110,8 @@ def test_table_that_another_program_wrote_last_is_not_checked(table: bl.Table) -
     table.to_arrow()
 
 
-def test_repair_leaves_a_file_whose_entries_no_commit_records(
-    table: bl.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bucketlake.services.check.repair._newest_record", lambda *_: None)
+def test_repair_leaves_a_file_whose_entries_no_commit_records(table: bl.Table) -> None:
+    let_commits_forget(table, RECORDED)
     change(table, "hoodie.table.checksum", None)
     before = storage_of(table).read(PROPERTIES_FILE)
     [left] = table.repair(dry_run=False).left

@@ -222,7 +222,7 @@ def test_writes_through_the_cache_are_those_without_it(
     folder = tmp_path / "cache"
     monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(folder))
     served = spy_answers(monkeypatch, LocationCache, "find", lambda found: found.served)
-    monkeypatch.setattr("bucketlake.metadata.location_cache.refreshing.is_worth_reading", _always)
+    set_bounds(monkeypatch, "bucketlake.metadata.location_cache.refreshing", _LOOKUPS=1 << 30)
     tables = []
     for name, size in (("with", "1000000"), ("without", "0")):
         monkeypatch.setenv("BUCKETLAKE_CACHE_BYTES", size)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bucketlake as bl
 from bucketlake.errors import ConfigError, InputError, TimelineError
 from bucketlake.storage.memory import forget
-from bucketlake.write import ingest
+from tests.meanwhile import meanwhile
 from tests.tables.test_remembered_deletes import KINDS, Event
 
 NUMBERS = itertools.count()
@@ -120,19 +120,13 @@ def test_only_the_file_groups_of_the_keys_are_written(new_path: Callable[[], str
 def test_a_writer_that_ends_the_same_row_meanwhile_is_seen(
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, write, calls = made(new_path(), bl.SimpleBucket(8)), ingest.commit_written, []
+    table = made(new_path(), bl.SimpleBucket(8))
     history([Event("a", 1, False)]).apply(table)
-
-    def written(*args: Any, **options: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 1:  # The other writer is faster, and writes to another bucket.
-            history([Event("a", 4, False)]).apply(table)
-        return write(*args, **options)
-
-    monkeypatch.setattr(ingest, "commit_written", written)
+    # The other writer is faster, and writes to another bucket.
+    meanwhile(monkeypatch, lambda: history([Event("a", 4, False)]).apply(table))
     history([Event("a", 3, False)]).apply(table)
     assert rows_of(table) == expected([Event("a", at, False) for at in (1, 3, 4)])
-    assert len(calls) == 3
+    assert len(table.timeline()) == 3
 
 
 def test_the_marker_and_the_names_are_those_of_the_caller(new_path: Callable[[], str]) -> None:

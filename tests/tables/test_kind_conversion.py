@@ -47,7 +47,7 @@ from tests.between import InterruptedEngine
 from tests.bounds import set_bounds
 from tests.choices import some
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
-from tests.meanwhile import meanwhile
+from tests.meanwhile import PUTS, meanwhile
 from tests.metadata_truth import require_true_index, require_true_metadata
 from tests.spies import breaks, overtake
 
@@ -229,17 +229,16 @@ def test_an_index_that_was_taken_off_meanwhile_is_built_again(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch, *, is_after: bool
 ) -> None:
     table = make(new_path())
-    storage, convert_kind = open_storage(table.path), kind_conversion.convert_kind
+    storage = open_storage(table.path)
 
-    def beside(*arguments: Any) -> Any:
-        monkeypatch.undo()
-        if is_after:
-            instant = convert_kind(*arguments)
+    def take_off() -> None:
         list_partitions_as(storage, lost=[MetadataPartition.RECORD_INDEX])
-        return instant if is_after else convert_kind(*arguments)
 
-    monkeypatch.setattr(kind_conversion, "convert_kind", beside)
+    step = (("delete_folder",), ".temp") if is_after else (PUTS, ".replacecommit.requested")
+    waiting = meanwhile(monkeypatch, take_off, *step)
     assert table.convert(DYNAMIC, dry_run=False).builds_index
+    assert not waiting
+    assert "record_index" in read_table_config(storage).metadata_partitions
     assert index_of(table) == DYNAMIC
     table.upsert(rows(*range(10, 20), at=2))
     assert held(table) == expected(*range(10)) | expected(*range(10, 20), at=2)

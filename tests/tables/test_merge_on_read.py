@@ -14,6 +14,7 @@ import bucketlake as bl
 from bucketlake.actions import progress
 from bucketlake.actions.rollback import take_back
 from bucketlake.config.paths_of_table import OUTCOME_FOLDER
+from bucketlake.config.recorded_entries import RECORDED
 from bucketlake.config.table_keys import ORDERING_FIELDS
 from bucketlake.errors import (
     CommitConflictError,
@@ -43,7 +44,7 @@ from bucketlake.write.target import open_target
 from tests.between import InterruptedSource
 from tests.bounds import set_bounds
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
-from tests.inside import storage_of, values_of
+from tests.inside import let_commits_forget, storage_of, values_of
 from tests.meanwhile import PUTS, dying, meanwhile
 from tests.spies import spy
 from tests.storages import set_properties
@@ -261,11 +262,11 @@ def test_log_files_are_written_in_avro_by_option(table: bl.Table) -> None:
 
 @pytest.mark.parametrize("field", ["m.ts", "gone"])
 def test_a_table_that_is_ordered_by_what_is_no_column_is_refused(
-    table: bl.Table, field: str, monkeypatch: pytest.MonkeyPatch
+    table: bl.Table, field: str
 ) -> None:
-    # As in a table that Hudi wrote; a commit of bucketlake records its ordering fields.
-    monkeypatch.setattr("bucketlake.read.snapshot.require_recorded", lambda *_: None)
     table.upsert(rows(range(5), 2, 11))
+    # As in a table that Hudi wrote; a commit of bucketlake records its ordering fields.
+    let_commits_forget(table, RECORDED)
     set_properties(storage_of(table), {ORDERING_FIELDS: field})
     before = table.timeline()
     for read in (bl.Table.to_arrow, lambda one: one.locate("k1"), bl.Table.compact):

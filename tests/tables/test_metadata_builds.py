@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError
-from bucketlake.metadata.creation import withdraw_initialisations
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
@@ -19,6 +18,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from tests.between import InterruptedEngine
+from tests.meanwhile import LOOKS, PUTS, meanwhile
 from tests.metadata_truth import require_true_metadata
 from tests.tables.test_record_index import make, rows
 
@@ -105,12 +105,13 @@ def test_a_build_that_is_late_deletes_no_file_of_a_later_build(
 ) -> None:
     storage = filled(new_path(), bl.RecordIndex())
 
-    def other(*given: Any) -> None:
-        monkeypatch.undo()
+    def other() -> None:
         build_metadata_table(table_at(storage), INDEX)
-        withdraw_initialisations(*given)
 
-    monkeypatch.setattr("bucketlake.services.metadata.rebuild.withdraw_initialisations", other)
+    def after_the_check() -> None:
+        meanwhile(monkeypatch, other, LOOKS, f"{METADATA_TABLE_FOLDER}/.hoodie/timeline")
+
+    meanwhile(monkeypatch, after_the_check, PUTS, f"{COMMIT_ORDER_FOLDER}/000000000003", after=True)
     with pytest.raises(CommitConflictError, match="build it again"):
         build_metadata_table(table_at(storage), INDEX)
     assert INDEX[0] in read_table_config(storage).metadata_partitions

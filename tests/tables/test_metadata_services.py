@@ -9,9 +9,11 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.actions.metadata_compaction import compact_metadata
-from bucketlake.actions.metadata_withdrawal import withdraw_compactions
+from bucketlake.actions.metadata_withdrawal import is_due_after_commit, withdraw_compactions
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ServiceWarning, StorageError
+from bucketlake.metadata.contents import last_compaction
 from bucketlake.metadata.metadata_table import MetadataTable, inner_table, load_metadata_table
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -23,6 +25,7 @@ from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested
+from tests.meanwhile import PUTS, meanwhile
 from tests.metadata_truth import listed_files, stored_files
 from tests.unit.actions.test_completion import INDEX, SCHEMA, rows
 
@@ -160,3 +163,23 @@ def test_statistics_are_built_anew_beside_a_compaction_that_is_withdrawn(table: 
     assert not pending(table)
     withdraw_compactions(opened_table(storage, config))
     assert compact(table) is None or not pending(table)
+
+
+def test_a_write_compacts_the_metadata_table_when_it_is_due_and_stays_where_that_fails(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise StorageError("p", "put", "simulated")
+
+    storage = open_storage(table.path)
+    while not is_due_after_commit(metadata_of(table).timeline):
+        table.upsert(rows(3))
+    waiting = meanwhile(monkeypatch, fail, PUTS, ".hfile")
+    assert last_compaction(metadata_of(table).timeline) is None
+    with pytest.warns(ServiceWarning, match="is completed, but a compaction"):
+        table.upsert(rows(9))
+    assert not waiting
+    assert last_compaction(metadata_of(table).timeline) is None
+    assert listed_files(storage) == stored_files(storage)
+    table.upsert(rows(10))
+    assert last_compaction(metadata_of(table).timeline) is not None

@@ -41,7 +41,6 @@ from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.rehash import RehashSource
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 from tests.meanwhile import meanwhile
@@ -390,11 +389,7 @@ def test_bad_arguments_of_a_rescale_are_refused_before_anything_is_written(
 def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = RehashSource.write
-
-    def write_slowly(self: RehashSource, *arguments: Any) -> Any:
-        stats = write(self, *arguments)
-        monkeypatch.undo()
+    def overwrite() -> None:
         storage, config = LocalStorage(table.path), table.config()
         timeline, clock = (
             load_timeline(opened_table(storage, config)),
@@ -406,9 +401,8 @@ def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
             OpenTable(storage, config, clock, NO_LOCK), timeline, Operation.INSERT_OVERWRITE
         ) as other:
             commit_write(other, CommitPlan(replaced=gone, extra={"schema": text or ""}))
-        return stats
 
-    monkeypatch.setattr(RehashSource, "write", write_slowly)
+    meanwhile(monkeypatch, overwrite)
     with pytest.raises(CommitConflictError, match="'2023-01-01'"):
         table.rescale({"2023": 5}, dry_run=False)
     assert bl.open_table(table.path).index == INDEX

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.actions import turns
 from bucketlake.config import table_keys
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import (
@@ -31,14 +30,12 @@ from bucketlake.index.conflict_keys import (
 from bucketlake.index.setting import index_from_options
 from bucketlake.metadata.file_listing import list_partitions_as
 from bucketlake.metadata.record_index import pinned_index
-from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.model.file_name import FileId
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
@@ -322,22 +319,10 @@ def test_a_write_whose_index_was_built_again_meanwhile_is_retried(
 ) -> None:
     table = make(new_path())
     table.upsert(rows("a1"))
-    answers = iter([True, False])
-    monkeypatch.setattr(PinnedIndex, "was_built_again", lambda _: next(answers))
-    last_turn = turns.last_turn
-    monkeypatch.setattr(
-        turns,
-        "last_turn",
-        lambda storage: Turn(*_numbers_of(last_turn(storage)), metadata_changed=True),
-    )
-    table.upsert(rows("a2"))
-    assert list(answers) == []
-    assert held(table) == {"a1": 1, "a2": 1}
-
-
-def _numbers_of(turn: Turn | None) -> tuple[Any, ...]:
-    assert turn is not None
-    return turn.number, turn.instant
+    meanwhile(monkeypatch, lambda: table.rebuild_metadata_table(["record_index"]))
+    table.upsert(rows("a1", "a2", at=2))
+    assert held(table) == {"a1": 2, "a2": 2}
+    require_true_index(open_storage(table.path))
 
 
 def test_the_index_knows_when_it_was_built_again(new_path: NewPath) -> None:

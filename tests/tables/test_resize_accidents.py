@@ -11,7 +11,8 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.actions.pending import begin_instant
-from bucketlake.actions.rollback import delete_files, withdraw_resize
+from bucketlake.actions.rollback import withdraw_resize
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.flow.threads import HERE
 from bucketlake.index.hashing_config import INITIAL_INSTANT
@@ -33,8 +34,8 @@ from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
-from tests.inside import storage_of, upsert_once
-from tests.meanwhile import meanwhile
+from tests.inside import opened, storage_of, upsert_once
+from tests.meanwhile import PUTS, dying, meanwhile
 from tests.metadata_truth import require_true_files
 from tests.ring_tables import (
     SPLIT_ALL,
@@ -95,18 +96,14 @@ def test_a_rollback_of_a_process_that_died_while_a_resize_was_planned_is_ended_f
     """Else its plan would be withdrawn for ever."""
     undone = table.upsert(rows([1], 1)).instant
     assert undone is not None
-    worth_it = planning.worth_it
 
-    def dies_meanwhile(*arguments: Any) -> Any:
-        found = worth_it(*arguments)
-        monkeypatch.undo()
+    def dies_meanwhile() -> None:
         faulty = FaultyStorage(storage_of(table), [Fault(5, Moment.AFTER)], reads_count=False)
         with pytest.raises(SimulatedCrash):
             roll_back(opened_table(faulty, table.config()), None, undone)
         assert any(i.action is Action.ROLLBACK for i in timeline_of(table).pending())
-        return found
 
-    monkeypatch.setattr(planning, "worth_it", dies_meanwhile)
+    meanwhile(monkeypatch, dies_meanwhile, PUTS, ".clustering.requested")
     assert table.resize(**SPLIT_ALL).instants
     assert values(table) in (FIRST, FIRST | keyed([1], 1))
     assert not timeline_of(table).pending()
@@ -272,15 +269,14 @@ def test_a_plan_that_another_process_withdrew_is_made_again(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer may take it for one of two plans of dead processes."""
-    carry_out, withdrawn = service.carry_out, []
+    withdrawn = []
 
-    def withdrawn_first(resize: Any, instant: InstantTime, **options: Any) -> None:
-        if not withdrawn:
-            withdrawn.append(instant)
-            assert withdraw_resize(resize.table, instant)
-        carry_out(resize, instant, **options)
+    def withdraw() -> None:
+        [planned] = timeline_of(table).pending()
+        withdrawn.append(planned.requested_at)
+        assert withdraw_resize(opened(table), planned.requested_at)
 
-    monkeypatch.setattr(service, "carry_out", withdrawn_first)
+    meanwhile(monkeypatch, withdraw, PUTS, COMMIT_ORDER_FOLDER, after=True)
     (completed,) = table.resize(**SPLIT_ALL).instants
     assert completed != withdrawn[0]
     assert values(table) == FIRST
@@ -288,19 +284,13 @@ def test_a_plan_that_another_process_withdrew_is_made_again(
 
 
 def test_a_withdrawal_that_dies_after_it_deleted_copies_leaves_none_in_the_metadata_table(
-    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+    table: bl.Table,
 ) -> None:
     instant = planned(table)
     table.upsert(rows(range(40), 2))  # Copied for the resize, so the metadata table lists copies.
 
-    def dying(*given: Any) -> None:
-        delete_files(*given)
-        raise SimulatedCrash
-
-    monkeypatch.setattr("bucketlake.actions.rollback.delete_files", dying)
-    with pytest.raises(SimulatedCrash):
+    with dying(("delete",), f"timeline/{instant}.clustering"):
         table.rollback(instant)
-    monkeypatch.undo()
     table.upsert(rows(range(3), 3))  # Ends the withdrawal first.
     assert not is_pending(table, instant)
     assert table.doctor(min_age_seconds=0) == []

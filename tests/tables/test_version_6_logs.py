@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from threading import Event, Thread
 
@@ -20,7 +21,6 @@ from bucketlake.format.log_block import BlockKind, encode_rollback_block, read_l
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName, log_instant
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services import compaction
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.timeline.active import load_timeline, planned_slices
 from bucketlake.timeline.instant import Action, State, shift_instant
@@ -178,19 +178,16 @@ def test_a_compaction_is_later_than_the_writes_that_may_not_see_its_plan(
 ) -> None:
     table.upsert(rows(0, v=2))
     opened = table_at(storage_of(table))
-    put, begun = compaction.put_compaction_plan, []
+    begun, running = [], ExitStack()
 
-    def after_a_write_began(*given: object) -> list[FileSlice]:
-        if begun:
-            return put(*given)
+    def begin() -> None:
         time.sleep(0.002)
-        with begin_instant(opened, load_timeline(opened), Action.DELTA_COMMIT) as (pending, _):
-            begun.append(pending)
-            assert pending > given[1]
-            return put(*given)
+        write = begin_instant(opened, load_timeline(opened), Action.DELTA_COMMIT)
+        begun.append(running.enter_context(write)[0])
 
-    monkeypatch.setattr(compaction, "put_compaction_plan", after_a_write_began)
-    planned = table.compact(schedule_only=True).scheduled
+    meanwhile(monkeypatch, begin, PUTS, PLAN)
+    with running:
+        planned = table.compact(schedule_only=True).scheduled
     assert planned is not None
     assert begun[0] < planned
     table.compact()

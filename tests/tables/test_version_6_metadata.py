@@ -30,7 +30,6 @@ from bucketlake.metadata.metadata_table import (
     load_metadata_table,
 )
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
-from bucketlake.services.metadata import rebuild
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
@@ -502,13 +501,10 @@ def test_a_savepoint_is_restored(table: bl.Table, is_compacted: bool) -> None:
 def test_a_commit_beside_a_build_is_in_its_slices(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, partitions: list[str]
 ) -> None:
-    found = rebuild._Found.groups
-
-    def write_meanwhile(self: Any, partition: Any) -> Any:
-        table.upsert(rows(1, 8, v=5))
-        return found(self, partition)
-
-    monkeypatch.setattr(rebuild._Found, "groups", write_meanwhile)
+    for partition in partitions:
+        meanwhile(
+            monkeypatch, lambda: table.upsert(rows(1, 8, v=5)), PUTS, f"metadata/{partition}/"
+        )
     table.rebuild_metadata_table(partitions)
     monkeypatch.undo()
     require_true(table)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,12 @@ def copy_of(table: bl.Table) -> bl.Table:
     source, target = open_storage(table.path), open_storage(copied)
     for found in source.list(""):
         target.put(found.path, source.read(found.path))
-    return bl.Table(copied, table.index)
+    return bl.Table(copied, index_at(table.path))
+
+
+@cache
+def index_at(path: str) -> Any:
+    return bl.Table(path).index
 
 
 REQUIRED: dict[str, Callable[[bl.Table], Any]] = {

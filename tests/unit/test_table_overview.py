@@ -13,6 +13,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.read import overview
+from bucketlake.read.handle import Handle
 from tests.spies import forbid
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("n", pa.int64())])
@@ -82,7 +83,7 @@ def test_a_handle_without_a_table_shows_its_address(monkeypatch: pytest.MonkeyPa
     table = bl.Table("memory://overview-nowhere")
     assert repr(table) == unescape(table._repr_html_()) == "Table(path='memory://overview-nowhere')"
     broken = make()
-    monkeypatch.setattr("bucketlake.read.handle.Handle.snapshot", _fail)
+    forbid(monkeypatch, Handle, "snapshot")
     assert repr(broken) == f"Table(path={broken.path!r})"
 
 
@@ -90,7 +91,3 @@ def test_a_store_that_does_not_answer_does_not_block_a_prompt() -> None:
     never = threading.Event()  # Were the prompt to wait for it, this test would never end.
     assert overview.within_seconds(lambda: str(never.wait()), 0.05) is None
     never.set()
-
-
-def _fail(*_: Any) -> None:
-    raise KeyError("not to be called")

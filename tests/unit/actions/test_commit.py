@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from bucketlake.actions import commit
 from bucketlake.actions.commit import CommitPlan, CommitView, PendingWrite, commit_write
-from bucketlake.actions.metadata_upkeep import PreparedCommit
 from bucketlake.actions.rollback import rollback_plan, undo
 from bucketlake.actions.transact import Decision, publish
 from bucketlake.actions.turns import head
-from bucketlake.errors import CommitConflictError, LockError, ServiceWarning, StorageError
+from bucketlake.errors import CommitConflictError, LockError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.index.conflict_keys import (
     ConflictKey,
@@ -31,7 +29,6 @@ from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.locks import LockCheck
-from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import remove_pending
 from tests.meanwhile import PUTS, meanwhile
@@ -494,95 +491,3 @@ def test_copies_for_a_resize_are_made_between_the_turn_and_the_decision(
     assert made == [write.instant]
     assert len(paths) == 2
     assert [table.storage.read(path) for path in paths] == [b"rows", b"rows"]
-
-
-@dataclass
-class Services:
-    """Stands in for what is done for the metadata table after a commit, and says that it is due."""
-
-    table: BareTable
-    lock: NotedLock = field(default_factory=NotedLock)
-    engine: Any = field(default_factory=object)  # Any: it is passed on, and nothing is asked of it.
-    done: list[str] = field(default_factory=list)
-    fails: bool = False
-
-    def end_dead_cleans(self, table: OpenTable) -> None:
-        self._note("ended", table)
-
-    def compact_metadata(self, table: OpenTable, engine: object) -> None:
-        self._note("compacted", table)
-        assert engine is self.engine
-        if self.fails:
-            raise StorageError("p", "put", "simulated")
-
-    def clean_metadata(self, table: OpenTable) -> None:
-        self._note("cleaned", table)
-
-    def commit(self) -> InstantTime:
-        with self.table.begin(lock=self.lock) as write:
-            commit_write(write, CommitPlan(files_of(write, 1)), self.engine)
-        return write.instant
-
-    def _note(self, name: str, given: OpenTable) -> None:
-        assert given == replace(self.table.opened, lock=self.lock)
-        assert self.table.timeline().completed_commits(), "the commit comes first"
-        assert self.lock.noted[-1] == "given up"
-        self.done.append(name)
-
-
-@pytest.fixture
-def services(table: BareTable, monkeypatch: pytest.MonkeyPatch) -> Services:
-    made = Services(table)
-    due = PreparedCommit(None, True)  # type: ignore[arg-type]
-    monkeypatch.setattr(commit, "prepare_commit", lambda *_: due)
-    for name in ("end_dead_cleans", "compact_metadata", "clean_metadata"):
-        monkeypatch.setattr(commit, name, getattr(made, name))
-    return made
-
-
-def test_the_metadata_table_is_compacted_and_cleaned_after_the_commit(services: Services) -> None:
-    services.commit()
-    assert services.done == ["compacted", "cleaned"]
-
-
-def test_pending_cleans_are_ended_before_the_metadata_table_is_compacted(
-    services: Services,
-) -> None:
-    services.table.leave(Action.CLEAN, b"plan")
-    services.commit()
-    assert services.done == ["ended", "compacted", "cleaned"]
-
-
-def test_a_metadata_table_that_is_not_due_is_left_alone(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for prepared in (PreparedCommit(None, False), None):  # type: ignore[arg-type]
-        monkeypatch.setattr(commit, "prepare_commit", lambda *_, it=prepared: it)
-        services.commit()
-    assert services.done == []
-
-
-def test_a_service_of_the_metadata_table_that_fails_does_not_undo_the_commit(
-    services: Services,
-) -> None:
-    services.fails = True
-    with pytest.warns(ServiceWarning, match="is completed, but a compaction"):
-        at = services.commit()
-    assert services.table.is_completed(at)
-
-
-def test_the_log_files_of_the_metadata_table_are_written_for_the_turn_that_was_seen(
-    table: BareTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table.take(AHEAD)
-    turn = last_turn(table.storage)
-    given: list[Any] = []
-    monkeypatch.setattr(commit, "prepare_commit", lambda *arguments: given.append(arguments))
-    index_files = [WriteStat(group_of(9), "record_index/f", "record_index")]
-    with table.begin() as write:
-        commit_write(write, CommitPlan(files_of(write, 1), index_files=index_files))
-    [(now, instant, made, indexed, copies)] = given
-    assert (now.table, instant, now.turn) == (table.opened, write.instant, turn)
-    assert now.timeline.find_completed(write.instant) is None
-    assert [stat.path for stat in made.stats] == [f.path for f in files_of(write, 1)]
-    assert (indexed, copies) == (index_files, {})

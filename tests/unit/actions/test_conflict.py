@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import bucketlake as bl
 from bucketlake.actions import conflict
 from bucketlake.actions.conflict import (
     WAIT_SECONDS_MAX,
@@ -31,6 +30,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
+from tests.spies import forbid
 from tests.unit.actions.bare_table import BareTable, group_of
 
 OWN, FIRST, SECOND = (InstantTime(f"2026010100000000{n}") for n in (5, 6, 7))
@@ -43,12 +43,6 @@ def commit(*buckets: int, partition: str = "x", **facts: Any) -> CommitMetadata:
 
 def missing(path: str) -> ObjectNotFoundError:
     return ObjectNotFoundError(path, "read", "it is not there")
-
-
-def archived_from(timeline: Timeline, *instants: InstantTime) -> Timeline:
-    """Return the timeline as an archival of some commits leaves it."""
-    left = tuple(i for i in timeline.instants if i.requested_at not in instants)
-    return replace(timeline, instants=left, start=min(i.requested_at for i in left))
 
 
 @pytest.fixture
@@ -131,83 +125,55 @@ def test_commits_since_a_pin_are_those_that_it_lacks(table: BareTable) -> None:
     assert commits_since(table.opened, newest, newest) == []
 
 
-class Archive:
-    """Stands in for the archive: entries by time, and what was asked for."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *times: InstantTime) -> None:
-        self.entries = [SimpleNamespace(requested_at=at) for at in times]
-        self.asked: list[tuple[str | None, str | None]] = []
-        monkeypatch.setattr(conflict, "read_archive", self.read)
-        monkeypatch.setattr(conflict, "archived_commit", self.commit)
-        monkeypatch.setattr(conflict, "archived_completion_times", self.times)
-        self.no_commits: set[str] = set()
-
-    def read(self, *_: object, since: str, until: str | None) -> Iterable[SimpleNamespace]:
-        self.asked.append((since, until))
-        return self.entries
-
-    def commit(self, entry: SimpleNamespace) -> CommitMetadata | None:
-        return None if entry.requested_at in self.no_commits else commit(4)
-
-    def times(self, *_: object, since: str, until: str) -> dict[InstantTime, InstantTime]:
-        self.asked.append((since, until))
-        return {entry.requested_at: entry.requested_at for entry in self.entries}
+def archive(table: BareTable) -> Timeline:
+    """Archive all commits but the newest; return the timeline as it is then."""
+    assert bl.open_table(table.storage.root).archive(keep_min=1, keep_max=2).instants
+    return table.timeline()
 
 
-def test_commits_that_were_archived_since_the_pin_count_too(
-    table: BareTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = table.commit(1)
+def test_commits_that_were_archived_since_the_pin_count_too(table: BareTable) -> None:
+    table.commit(1)
     pinned = table.timeline()
-    archived, active = table.commit(2), table.commit(3)
-    clean = InstantTime("20240101000000000")
-    archive = Archive(monkeypatch, known, clean, archived, active)
-    archive.no_commits = {clean}
-    newest = archived_from(table.timeline(), known, archived)
-    assert newest.start == active
+    made = [table.commit(bucket) for bucket in (2, 3, 4)]
+    newest = archive(table)
+    assert newest.start == made[-1]
     found = commits_since(table.opened, pinned, newest)
-    assert [instant for instant, _ in found] == [active, archived]
-    assert archive.asked == [(pinned.start, active)]
+    assert sorted(instant for instant, _ in found) == made
 
 
-def test_the_whole_archive_is_asked_where_the_pin_saw_no_commit(
-    table: BareTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_whole_archive_is_asked_where_the_pin_saw_no_commit(table: BareTable) -> None:
     pinned = table.timeline()
     assert pinned.start is None
-    active = table.commit(3)
-    archive = Archive(monkeypatch, InstantTime("20240101000000000"))
-    found = commits_since(table.opened, pinned, table.timeline())
-    assert [instant for instant, _ in found] == [active, "20240101000000000"]
-    assert archive.asked == [("", active)]
+    made = [table.commit(bucket) for bucket in (1, 2, 3)]
+    found = commits_since(table.opened, pinned, archive(table))
+    assert sorted(instant for instant, _ in found) == made
 
 
 def test_the_archive_is_not_read_where_the_timeline_begins_as_it_did(
     table: BareTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table.commit(1)
+    for bucket in (1, 2, 3):
+        table.commit(bucket)
+    pinned = archive(table)
+    made = table.commit(4)
+    forbid(monkeypatch, conflict, "read_archive")
+    [(instant, _)] = commits_since(table.opened, pinned, table.timeline())
+    assert instant == made
+
+
+def test_a_commit_that_is_neither_active_nor_archived_was_rolled_back(table: BareTable) -> None:
+    gone = table.commit(1)
     pinned = table.timeline()
-    table.commit(2)
-    archive = Archive(monkeypatch, FIRST)
-    assert len(commits_since(table.opened, pinned, table.timeline())) == 1
-    assert archive.asked == []
-
-
-def test_a_commit_that_is_neither_active_nor_archived_was_rolled_back(
-    table: BareTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone, archived, kept = table.commit(1), table.commit(2), table.commit(3)
-    pinned, newest = table.timeline(), archived_from(table.timeline(), gone, archived)
-    archive = Archive(monkeypatch, archived)
-    given = table.opened
-    assert rolled_back(given, pinned, newest) == {gone}
-    assert archive.asked == [(gone, archived)]
+    bl.open_table(table.storage.root).rollback(gone)
+    kept = [table.commit(bucket) for bucket in (2, 3, 4)]
+    known, newest = table.timeline(), archive(table)
+    assert {found.requested_at for found in newest.completed_commits()} == {kept[-1]}
+    assert rolled_back(table.opened, pinned, newest) == {gone}
     with pytest.raises(CommitConflictError, match=f"instant {gone} was rolled back meanwhile"):
-        require_kept(given, OWN, pinned, newest)
-    assert rolled_back(given, newest, pinned) == set()
-    assert rolled_back(given, pinned, pinned) == set()
-    require_kept(given, OWN, pinned, archived_from(table.timeline(), archived))
-    assert kept in {found.requested_at for found in newest.completed_commits()}
+        require_kept(table.opened, OWN, pinned, newest)
+    assert rolled_back(table.opened, known, newest) == set()
+    assert rolled_back(table.opened, newest, known) == set()
+    require_kept(table.opened, OWN, known, newest)
 
 
 def test_a_conversion_among_other_commits_is_found() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from bucketlake.actions import pending
 from bucketlake.actions.pending import begin_instant, put_inflight, put_plan, withdraw_plan
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.model.file_name import InstantTime
@@ -76,15 +75,12 @@ def test_what_begins_takes_another_time_and_lives_until_its_end(table: BareTable
 
 @pytest.mark.parametrize("action", PLANS)
 def test_a_plan_that_is_withdrawn_is_off_the_timeline_and_never_decided(
-    table: BareTable, action: Action, monkeypatch: pytest.MonkeyPatch
+    table: BareTable, action: Action
 ) -> None:
-    taken_back: list[object] = []
-    monkeypatch.setattr(pending, "take_back_metadata", lambda *given: taken_back.append(given))
     planned = table.leave(action, b"plan").requested_at
     assert withdraw_plan(table.opened, planned, action)
     assert table.state_of(planned) is None
     assert is_rolled_back(table.storage, planned, action)
-    assert taken_back == [(table.opened, planned)]
     assert withdraw_plan(table.opened, planned, action), "again does no harm"
 
 
@@ -97,14 +93,15 @@ def test_a_plan_that_is_decided_is_not_withdrawn(table: BareTable, action: Actio
     assert planned in table.timeline().instants
 
 
+@pytest.mark.parametrize("action", PLANS)
 def test_what_a_withdrawn_plan_wrote_to_the_metadata_table_goes(
-    new_path: Callable[[], str],
+    new_path: Callable[[], str], action: Action
 ) -> None:
     table = BareTable.at(new_path(), metadata_table=True)
-    planned = table.leave(Action.CLEAN, b"plan").requested_at
+    planned = table.leave(action, b"plan").requested_at
     path = f"{METADATA_TABLE_FOLDER}/.hoodie/timeline/{planned}.deltacommit.requested"
     table.storage.put(path, b"")
-    assert withdraw_plan(table.opened, planned, Action.CLEAN)
+    assert withdraw_plan(table.opened, planned, action)
     assert table.storage.stat(path) is None
 
 

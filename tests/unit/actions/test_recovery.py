@@ -18,8 +18,8 @@ from bucketlake.timeline.instant import Action, InstantClock, shift_instant, sys
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import Marker, MarkerType, write_markers
 from bucketlake.timeline.open_table import OpenTable, opened_table
-from bucketlake.timeline.transitions import to_inflight
-from tests.inside import storage_of
+from bucketlake.timeline.transitions import instant_path, to_inflight
+from tests.inside import storage_of, timeline_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 
@@ -103,14 +103,19 @@ def test_a_second_action_that_stayed_at_the_time_of_a_commit_goes(table: bl.Tabl
     assert [one.action for one in table.timeline()] == [Action.COMMIT, Action.COMMIT]
 
 
-def test_files_of_an_archived_commit_stay(table: bl.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_an_archived_commit_stay(table: bl.Table) -> None:
     """Archival may leave older instants behind, so an archived one may be newer than they are."""
-    instant = later(upsert(table))
-    left = leave_file(table, instant)
-    archived = {instant: later(instant)}
-    monkeypatch.setattr(recovery, "archived_completion_times", lambda *_, **__: archived)
+    storage, [first] = storage_of(table), timeline_of(table).completed_commits()
+    path = instant_path(table.config(), first)
+    content = storage.read(path)
+    archived = upsert(table)
+    for _ in range(3):
+        upsert(table)
+    table.archive(keep_min=1, keep_max=2)
+    storage.put(path, content)
+    left = leave_file(table, archived), leave_file(table, later(archived))
     upsert(table)
-    assert storage_of(table).stat(left) is not None
+    assert [storage.stat(name) is None for name in left] == [False, True]
 
 
 def test_files_older_than_the_timeline_stay(table: bl.Table) -> None:

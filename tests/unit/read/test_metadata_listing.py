@@ -5,7 +5,6 @@ The table is one of real Hudi: copy-on-write, four commits, three partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -27,13 +26,13 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.check.doctor import diagnose
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.services.check.repair import repair
-from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import FaultyStorage
 from tests.golden.objects import objects_of_table
+from tests.meanwhile import LOOKS, meanwhile
 from tests.metadata_tables import data_block, put_instant, sizes_of
 from tests.pinned import snapshot_as_of
 from tests.storages import memory_of, set_properties
@@ -109,19 +108,15 @@ def test_metadata_table_whose_files_are_being_deleted_is_not_believed(
     """The properties changed first; some log files are gone, and the rest looks whole."""
     snapshot = snapshot_of(storage)
     expected = paths_of(replace(snapshot))
-    inner = MemoryStorage.list
+    folder = f"{METADATA_TABLE_FOLDER}/files"
 
-    def deleting(
-        storage: MemoryStorage, folder: str, *, recursive: bool = True
-    ) -> Iterator[StoredObject]:
-        if folder == f"{METADATA_TABLE_FOLDER}/files":
-            set_properties(storage, {METADATA_PARTITIONS: ""})
-            newest = max(o.path for o in inner(storage, folder) if ".log." in o.path)
-            storage.delete(newest)
-        return inner(storage, folder, recursive=recursive)
+    def delete() -> None:
+        set_properties(storage, {METADATA_PARTITIONS: ""})
+        storage.delete(max(o.path for o in storage.list(folder) if ".log." in o.path))
 
-    monkeypatch.setattr(MemoryStorage, "list", deleting)
+    waiting = meanwhile(monkeypatch, delete, LOOKS, folder)
     assert paths_of(snapshot) == expected
+    assert not waiting
 
 
 def test_damaged_metadata_table_is_never_replaced_by_storage(storage: MemoryStorage) -> None:

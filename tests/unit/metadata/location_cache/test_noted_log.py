@@ -25,6 +25,7 @@ from bucketlake.metadata.log_files import (
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, Noted, entries_of_shard
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
+from tests.bounds import set_bounds
 
 SHARD = FileId("record-index-ZXU=-0000-0")
 FIRST = FileId("00000001-27f7-4628-9878-d51db8cd0617-0")
@@ -60,7 +61,7 @@ def folder(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ShardFolder:
     if request.param == "own":
-        monkeypatch.setattr(key_codes, "_FEW_KEYS", 3)
+        set_bounds(monkeypatch, key_codes, _FEW_KEYS=3)
     [*_, (last, _)] = note_logs(tmp_path, "table", INSTANT, written())
     folder = ShardFolder.of(tmp_path, "table", SHARD)
     assert (last.path.name, folder.path.exists()) == ("notes", request.param == "own")
@@ -106,7 +107,7 @@ def test_notes_are_forgotten_by_their_files(folder: ShardFolder) -> None:
 def test_of_the_shared_notes_the_newest_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_codes, "_SHARED_MAX", 2)
+    set_bounds(monkeypatch, key_codes, _SHARED_MAX=2)
     for instant in ("3", "1", "4", "2"):
         [(folder, _)] = note_logs(tmp_path, "table", instant, written())
     assert sorted(path.name[0] for path in folder.path.iterdir()) == ["3", "4"]

@@ -30,7 +30,6 @@ from bucketlake.services.resize import execution
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.write import transaction
-from bucketlake.write.group_writer import GroupWriter
 from tests import ring_tables
 from tests.spies import spy, spy_answers
 from tests.storages import memory_of
@@ -152,28 +151,6 @@ def test_resizes_and_rescales_send_the_statistics_of_their_files(
     table.rescale({"a|b": 4}, dry_run=False)
     assert len(sent) > 2
     require_those_of_the_files(table, sent)
-
-
-def test_repeated_task_sends_the_same_statistics(
-    new_path: Callable[[], str], sent: list[WriteStat], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inner = GroupWriter.write
-
-    def twice(self: GroupWriter, *arguments: Any) -> Any:
-        first = inner(self, *arguments)
-        assert inner(self, *arguments) == first
-        return first
-
-    monkeypatch.setattr(GroupWriter, "write", twice)
-    for table_type in ("copy_on_write", "merge_on_read"):
-        table = bl.create_table(
-            new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"],
-            index=bl.SimpleBucket(1), table_type=table_type,
-        )  # fmt: skip
-        table.upsert(rows(range(8)))
-        table.upsert(rows(range(4)))
-        require_those_of_the_files(table, sent)
-        sent.clear()
 
 
 def test_table_without_statistics_computes_none(

@@ -10,16 +10,15 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.metadata_compaction import compact_metadata
 from bucketlake.config import table_keys as keys
 from bucketlake.errors import MetadataTableError
-from bucketlake.metadata.creation import base_file_name
-from bucketlake.metadata.metadata_table import MetadataTable
-from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.pruning import by_statistics
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.storage.location import open_storage
 from bucketlake.table import handle_of
+from tests.inside import opened
+from tests.meanwhile import LOOKS, meanwhile
 from tests.spies import forbid, spy
 from tests.storages import set_properties
 
@@ -167,15 +166,12 @@ def test_widened_column_is_pruned_by_bounds_of_both_types(new_path: Callable[[],
 def test_statistics_that_were_turned_off_meanwhile_are_not_used(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inner = by_statistics.find_partition_stats
+    lists = {keys.METADATA_PARTITIONS: "column_stats,files"}
 
-    def turn_off(*arguments: Any) -> Any:
-        found = inner(*arguments)
-        lists = {keys.METADATA_PARTITIONS: "column_stats,files"}
+    def turn_off() -> None:
         set_properties(open_storage(table.path), lists)
-        return found
 
-    monkeypatch.setattr(by_statistics, "find_partition_stats", turn_off)
+    meanwhile(monkeypatch, turn_off, LOOKS, "metadata/partition_stats")
     report = table.explain("n >= 200")
     assert facts(report) == (6, 0, "the statistics were turned off")
 
@@ -191,7 +187,7 @@ def test_damaged_statistics_are_an_error(table: bl.Table) -> None:
 
 
 def test_statistics_of_partitions_that_include_a_later_commit_are_not_used(
-    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+    table: bl.Table,
 ) -> None:
     pinned = handle_of(table).snapshot().metadata_table
     table.insert_overwrite(rows(range(300, 310), "a"))
@@ -199,16 +195,9 @@ def test_statistics_of_partitions_that_include_a_later_commit_are_not_used(
     stale = replace(newest, data_timeline=pinned.data_timeline)
     # The later commit is in a log file, which the reader ignores.
     assert by_statistics._is_of_pinned_state(stale)
-    slices = MetadataTable.slices
-
-    def compacted(self: MetadataTable, partition: str) -> list[FileSlice]:
-        later = InstantTime("99991231235959999")
-        return [
-            replace(held, base_file=DataFile(partition, base_file_name(held.file_id, later), 1))
-            for held in slices(self, partition)
-        ]
-
-    monkeypatch.setattr(MetadataTable, "slices", compacted)
+    assert compact_metadata(opened(table), delta_commits=1) is not None
+    newest = handle_of(table).snapshot().metadata_table
+    stale = replace(newest, data_timeline=pinned.data_timeline)
     assert not by_statistics._is_of_pinned_state(stale)
     assert by_statistics._is_of_pinned_state(newest)
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.recorded_entries import RECORDED
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_keys import KEY_GENERATOR_TYPE, PARTITION_FIELDS
 from bucketlake.errors import ConfigError
@@ -19,6 +20,7 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.pruning.prune import PruningReport, prune
 from bucketlake.storage.location import open_storage
 from bucketlake.where.parser import parse_where
+from tests.inside import let_commits_forget
 from tests.storages import set_properties
 from tests.table_index import of_table
 
@@ -143,18 +145,18 @@ def test_table_without_file_groups_gives_none() -> None:
 
 
 @pytest.fixture
-def formatted(new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> bl.Table:
+def formatted(new_path: Callable[[], str]) -> bl.Table:
     """A table with one row, whose partition path is its time as a date.
 
     Its commits do not record the properties, as those of Hudi.
     """
-    monkeypatch.setattr("bucketlake.write.transaction.recorded_entries", lambda _: "null")
     made = bl.create_table(
         new_path(), schema=pa.schema({"id": pa.string(), "ts": pa.int64()}), record_key=["id"],
         partition_by=["ts"], index=bl.SimpleBucket(8),
         timestamp_partition=bl.TimestampPartition("UNIX_TIMESTAMP", "yyyyMMdd"),
     )  # fmt: skip
     made.upsert(pa.table({"id": ["a"], "ts": [1_700_000_000]}))
+    let_commits_forget(made, RECORDED)
     return made
 
 
