@@ -167,6 +167,28 @@ def test_another_table_of_that_name_is_refused_unless_it_is_to_be_replaced(
     assert held(catalog) == {"mars": "mars"}
 
 
+@pytest.mark.parametrize("keys", [(), (("region", "int"),), (("city", "string"),)])
+def test_other_partition_keys_are_refused_before_any_entry_is_changed(
+    tmp_path: Path, catalog: MemoryCatalog, keys: tuple[tuple[str, str], ...]
+) -> None:
+    table = table_at(str(tmp_path / "orders"), table_type="merge_on_read")
+    table.upsert(rows("eu"))
+    bl.sync(table, catalog, NAME)
+    name = f"{NAME}_rt"  # The last one; another commit is due to all.
+    stored = tuple(CatalogColumn(*key) for key in keys)
+    catalog.tables[name] = replace(catalog.tables[name], keys=stored)
+    table.upsert(rows("us"))
+    del catalog.names[:]
+    words = "no partition keys" if not keys else f"the partition keys {' '.join(keys[0])}"
+    with pytest.raises(bl.CatalogError, match=f"{name} has {words}.*region string; .*--replace"):
+        bl.sync(table, catalog, NAME)
+    assert not catalog.names
+    done = bl.sync(table, catalog, NAME, replace=True)
+    assert [each.action for each in done.entries] == ["altered", "altered", "replaced"]
+    assert held(catalog, name) == {"eu": "eu", "us": "us"}
+    assert bl.sync(table, catalog, NAME).entries[2].action == "unchanged"
+
+
 def test_what_others_put_into_the_entry_stays(table: bl.Table, catalog: MemoryCatalog) -> None:
     bl.sync(table, catalog, NAME)
     entry = catalog.tables[NAME]

@@ -17,7 +17,12 @@ from bucketlake.catalogs.settings import (
     settings_from_options,
     split_name,
 )
-from bucketlake.catalogs.synchronize import PartitionsOfTable, TableSync, synchronize
+from bucketlake.catalogs.synchronize import (
+    PartitionsOfTable,
+    TableSync,
+    entry_in_place,
+    synchronize,
+)
 from bucketlake.catalogs.table_entries import TableFacts, entries_of
 from bucketlake.config.table_keys import SYNC
 from bucketlake.errors import CatalogError, ConfigError
@@ -185,9 +190,11 @@ def _synced(
             _ = partitions.every  # An error in a partition comes before any change.
         if not dry_run:
             catalog.create_database(database)
+    # All entries are looked at before one is changed.
+    found = [entry_in_place(catalog, each, replaces=replaces) for each in wanted]
     return tuple(
-        synchronize(catalog, each, partitions, settings, replaces=replaces, dry_run=dry_run)
-        for each in wanted
+        synchronize(catalog, each, held, partitions, settings, dry_run=dry_run)
+        for each, held in zip(wanted, found, strict=True)
     )
 
 
