@@ -403,3 +403,41 @@ def test_whatever_a_catalog_raises_after_a_commit_fails_no_write(
     at_hand.dies_before = None
     assert table.upsert(rows("us")).upkeep[0].done == "sales.orders created"
     assert held(at_hand).keys() == {"eu", "us"}
+
+
+def test_the_doctor_compares_with_the_catalog_and_a_repair_syncs(
+    tmp_path: Path, at_hand: MemoryCatalog
+) -> None:
+    table = table_at(str(tmp_path / "orders"), sync={"catalog": "thrift://m:9083", "name": NAME})
+    table.upsert(rows("eu", "us"))
+    assert table.doctor() == []
+    assert "catalog" in table.doctor().checked
+    entry = at_hand.tables[NAME]  # No commit follows, and the entry is changed by hand.
+    del at_hand.partitions[NAME][("us",)]
+    at_hand.partitions[NAME][("mars",)] = f"{entry.location}/mars"
+    at_hand.tables[NAME] = replace(entry, columns=entry.columns[:-1])
+    del at_hand.names[:]
+    (found,) = table.doctor()
+    assert (found.kind.value, found.meaning) == (
+        "catalog_behind",
+        f"{NAME} in the catalog differs: columns id; 1 partitions missing; 1 partitions no longer "
+        "there",
+    )
+    assert table.repair(dry_run=True).repaired == (found,)
+    assert not at_hand.names
+    assert table.repair().repaired == (found,)
+    assert held(at_hand) == {"eu": "eu", "us": "us"}
+    assert at_hand.tables[NAME].columns == entry.columns
+    at_hand.tables[NAME] = replace(entry, location="file:/elsewhere")
+    left = table.repair().left
+    assert [each.kind.value for each in left] == ["catalog_not_compared"]
+    assert "is a table at file:/elsewhere" in left[0].meaning
+
+
+def test_a_catalog_that_cannot_be_reached_is_a_finding_and_fails_no_doctor(tmp_path: Path) -> None:
+    assert "catalog" not in table_at(str(tmp_path / "orders")).doctor().checked
+    table = table_at(str(tmp_path / "synced"), sync="thrift://127.0.0.1:1")
+    (found,) = table.doctor()
+    assert (found.kind.value, found.severity.value) == ("catalog_not_compared", "warning")
+    assert "127.0.0.1:1: it does not answer" in found.meaning
+    assert table.repair().left == (found,)
