@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -441,3 +442,74 @@ def test_a_catalog_that_cannot_be_reached_is_a_finding_and_fails_no_doctor(tmp_p
     assert (found.kind.value, found.severity.value) == ("catalog_not_compared", "warning")
     assert "127.0.0.1:1: it does not answer" in found.meaning
     assert table.repair().left == (found,)
+
+
+THRIFT = "thrift://m:9083"
+
+
+def test_statements_and_jobs_take_names_as_open_table_does(
+    table: bl.Table, tmp_path: Path, at_hand: MemoryCatalog
+) -> None:
+    other = table_at(str(tmp_path / "news"), name="news")
+    other.upsert(rows("eu", "mars"))
+    bl.sync(table, at_hand, NAME)
+    bl.sync(other, at_hand, "sales.news")
+    done = bl.sql(
+        None,
+        "MERGE INTO Sales.orders t USING sales.News s ON t.id = s.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+        catalog=THRIFT,
+    )
+    assert (done.deleted, done.inserted) == (1, 1)
+    options = {"hoodie.table.name": "orders", "hoodie.datasource.write.recordkey.field": "id"}
+    options["hoodie.datasource.write.partitionpath.field"] = "region"
+    assert bl.save(rows("moon"), NAME, options=options, catalog=THRIFT).inserted == 1
+    found = table.to_arrow(columns=["region"])["region"].to_pylist()
+    assert sorted(found) == ["asia", "mars", "moon", "us"]
+    assert not (tmp_path / NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("sales.nothing", bl.CatalogError, r"knows no table sales\.nothing; .*bl\.sync\(table"),
+        ("orders", bl.ConfigError, r"two parts: database\.table"),
+        (".orders", bl.ConfigError, r"two parts: database\.table"),
+        ("spark_catalog.sales.orders", bl.ConfigError, r"two parts: database\.table"),
+        ("/lake/orders.v1", bl.ConfigError, r"two parts: database\.table"),
+    ],
+)
+def test_a_name_that_no_catalog_has_is_told(
+    at_hand: MemoryCatalog, name: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        bl.open_table(name, catalog=THRIFT)
+    with pytest.raises(error, match=words):
+        bl.save(rows("eu"), name, options={}, catalog=THRIFT)
+    assert not at_hand.names
+
+
+@pytest.mark.usefixtures("at_hand")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sales.nothing", r"knows no table sales\.nothing"),
+        ("nothing", "no table of this name; .*pass catalog="),
+        ("spark_catalog.sales.nothing", "no table of this name; .*pass catalog="),
+    ],
+)
+def test_a_statement_tells_a_name_that_no_catalog_has(name: str, words: str) -> None:
+    with pytest.raises(bl.BucketLakeError, match=words):
+        bl.sql(None, f"DELETE FROM {name}", catalog=THRIFT)
+
+
+@pytest.mark.parametrize(
+    ("address", "package", "extra"),
+    [(THRIFT, "pymetastore.hive_metastore", "hive"), ("glue://eu-west-1", "boto3", "glue")],
+)
+def test_a_catalog_whose_package_is_missing_names_it(
+    monkeypatch: pytest.MonkeyPatch, address: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(bl.ConfigError, match=rf"pip install 'bucketlake\[{extra}\]'"):
+        bl.sql(None, f"DELETE FROM {NAME}", catalog=address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -35,6 +36,7 @@ from bucketlake.model.table_type import TableType
 if TYPE_CHECKING:
     from bucketlake.read.snapshot import Snapshot
 
+_NAME = re.compile(r"[^./\\\s]+\.[^./\\\s]+")
 _WRITER = {9: "1.2.0"}
 """Table versions whose entries name the release that writes them, as Hudi's do."""
 
@@ -247,11 +249,14 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
     ------
     CatalogError
         If it does not know the name.
+    ConfigError
+        If the name is not ``database.table``.
     """
     check_texts(path=name)
+    if not _NAME.fullmatch(name):
+        raise ConfigError("path", name, "with catalog= give a name of two parts: database.table")
     opened = open_catalog(catalog)
     database, table = split_name(name)
-    database = database or "default"
     try:
         held = opened.table(database, table)
     finally:
