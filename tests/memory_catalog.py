@@ -48,6 +48,10 @@ class MemoryCatalog:
         self._count()
         return self.tables.get(f"{database}.{name}")
 
+    def table_names(self, database: str) -> list[str]:
+        self._count()
+        return [each.name for each in self.tables.values() if each.database == database]
+
     def create_table(self, entry: TableEntry) -> None:
         self._count("create_table")
         assert entry.database in self.databases

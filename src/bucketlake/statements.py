@@ -91,6 +91,10 @@ def sql(
     check_session(spark)
     check_texts(statement=statement)
     named = _checked(tables)
+    if catalog is not None:
+        from bucketlake.catalogs.table_sync import open_catalog  # Few statements have one.
+
+        catalog = open_catalog(catalog)
     # Here, because the SQL parser is slow to import.
     from bucketlake.where.sides import bare, without_side
     from bucketlake.write.sql_statement import InsertText, MergeText, UpdateText, parse_statement

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from bucketlake.catalogs.catalog import Catalog
+from bucketlake.catalogs.catalog import Catalog, TableEntry
 from bucketlake.catalogs.settings import (
     TOOL,
     URIS,
@@ -265,4 +265,24 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
         problem = f"it knows no table {database}.{table}"
         step = "check the name, or register the table: bl.sync(table, …) (bucketlake sync)"
         raise CatalogError(opened.address, problem, step)
-    return held.serde.get("path") or held.location
+    return held.path
+
+
+def entries_in_database(catalog: str | Catalog, database: str) -> list[TableEntry]:
+    """Return the entries of the tables of Hudi in a database.
+
+    Raises
+    ------
+    CatalogError
+        If there is no such database.
+    """
+    check_texts(database=database)
+    opened, database = open_catalog(catalog), database.lower()
+    try:
+        if not opened.has_database(database):
+            step = "check the name, or register a table in it: bl.sync(table, …) (bucketlake sync)"
+            raise CatalogError(opened.address, f"there is no database {database}", step)
+        found = [opened.table(database, name) for name in opened.table_names(database)]
+    finally:
+        opened.close()
+    return [each for each in found if each is not None and each.is_hudi]
