@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import pyspark
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from bucketlake.catalogs.catalog import TableEntry
 from bucketlake.errors import InputError, UnsupportedFeatureError
@@ -55,17 +54,14 @@ def register_tables(spark: SparkSession, entries: Sequence[TableEntry]) -> None:
     InputError
         If Spark's catalog has another table of such a name; it may own its files.
     """
-    from bucketlake.spark.stream_source import stored_options
-
     names = {quoted((entry.database, entry.name)): entry for entry in entries}
-    known = [name for name in names if spark.catalog.tableExists(name)]
-    for name in known:
-        if not stored_options(_schema(spark, name)):
+    known = {name: is_ours for name in names if (is_ours := _is_ours(spark, name)) is not None}
+    for name, is_ours in known.items():
+        if not is_ours:
             raise InputError(
                 f"table {names[name].title} of Spark's catalog",
                 "it is no table of the format bucketlake",
-                "drop it there, or read the other one with bl.open_table(name, catalog=…)"
-                ".read(spark)",
+                "rename one of both, or read ours with bl.open_table(name, catalog=…).read(spark)",
             )
     for database in {entry.database for entry in entries}:
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted([database])}")
@@ -81,12 +77,15 @@ def register_tables(spark: SparkSession, entries: Sequence[TableEntry]) -> None:
             warnings.warn(f"{entry.title} is not registered: {said}", stacklevel=3)
 
 
-def _schema(spark: SparkSession, name: str) -> StructType:
-    """Return the columns of a table; none if Spark lacks its format."""
+def _is_ours(spark: SparkSession, name: str) -> bool | None:
+    """Return whether a table of Spark's catalog has our format; None if there is no such table."""
+    from bucketlake.spark.stream_source import stored_options
+
     try:
-        return spark.table(name).schema
-    except Exception:  # Of the JVM, or of Python.
-        return StructType()
+        exists = spark.catalog.tableExists(name)
+        return bool(stored_options(spark.table(name).schema)) if exists else None
+    except Exception:  # Spark lacks its format, such as ``hudi``.
+        return False
 
 
 def _is_found(spark: SparkSession) -> bool:
