@@ -81,7 +81,8 @@ class MemoryCatalog:
     def add_partitions(self, entry: TableEntry, locations: Mapping[KeyValues, str]) -> None:
         self._count("add_partitions")
         assert len(locations) <= self.batch
-        self.partitions[entry.title] = {**locations, **self.partitions[entry.title]}
+        for values, location in locations.items():
+            self.partitions[entry.title].setdefault(values, location)
 
     def move_partitions(self, entry: TableEntry, locations: Mapping[KeyValues, str]) -> None:
         self._count("move_partitions")

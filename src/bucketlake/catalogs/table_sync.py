@@ -176,10 +176,26 @@ def open_catalog(given: str | Catalog, batch: int = 1000) -> Catalog:
 def _synced(
     snapshot: Snapshot, catalog: Catalog, settings: SyncSettings, *, replaces: bool, dry_run: bool
 ) -> tuple[TableSync, ...]:
-    facts = _facts(snapshot)
     database = settings.database or snapshot.config.database.lower() or "default"
-    settings = replace(settings, database=database)
-    wanted = entries_of(facts, settings)
+    named = replace(settings, database=database)
+    facts = _facts(snapshot)
+    return sync_facts(snapshot, facts, catalog, named, replaces=replaces, dry_run=dry_run)
+
+
+def sync_facts(
+    snapshot: Snapshot,
+    facts: TableFacts,
+    catalog: Catalog,
+    settings: SyncSettings,
+    *,
+    replaces: bool = False,
+    dry_run: bool = False,
+) -> tuple[TableSync, ...]:
+    """Bring the entries of a table up to date, with settings that name the database.
+
+    The snapshot gives partitions, and the timeline which of them commits touched.
+    """
+    wanted, database = entries_of(facts, settings), settings.database
     partitions = PartitionsOfTable(snapshot, facts, settings)
     if not catalog.has_database(database):
         if not settings.creates_database:
