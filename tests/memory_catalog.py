@@ -48,6 +48,10 @@ class MemoryCatalog:
         self._count()
         return self.tables.get(f"{database}.{name}")
 
+    def table_names(self, database: str) -> list[str]:
+        self._count()
+        return [each.name for each in self.tables.values() if each.database == database]
+
     def create_table(self, entry: TableEntry) -> None:
         self._count("create_table")
         assert entry.database in self.databases
@@ -77,7 +81,8 @@ class MemoryCatalog:
     def add_partitions(self, entry: TableEntry, locations: Mapping[KeyValues, str]) -> None:
         self._count("add_partitions")
         assert len(locations) <= self.batch
-        self.partitions[entry.title] = {**locations, **self.partitions[entry.title]}
+        for values, location in locations.items():
+            self.partitions[entry.title].setdefault(values, location)
 
     def move_partitions(self, entry: TableEntry, locations: Mapping[KeyValues, str]) -> None:
         self._count("move_partitions")

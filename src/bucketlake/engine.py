@@ -17,7 +17,7 @@ from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.flow.call import note
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
-from bucketlake.model.arguments import check_session
+from bucketlake.model.arguments import check_session, check_texts
 from bucketlake.model.arrays import one_array
 from bucketlake.model.evolution import typed_schema
 from bucketlake.model.row_merge import NO_CHANGE, WHOLE_ROWS, RowMerge, SchemaMerge
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from bucketlake.catalogs.catalog import Catalog
     from bucketlake.where.predicate import Predicate
     from bucketlake.write.by_condition import Assignments
     from bucketlake.write.input_files.files import InputFiles
@@ -95,30 +96,62 @@ def require_session(spark: SparkSession | None) -> SparkSession:
     return given_or_active_session(spark)
 
 
-def register(spark: SparkSession | None = None) -> None:
+def register(
+    spark: SparkSession | None = None,
+    *,
+    catalog: str | Catalog | None = None,
+    database: str | None = None,
+) -> None:
     """Let a session read tables by ``spark.read.format("bucketlake")`` and in SQL.
+
+    With ``catalog`` and ``database`` it also makes a table of Spark's own catalog for each table of
+    Hudi in the database, with its name: ``SELECT … FROM database.table`` reads the newest commit.
+    Columns are those of this call: call it again after a change of the schema.
 
     Parameters
     ----------
     spark : SparkSession, optional
         The session, classic or of Spark Connect; by default the active session.
+    catalog : str or Catalog, optional
+        ``thrift://host:9083``, ``glue``, see :func:`sync`.
+    database : str, optional
+        The database of the catalog.
 
     Raises
     ------
+    CatalogError
+        If the catalog cannot be reached, or has no such database.
     ConfigError
-        If no session is given or active.
+        If no session is given or active, or one of ``catalog`` and ``database`` is missing.
+    InputError
+        If Spark's catalog has another table of such a name: none is made then.
     UnsupportedFeatureError
         If PySpark is older than 4; ``Table.read`` works with any version.
 
+    Warns
+    -----
+    UserWarning
+        Names each table that cannot be read, and why; the others are made.
+
     Notes
     -----
-    Examples: ``docs/how-to/read-with-spark-format.md``.
+    Examples: ``docs/how-to/read-with-spark-format.md``, ``docs/how-to/catalogs.md``.
     """
     check_session(spark)
+    if catalog is not None:
+        from bucketlake.catalogs.table_sync import entries_in_database, open_catalog
+
+        catalog = open_catalog(catalog)
+    if database is not None:
+        check_texts(database=database)
+    if (catalog is None) != (database is None):
+        raise ConfigError("database", database, "give catalog and database, or none of both")
     session = require_session(spark)
-    from bucketlake.spark.registration import register_source
+    from bucketlake.spark.registration import register_source, register_tables
 
     register_source(session)
+    if catalog is not None and database is not None:
+        register_tables(session, entries_in_database(catalog, database))
 
 
 def arrow_schema(schema: SchemaLike, where: str = "schema") -> pa.Schema:

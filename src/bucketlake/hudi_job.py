@@ -41,7 +41,7 @@ from bucketlake.model.names import one_of
 from bucketlake.model.result import WriteResult
 from bucketlake.model.row_merge import MergeSchema, SchemaMerge
 from bucketlake.model.table_type import Operation, TableType
-from bucketlake.opening import open_table
+from bucketlake.opening import open_table, path_of_name
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.metadata.needed_index import with_needed_index
 from bucketlake.services.resize.service import ResizeLimits
@@ -73,6 +73,7 @@ from bucketlake.writing import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from bucketlake.catalogs.catalog import Catalog
     from bucketlake.engine import Records
     from bucketlake.write.input_files.files import InputFiles
 
@@ -93,6 +94,7 @@ def save(
     storage_options: Mapping[str, str] | None = None,
     *,
     merge_schema: MergeSchema = False,
+    catalog: str | Catalog | None = None,
 ) -> WriteResult:
     """Write records with the ``hoodie.*`` options of a Hudi job.
 
@@ -101,9 +103,9 @@ def save(
     df : DataFrame, pa.Table, ArrowData or InputFiles
         Records, or keys for operation ``delete``.
     path : str
-        Folder of the table. ``save`` creates a missing table after it has checked the records. A
-        table without commits that contradicts the options, or whose schema does not fit the
-        records, is made anew as the options say.
+        Folder of the table; with ``catalog`` its name, ``database.table``. ``save`` creates a
+        missing table after it has checked the records. A table without commits that contradicts the
+        options, or whose schema does not fit the records, is made anew as the options say.
     mode : {"append", "overwrite", "errorifexists", "error", "ignore"}
         Spark's save mode. ``overwrite`` replaces all records in one commit and keeps the table's
         history; Hudi would delete the table. ``errorifexists`` and ``ignore`` treat a table without
@@ -117,6 +119,8 @@ def save(
         Changes that the records may make to the table's schema, as for ``Table.upsert``. The
         options ``mergeSchema``, ``hoodie.datasource.write.reconcile.schema`` (both: all changes)
         and ``hoodie.write.set.null.for.missing.columns`` (``"fill_missing"``) allow them, too.
+    catalog : str or Catalog, optional
+        Where the name of the table is known, see :func:`sync`.
 
     Returns
     -------
@@ -132,7 +136,8 @@ def save(
     TableNotFoundError
         If the table does not exist and the operation is ``delete`` or ``delete_partition``.
     BucketLakeError
-        The other errors of ``Table.upsert``.
+        The other errors of ``Table.upsert``, and CatalogError if the catalog cannot be reached, or
+        does not know the name.
 
     Warns
     -----
@@ -154,6 +159,7 @@ def save(
     >>> save(pa.table({"id": ["a", "b"]}), "memory://docs/saved", options=options).inserted
     2
     """
+    path = path_of_name(path, catalog)
     with naming_table(shown_address(path_of(path))):
         return _save(df, path_of(path), mode, options, storage_options, merge_schema)
 

@@ -66,6 +66,8 @@ def open_table(
     ------
     CatalogError
         If the catalog cannot be reached, or does not know the name.
+    ConfigError
+        If an argument is wrong, or the package of a catalog is not installed.
     TableNotFoundError
         If there is no Hudi table; the error names what was found.
     UnsupportedFeatureError
@@ -83,10 +85,7 @@ def open_table(
     >>> open_table("memory://docs/opened").index
     SimpleBucket(count=4, hash_fields=None, max_file_size=None)
     """
-    if catalog is not None:
-        from bucketlake.catalogs.table_sync import place_of_name
-
-        path = place_of_name(path, catalog)
+    path = path_of_name(path, catalog)
     with naming_table(shown_address(path_of(path))):
         check_texts(log_format=log_format)
         formats = {kind.value: kind for kind in LogFormat}
@@ -108,6 +107,15 @@ def open_table(
         require_given(storage, index, found)
         given = None if found is None else without_state(found)
         return Table(path, given, options, formats[log_format], lock)
+
+
+def path_of_name(path: str, catalog: str | Catalog | None) -> str:
+    """Return the folder of the table that a catalog knows by a name; without a catalog the path."""
+    if catalog is None:
+        return path
+    from bucketlake.catalogs.table_sync import place_of_name  # Few tables are opened so.
+
+    return place_of_name(path, catalog)
 
 
 def convert(

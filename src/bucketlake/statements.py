@@ -21,13 +21,18 @@ from bucketlake.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from bucketlake.catalogs.catalog import Catalog
     from bucketlake.write.sql_statement import InsertText, MergeText, NamedTable, Subquery
 
 _CATALOG = "bucketlake"
 
 
 def sql(
-    spark: SparkSession | None, statement: str, *, tables: Mapping[str, Any] | None = None
+    spark: SparkSession | None,
+    statement: str,
+    *,
+    tables: Mapping[str, Any] | None = None,
+    catalog: str | Catalog | None = None,
 ) -> WriteResult:
     """Run ``MERGE INTO``, ``UPDATE``, ``DELETE FROM`` or ``INSERT INTO`` on a table.
 
@@ -43,6 +48,9 @@ def sql(
     tables : dict of str, optional
         Tables and sources by the names that the statement has for them: a :class:`Table` or its
         path, and for sources also what :meth:`Table.merge` takes.
+    catalog : str or Catalog, optional
+        Where names of two parts, ``database.table``, are known, see :func:`sync`; without it those
+        of sources belong to the session.
 
     Returns
     -------
@@ -52,6 +60,8 @@ def sql(
 
     Raises
     ------
+    CatalogError
+        If the catalog cannot be reached, or does not know a name.
     InputError
         If the statement is wrong, or a table or column does not exist.
     UnsupportedFeatureError
@@ -81,14 +91,18 @@ def sql(
     check_session(spark)
     check_texts(statement=statement)
     named = _checked(tables)
+    if catalog is not None:
+        from bucketlake.catalogs.table_sync import open_catalog  # Few statements have one.
+
+        catalog = open_catalog(catalog)
     # Here, because the SQL parser is slow to import.
     from bucketlake.where.sides import bare, without_side
     from bucketlake.write.sql_statement import InsertText, MergeText, UpdateText, parse_statement
 
     found = parse_statement(statement)
-    table = _target(found.table, named)
+    table = _target(found.table, named, catalog)
     if isinstance(found, MergeText):
-        return _merged(table, found, spark, named)
+        return _merged(table, found, spark, named, catalog)
     if isinstance(found, InsertText):
         return _inserted(table, found, spark or active_session())
     alias, schema = found.alias, table.schema()
@@ -115,11 +129,15 @@ def _inserted(table: Table, found: InsertText, session: SparkSession | None) -> 
 
 
 def _merged(
-    table: Table, found: MergeText, spark: SparkSession | None, named: Mapping[str, Any]
+    table: Table,
+    found: MergeText,
+    spark: SparkSession | None,
+    named: Mapping[str, Any],
+    catalog: str | Catalog | None,
 ) -> WriteResult:
     session = spark or active_session()
     merge = found.merge
-    source = _source(found.source, session, named)
+    source = _source(found.source, session, named, catalog)
     made = table.merge(
         source, merge.on, alias=merge.alias, source_alias=merge.source_alias, spark=session
     )
@@ -135,8 +153,8 @@ def _checked(tables: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name.lower(): held for name, held in tables.items()}
 
 
-def _target(name: NamedTable, named: Mapping[str, Any]) -> Table:
-    held = _given(name, named)
+def _target(name: NamedTable, named: Mapping[str, Any], catalog: str | Catalog | None) -> Table:
+    held = _given(name, named, catalog)
     if isinstance(held, Table):
         return held
     problem = f"there is no table of this name{did_you_mean(name.text, named)}"
@@ -146,13 +164,18 @@ def _target(name: NamedTable, named: Mapping[str, Any]) -> Table:
     raise InputError(f"table {name.text}", problem, _HOW_TO_NAME)
 
 
-_HOW_TO_NAME = "write bucketlake.`/path/of/the/table`, or pass tables={'name': table}"
+_HOW_TO_NAME = (
+    "write bucketlake.`/path/of/the/table`, pass tables={'name': table}, or write database.table "
+    "and pass catalog="
+)
 
 
-def _given(name: NamedTable, named: Mapping[str, Any]) -> Any:
+def _given(name: NamedTable, named: Mapping[str, Any], catalog: str | Catalog | None) -> Any:
     """Return what a name stands for, paths as opened tables; None if it is not known."""
     held = named.get(name.text.lower())
     held = _path(name) if held is None else held
+    if held is None and catalog is not None and len(name.parts) == 2:
+        return open_table(".".join(name.parts), catalog=catalog)
     return open_table(held) if isinstance(held, str) else held
 
 
@@ -165,13 +188,16 @@ def _path(name: NamedTable) -> str | None:
 
 
 def _source(
-    source: NamedTable | Subquery, session: SparkSession | None, named: Mapping[str, Any]
+    source: NamedTable | Subquery,
+    session: SparkSession | None,
+    named: Mapping[str, Any],
+    catalog: str | Catalog | None,
 ) -> Any:
     from bucketlake.write.sql_statement import Subquery
 
     if isinstance(source, Subquery):
         return _needed(session, "a subquery").sql(source.text)
-    held = _given(source, named)
+    held = _given(source, named, catalog)
     if held is None:
         what = f"the view or table {source.text!r}{did_you_mean(source.text, named)}"
         return _needed(session, what).table(quoted(source.parts))

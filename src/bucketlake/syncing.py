@@ -37,15 +37,16 @@ def sync(
     options : mapping of str to str, optional
         Hudi's options of catalogs, such as ``hoodie.datasource.hive_sync.support_timestamp``.
     replace : bool
-        Whether an entry of that name that belongs to another folder is replaced. It is an error
-        otherwise.
+        Whether an entry of that name that belongs to another folder, or has other partition keys,
+        is replaced. It is an error otherwise.
     dry_run : bool
         Whether only to return what would be done.
 
     Raises
     ------
     CatalogError
-        If the catalog cannot be reached, refuses a call, or has another table of that name.
+        If the catalog cannot be reached, refuses a call, or has another table of that name, or the
+        table with other partition keys.
     ConfigError
         For an unknown catalog or option.
     InputError

@@ -1224,7 +1224,8 @@ class Table:
     ) -> Findings:
         """Check the table for errors, leftovers, and states that may lead to errors.
 
-        This changes nothing. It lists the table once, and reads the metadata of its commits. The
+        This changes nothing. It lists the table once, and reads the metadata of its commits. It
+        compares a table that registers itself (``sync=``) with its catalog, all partitions. The
         findings are a list, the worst first, that prints as a table; ``checked`` and
         ``not_checked`` say what was looked at. Examples: ``docs/how-to/doctor.md``.
 
@@ -1239,6 +1240,7 @@ class Table:
         min_age_seconds : int
             Smallest age of a leftover. Younger files may belong to an active writer.
         """
+        from bucketlake.catalogs.entry_check import EntryCheck
         from bucketlake.services.check.doctor import diagnose
 
         check_flags(check_keys=check_keys, check_files=check_files)
@@ -1249,6 +1251,7 @@ class Table:
             keys=check_keys,
             files=check_files,
             min_age_seconds=min_age_seconds,
+            catalog=EntryCheck(),
         )
 
     def repair(
@@ -1267,6 +1270,7 @@ class Table:
         decision by a person.
         Options are those of :meth:`doctor`; only what is checked is repaired.
         """
+        from bucketlake.catalogs.entry_check import EntryCheck
         from bucketlake.services.check.repair import repair
 
         check_flags(dry_run=dry_run, check_keys=check_keys, check_files=check_files)
@@ -1277,6 +1281,7 @@ class Table:
             keys=check_keys,
             files=check_files,
             min_age_seconds=min_age_seconds,
+            catalog=EntryCheck(),
             dry_run=dry_run,
             engine=self._engine(),
             lock=self._handle.lock,

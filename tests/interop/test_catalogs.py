@@ -11,6 +11,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.catalogs.catalog import KeyValues, TableEntry
 from bucketlake.catalogs.hive import HiveMetastore
+from bucketlake.catalogs.table_sync import entries_in_database
 from tests.hive_metastore import hive_metastore
 from tests.interop.conftest import start_hudi
 from tests.interop.peer.client import HudiPeer
@@ -93,6 +94,10 @@ def test_ours_and_that_of_hudi_take_turns(
 
     bl.sync(table, uri, f"{database}.orders")
     assert [count(name) for name in names] == [2] * len(names)
+    listed = entries_in_database(uri, database)
+    assert {each.name: each.is_read_optimized for each in listed} == {
+        name: name.endswith("_ro") or len(names) == 1 for name in names
+    }
     hudi.write(path, rows(1, "asia", "eu"), options)  # Hudi's turn: a partition more.
     for name in names:
         entry, places = entry_of(uri, f"{database}.{name}")

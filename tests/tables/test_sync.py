@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,28 @@ def test_another_table_of_that_name_is_refused_unless_it_is_to_be_replaced(
     done = bl.sync(other, catalog, NAME, replace=True)
     assert done.entries[0].action == "replaced"
     assert held(catalog) == {"mars": "mars"}
+
+
+@pytest.mark.parametrize("keys", [(), (("region", "int"),), (("city", "string"),)])
+def test_other_partition_keys_are_refused_before_any_entry_is_changed(
+    tmp_path: Path, catalog: MemoryCatalog, keys: tuple[tuple[str, str], ...]
+) -> None:
+    table = table_at(str(tmp_path / "orders"), table_type="merge_on_read")
+    table.upsert(rows("eu"))
+    bl.sync(table, catalog, NAME)
+    name = f"{NAME}_rt"  # The last one; another commit is due to all.
+    stored = tuple(CatalogColumn(*key) for key in keys)
+    catalog.tables[name] = replace(catalog.tables[name], keys=stored)
+    table.upsert(rows("us"))
+    del catalog.names[:]
+    words = "no partition keys" if not keys else f"the partition keys {' '.join(keys[0])}"
+    with pytest.raises(bl.CatalogError, match=f"{name} has {words}.*region string; .*--replace"):
+        bl.sync(table, catalog, NAME)
+    assert not catalog.names
+    done = bl.sync(table, catalog, NAME, replace=True)
+    assert [each.action for each in done.entries] == ["altered", "altered", "replaced"]
+    assert held(catalog, name) == {"eu": "eu", "us": "us"}
+    assert bl.sync(table, catalog, NAME).entries[2].action == "unchanged"
 
 
 def test_what_others_put_into_the_entry_stays(table: bl.Table, catalog: MemoryCatalog) -> None:
@@ -381,3 +404,112 @@ def test_whatever_a_catalog_raises_after_a_commit_fails_no_write(
     at_hand.dies_before = None
     assert table.upsert(rows("us")).upkeep[0].done == "sales.orders created"
     assert held(at_hand).keys() == {"eu", "us"}
+
+
+def test_the_doctor_compares_with_the_catalog_and_a_repair_syncs(
+    tmp_path: Path, at_hand: MemoryCatalog
+) -> None:
+    table = table_at(str(tmp_path / "orders"), sync={"catalog": "thrift://m:9083", "name": NAME})
+    table.upsert(rows("eu", "us"))
+    assert table.doctor() == []
+    assert "catalog" in table.doctor().checked
+    entry = at_hand.tables[NAME]  # No commit follows, and the entry is changed by hand.
+    del at_hand.partitions[NAME][("us",)]
+    at_hand.partitions[NAME][("mars",)] = f"{entry.location}/mars"
+    at_hand.tables[NAME] = replace(entry, columns=entry.columns[:-1])
+    del at_hand.names[:]
+    (found,) = table.doctor()
+    assert (found.kind.value, found.meaning) == (
+        "catalog_behind",
+        f"{NAME} in the catalog differs: columns id; 1 partitions missing; 1 partitions no longer "
+        "there",
+    )
+    assert table.repair(dry_run=True).repaired == (found,)
+    assert not at_hand.names
+    assert table.repair().repaired == (found,)
+    assert held(at_hand) == {"eu": "eu", "us": "us"}
+    assert at_hand.tables[NAME].columns == entry.columns
+    at_hand.tables[NAME] = replace(entry, location="file:/elsewhere")
+    left = table.repair().left
+    assert [each.kind.value for each in left] == ["catalog_not_compared"]
+    assert "is a table at file:/elsewhere" in left[0].meaning
+
+
+def test_a_catalog_that_cannot_be_reached_is_a_finding_and_fails_no_doctor(tmp_path: Path) -> None:
+    assert "catalog" not in table_at(str(tmp_path / "orders")).doctor().checked
+    table = table_at(str(tmp_path / "synced"), sync="thrift://127.0.0.1:1")
+    (found,) = table.doctor()
+    assert (found.kind.value, found.severity.value) == ("catalog_not_compared", "warning")
+    assert "127.0.0.1:1: it does not answer" in found.meaning
+    assert table.repair().left == (found,)
+
+
+THRIFT = "thrift://m:9083"
+
+
+def test_statements_and_jobs_take_names_as_open_table_does(
+    table: bl.Table, tmp_path: Path, at_hand: MemoryCatalog
+) -> None:
+    other = table_at(str(tmp_path / "news"), name="news")
+    other.upsert(rows("eu", "mars"))
+    bl.sync(table, at_hand, NAME)
+    bl.sync(other, at_hand, "sales.news")
+    done = bl.sql(
+        None,
+        "MERGE INTO Sales.orders t USING sales.News s ON t.id = s.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+        catalog=THRIFT,
+    )
+    assert (done.deleted, done.inserted) == (1, 1)
+    options = {"hoodie.table.name": "orders", "hoodie.datasource.write.recordkey.field": "id"}
+    options["hoodie.datasource.write.partitionpath.field"] = "region"
+    assert bl.save(rows("moon"), NAME, options=options, catalog=THRIFT).inserted == 1
+    found = table.to_arrow(columns=["region"])["region"].to_pylist()
+    assert sorted(found) == ["asia", "mars", "moon", "us"]
+    assert not (tmp_path / NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("sales.nothing", bl.CatalogError, r"knows no table sales\.nothing; .*bl\.sync\(table"),
+        ("orders", bl.ConfigError, r"two parts: database\.table"),
+        (".orders", bl.ConfigError, r"two parts: database\.table"),
+        ("spark_catalog.sales.orders", bl.ConfigError, r"two parts: database\.table"),
+        ("/lake/orders.v1", bl.ConfigError, r"two parts: database\.table"),
+    ],
+)
+def test_a_name_that_no_catalog_has_is_told(
+    at_hand: MemoryCatalog, name: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        bl.open_table(name, catalog=THRIFT)
+    with pytest.raises(error, match=words):
+        bl.save(rows("eu"), name, options={}, catalog=THRIFT)
+    assert not at_hand.names
+
+
+@pytest.mark.usefixtures("at_hand")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sales.nothing", r"knows no table sales\.nothing"),
+        ("nothing", "no table of this name; .*pass catalog="),
+        ("spark_catalog.sales.nothing", "no table of this name; .*pass catalog="),
+    ],
+)
+def test_a_statement_tells_a_name_that_no_catalog_has(name: str, words: str) -> None:
+    with pytest.raises(bl.BucketLakeError, match=words):
+        bl.sql(None, f"DELETE FROM {name}", catalog=THRIFT)
+
+
+@pytest.mark.parametrize(
+    ("address", "package", "extra"),
+    [(THRIFT, "pymetastore.hive_metastore", "hive"), ("glue://eu-west-1", "boto3", "glue")],
+)
+def test_a_catalog_whose_package_is_missing_names_it(
+    monkeypatch: pytest.MonkeyPatch, address: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(bl.ConfigError, match=rf"pip install 'bucketlake\[{extra}\]'"):
+        bl.sql(None, f"DELETE FROM {NAME}", catalog=address)

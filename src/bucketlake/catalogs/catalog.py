@@ -16,6 +16,7 @@ KeyValues = tuple[str, ...]
 
 LAST_COMMIT = "last_commit_time_sync"
 LAST_COMPLETION = "last_commit_completion_time_sync"
+PARQUET_INPUT = "org.apache.hudi.hadoop.HoodieParquetInputFormat"
 OUTPUT_FORMAT = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat"
 SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 DESCRIPTION = "automatically created by hoodie"
@@ -63,6 +64,21 @@ class TableEntry:
         """Database and name."""
         return f"{self.database}.{self.name}"
 
+    @property
+    def path(self) -> str:
+        """Address of the table's folder, as the writer of the entry spelt it."""
+        return self.serde.get("path") or self.location
+
+    @property
+    def is_hudi(self) -> bool:
+        """Whether it is the entry of a table of Hudi."""
+        return self.input_format.startswith("org.apache.hudi.")
+
+    @property
+    def is_read_optimized(self) -> bool:
+        """Whether readers of the entry leave log files out; copy-on-write tables have none."""
+        return self.input_format == PARQUET_INPUT
+
 
 class Catalog(Protocol):
     """A catalog of tables: the calls that a sync makes, each for one batch or one table.
@@ -89,6 +105,9 @@ class Catalog(Protocol):
 
     def table(self, database: str, name: str) -> TableEntry | None:
         """Return the entry of a table, with ``stored``; None if there is none."""
+
+    def table_names(self, database: str) -> list[str]:
+        """Return the names of all tables of a database that there is."""
 
     def create_table(self, entry: TableEntry) -> None:
         """Create the entry of a table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bucketlake.catalogs.catalog import (
@@ -97,6 +97,11 @@ class GlueCatalog:
             held,
         )
 
+    def table_names(self, database: str) -> list[str]:
+        """Return the names of all tables of a database, page by page."""
+        found = self._pages("get_tables", "TableList", DatabaseName=database)
+        return [held["Name"] for held in found]
+
     def create_table(self, entry: TableEntry) -> None:
         """Create an entry; nothing is done if another process was faster."""
         held = {
@@ -183,10 +188,13 @@ class GlueCatalog:
 
     def _all(self, entry: TableEntry) -> Iterable[dict[str, Any]]:
         told = {"DatabaseName": entry.database, "TableName": entry.name}
+        return self._pages("get_partitions", "Partitions", **told)
+
+    def _pages(self, name: str, key: str, **told: str) -> Iterator[dict[str, Any]]:
         token: dict[str, str] = {}
         while True:
-            answer = self._call("get_partitions", set(), **told, **token)
-            yield from answer["Partitions"]
+            answer = self._call(name, set(), **told, **token)
+            yield from answer[key]
             if not answer.get("NextToken"):
                 return
             token = {"NextToken": answer["NextToken"]}

@@ -88,13 +88,17 @@ class HiveMetastore:
             name,
             _columns(held.sd.cols),
             _columns(held.partitionKeys or ()),
-            held.sd.location,
-            held.sd.inputFormat,
+            held.sd.location or "",
+            held.sd.inputFormat or "",
             dict(held.parameters or {}),
             dict(held.sd.serdeInfo.parameters or {}),
             held.tableType == "MANAGED_TABLE",
             held,
         )
+
+    def table_names(self, database: str) -> list[str]:
+        """Return the names of all tables of a database."""
+        return list(self._call("get_all_tables", database))
 
     def create_table(self, entry: TableEntry) -> None:
         """Create an entry; nothing is done if another process was faster."""

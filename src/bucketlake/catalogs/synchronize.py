@@ -6,7 +6,7 @@ and at the end the last commit, which says that all before it is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _CREATED_BY = f"{SPARK}create.version"
 _OF_SCHEMA = f"{SPARK}sources.schema"
 _OF_COMMITS = (LAST_COMMIT, LAST_COMPLETION)
+_KEYS_OF_HUDI = (("bigint", "string"), ("timestamp", "bigint"))
+"""Types of partition keys that Hudi's sync gives, and ours in their place."""
 
 
 class PartitionsOfTable:
@@ -144,42 +146,76 @@ class _Difference:
         return not (self.add or self.move or self.drop)
 
 
+def entry_in_place(
+    catalog: Catalog, wanted: TableEntry, *, replaces: bool
+) -> tuple[TableEntry | None, TableEntry | None]:
+    """Return the entry that a sync alters, and the one that it drops first; None for either.
+
+    Raises
+    ------
+    CatalogError
+        If the catalog has a table of that name elsewhere or with other partition keys, which no
+        catalog changes, and it is not to be replaced.
+    """
+    stored = catalog.table(wanted.database, wanted.name)
+    if stored is None:
+        return None, None
+    if not same_place(stored.location, wanted.location):
+        problem = f"{wanted.title} is a table at {stored.location}, not at {wanted.location}"
+        step = "choose another name, or pass replace=True (--replace) to give it this table"
+    elif not _same_keys(stored.keys, wanted.keys):
+        problem = (
+            f"{wanted.title} has {_told_keys(stored.keys)}, and the table has "
+            f"{_told_keys(wanted.keys)}"
+        )
+        step = "pass replace=True (--replace) to drop that entry, and no file, and make another"
+    else:
+        return stored, None
+    if not replaces:
+        raise CatalogError(catalog.address, problem, step)
+    return None, stored
+
+
+def _same_keys(stored: Sequence[CatalogColumn], wanted: Sequence[CatalogColumn]) -> bool:
+    """Return whether keys have one name and type, or the type that Hudi gives where we do not."""
+    if [key.name for key in stored] != [key.name for key in wanted]:
+        return False
+    pairs = {(old.type, new.type) for old, new in zip(stored, wanted, strict=True)}
+    return all(old == new or (old, new) in _KEYS_OF_HUDI for old, new in pairs)
+
+
+def _told_keys(keys: Sequence[CatalogColumn]) -> str:
+    if not keys:
+        return "no partition keys"
+    return f"the partition keys {', '.join(f'{key.name} {key.type}' for key in keys)}"
+
+
 def synchronize(
     catalog: Catalog,
     wanted: TableEntry,
+    held: tuple[TableEntry | None, TableEntry | None],
     partitions: PartitionsOfTable,
     settings: SyncSettings,
     *,
-    replaces: bool = False,
     dry_run: bool = False,
 ) -> TableSync:
     """Bring the entry of a catalog to what it is to be, and return what that took.
 
     Parameters
     ----------
-    replaces : bool
-        Whether an entry of that name with another location is dropped; it is an error otherwise.
+    held : tuple of TableEntry or None
+        What :func:`entry_in_place` returned.
     dry_run : bool
         Whether only to look.
 
     Raises
     ------
     CatalogError
-        If the catalog has a table of that name elsewhere, or refuses.
+        If the catalog refuses.
     """
-    stored, action = catalog.table(wanted.database, wanted.name), "created"
-    if stored is not None and not same_place(stored.location, wanted.location):
-        if not replaces:
-            raise CatalogError(
-                catalog.address,
-                f"{wanted.title} is a table at {stored.location}, not at {wanted.location}",
-                "choose another name, or pass replace=True (--replace) to give it this table",
-            )
-        if not dry_run:
-            catalog.drop_table(stored)
-        stored, action = None, "replaced"
+    stored, dropped = held
     if stored is None:
-        return _created(catalog, wanted, partitions, action, dry_run)
+        return _created(catalog, wanted, dropped, partitions, dry_run)
     merged = _merged(stored, wanted)
     is_new_commit = any(stored.parameters.get(k) != wanted.parameters.get(k) for k in _OF_COMMITS)
     found = _Difference()
@@ -216,12 +252,14 @@ def synchronize(
 def _created(
     catalog: Catalog,
     wanted: TableEntry,
+    dropped: TableEntry | None,
     partitions: PartitionsOfTable,
-    action: str,
     dry_run: bool,
 ) -> TableSync:
     found = _Difference(add=dict(partitions.every) if wanted.keys else {})
     if not dry_run:
+        if dropped is not None:
+            catalog.drop_table(dropped)
         kept = {k: v for k, v in wanted.parameters.items() if k not in _OF_COMMITS}
         catalog.create_table(replace(wanted, parameters=kept) if found.add else wanted)
         if found.add:
@@ -231,6 +269,7 @@ def _created(
                 raise CatalogError(catalog.address, problem, "sync again")
             _send(catalog, made, found)
             catalog.alter_table(_merged(made, wanted), cascade=False)
+    action = "created" if dropped is None else "replaced"
     return TableSync(wanted.title, action, added=len(found.add))
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from bucketlake.catalogs.catalog import (
     LAST_COMMIT,
     LAST_COMPLETION,
+    PARQUET_INPUT,
     CatalogColumn,
     KeyValues,
     TableEntry,
@@ -26,7 +27,6 @@ from bucketlake.errors import InputError
 from bucketlake.model.column_type import is_list
 from bucketlake.model.schema import META_NAMES
 
-_PARQUET_INPUT = "org.apache.hudi.hadoop.HoodieParquetInputFormat"
 _REALTIME_INPUT = "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFormat"
 _AS_READ_OPTIMIZED = "hoodie.query.as.ro.table"
 SPARK = "spark.sql."
@@ -112,7 +112,7 @@ def _seen_as(entry: TableEntry, name: str, *, read_optimized: bool) -> TableEntr
     serde = dict(entry.serde)
     if _AS_READ_OPTIMIZED in serde:
         serde[_AS_READ_OPTIMIZED] = str(read_optimized).lower()
-    input_format = _PARQUET_INPUT if read_optimized else _REALTIME_INPUT
+    input_format = PARQUET_INPUT if read_optimized else _REALTIME_INPUT
     return replace(entry, name=name, input_format=input_format, serde=serde)
 
 
@@ -153,7 +153,7 @@ def _whole_entry(facts: TableFacts, settings: SyncSettings) -> TableEntry:
         columns,
         keys,
         facts.location,
-        _PARQUET_INPUT,
+        PARQUET_INPUT,
         parameters,
         serde,
         settings.managed,

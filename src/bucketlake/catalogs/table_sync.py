@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from bucketlake.catalogs.catalog import Catalog
+from bucketlake.catalogs.catalog import Catalog, TableEntry
 from bucketlake.catalogs.settings import (
     TOOL,
     URIS,
@@ -17,7 +18,12 @@ from bucketlake.catalogs.settings import (
     settings_from_options,
     split_name,
 )
-from bucketlake.catalogs.synchronize import PartitionsOfTable, TableSync, synchronize
+from bucketlake.catalogs.synchronize import (
+    PartitionsOfTable,
+    TableSync,
+    entry_in_place,
+    synchronize,
+)
 from bucketlake.catalogs.table_entries import TableFacts, entries_of
 from bucketlake.config.table_keys import SYNC
 from bucketlake.errors import CatalogError, ConfigError
@@ -31,6 +37,7 @@ from bucketlake.model.table_type import TableType
 if TYPE_CHECKING:
     from bucketlake.read.snapshot import Snapshot
 
+_NAME = re.compile(r"[^./\\\s]+\.[^./\\\s]+")
 _WRITER = {9: "1.2.0"}
 """Table versions whose entries name the release that writes them, as Hudi's do."""
 
@@ -172,10 +179,26 @@ def open_catalog(given: str | Catalog, batch: int = 1000) -> Catalog:
 def _synced(
     snapshot: Snapshot, catalog: Catalog, settings: SyncSettings, *, replaces: bool, dry_run: bool
 ) -> tuple[TableSync, ...]:
-    facts = _facts(snapshot)
     database = settings.database or snapshot.config.database.lower() or "default"
-    settings = replace(settings, database=database)
-    wanted = entries_of(facts, settings)
+    named = replace(settings, database=database)
+    facts = _facts(snapshot)
+    return sync_facts(snapshot, facts, catalog, named, replaces=replaces, dry_run=dry_run)
+
+
+def sync_facts(
+    snapshot: Snapshot,
+    facts: TableFacts,
+    catalog: Catalog,
+    settings: SyncSettings,
+    *,
+    replaces: bool = False,
+    dry_run: bool = False,
+) -> tuple[TableSync, ...]:
+    """Bring the entries of a table up to date, with settings that name the database.
+
+    The snapshot gives partitions, and the timeline which of them commits touched.
+    """
+    wanted, database = entries_of(facts, settings), settings.database
     partitions = PartitionsOfTable(snapshot, facts, settings)
     if not catalog.has_database(database):
         if not settings.creates_database:
@@ -188,9 +211,11 @@ def _synced(
             _ = partitions.every  # An error in a partition comes before any change.
         if not dry_run:
             catalog.create_database(database)
+    # All entries are looked at before one is changed.
+    found = [entry_in_place(catalog, each, replaces=replaces) for each in wanted]
     return tuple(
-        synchronize(catalog, each, partitions, settings, replaces=replaces, dry_run=dry_run)
-        for each in wanted
+        synchronize(catalog, each, held, partitions, settings, dry_run=dry_run)
+        for each, held in zip(wanted, found, strict=True)
     )
 
 
@@ -243,11 +268,14 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
     ------
     CatalogError
         If it does not know the name.
+    ConfigError
+        If the name is not ``database.table``.
     """
     check_texts(path=name)
+    if not _NAME.fullmatch(name):
+        raise ConfigError("path", name, "with catalog= give a name of two parts: database.table")
     opened = open_catalog(catalog)
     database, table = split_name(name)
-    database = database or "default"
     try:
         held = opened.table(database, table)
     finally:
@@ -256,4 +284,24 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
         problem = f"it knows no table {database}.{table}"
         step = "check the name, or register the table: bl.sync(table, …) (bucketlake sync)"
         raise CatalogError(opened.address, problem, step)
-    return held.serde.get("path") or held.location
+    return held.path
+
+
+def entries_in_database(catalog: str | Catalog, database: str) -> list[TableEntry]:
+    """Return the entries of the tables of Hudi in a database.
+
+    Raises
+    ------
+    CatalogError
+        If there is no such database.
+    """
+    check_texts(database=database)
+    opened, database = open_catalog(catalog), database.lower()
+    try:
+        if not opened.has_database(database):
+            step = "check the name, or register a table in it: bl.sync(table, …) (bucketlake sync)"
+            raise CatalogError(opened.address, f"there is no database {database}", step)
+        found = [opened.table(database, name) for name in opened.table_names(database)]
+    finally:
+        opened.close()
+    return [each for each in found if each is not None and each.is_hudi]

@@ -14,6 +14,7 @@ from moto import mock_aws
 
 import bucketlake as bl
 from bucketlake.catalogs.glue import GlueCatalog
+from bucketlake.catalogs.table_sync import entries_in_database
 
 NAME = "sales.orders"
 LIMITS = {
@@ -61,6 +62,11 @@ class Glue:
         more = {"NextToken": str(start + PAGE)} if start + PAGE < len(found) else {}
         return {"Partitions": found[start : start + PAGE], **more}
 
+    def _get_tables(self, NextToken: str = "0", **given: Any) -> Any:  # noqa: N803
+        found, start = self._client.get_tables(**given)["TableList"], int(NextToken)
+        more = {"NextToken": str(start + PAGE)} if start + PAGE < len(found) else {}
+        return {"TableList": found[start : start + PAGE], **more}
+
     def _batch_get_partition(self, PartitionsToGet: Any, **given: Any) -> Any:  # noqa: N803
         found = self._client.batch_get_partition(PartitionsToGet=PartitionsToGet[:PAGE], **given)
         return {**found, "UnprocessedKeys": PartitionsToGet[PAGE:]}
@@ -93,6 +99,16 @@ def new_table(count: int) -> bl.Table:
     return bl.create_table(
         f"memory://glue/{next(NUMBERS)}", rows(*names), index=bl.SimpleBucket(1), **keys
     )  # type: ignore[arg-type]
+
+
+def test_all_tables_of_a_database_that_are_tables_of_hudi_are_found(
+    client: Glue, catalog: GlueCatalog
+) -> None:
+    bl.sync(new_table(1), catalog, "sales.zebra")  # On the second page.
+    for number in range(PAGE):
+        client.create_table(DatabaseName="sales", TableInput={"Name": f"other{number}"})
+    (found,) = entries_in_database(catalog, "Sales")
+    assert found.title == "sales.zebra"
 
 
 def test_a_table_of_many_partitions_in_calls_that_glue_takes(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Protocol
 
 from bucketlake.actions.tombstone_list import tombstone_files
 from bucketlake.config.paths_of_table import (
@@ -43,6 +44,7 @@ from bucketlake.index.setting import TableIndex, without_records
 from bucketlake.model.field_path import fields_at
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.check.examination import Examination, examine
 from bucketlake.services.check.file_checks import FILE_CHECKS
 from bucketlake.services.check.findings import (
@@ -74,6 +76,16 @@ Check = Callable[[Examination], Iterator[Finding]]
 _ORDER = list(Severity)
 
 
+class CatalogCheck(Protocol):
+    """Compares a table with the catalog in which it registers itself."""
+
+    def check(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """Find what a sync would change."""
+
+    def mend(self, snapshot: Snapshot) -> None:
+        """Sync the table."""
+
+
 def diagnose(
     storage: Storage,
     given: TableIndex | None,
@@ -81,6 +93,7 @@ def diagnose(
     keys: bool = False,
     files: bool = False,
     min_age_seconds: int = MIN_AGE_SECONDS,
+    catalog: CatalogCheck | None = None,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> Findings:
     """Run the checks of the doctor on a table.
@@ -95,6 +108,8 @@ def diagnose(
         Whether to read all keys, and all live files.
     min_age_seconds : int
         Smallest age of a leftover.
+    catalog : CatalogCheck, optional
+        Compares a table that registers itself with its catalog.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
@@ -124,6 +139,10 @@ def diagnose(
     checks = [*CHECKS, *METADATA_CHECKS, *FILE_CHECKS, *RING_CHECKS]
     checks += [check_files, check_metadata_files] if files else []
     checks += [check_keys] if keys else []
+    if table.config.sync is None:
+        catalog = None
+    if catalog is not None:
+        checks.append(_catalog(catalog))
     found: dict[Finding, None] = {}  # Several checks may find the same broken file.
     for check in checks:
         try:
@@ -133,6 +152,7 @@ def diagnose(
         except (TimelineError, ObjectNotFoundError):  # Removed after the timeline was listed.
             continue
     asked = {"keys": keys, "files": files}
+    also = ["catalog"] if catalog is not None else []
     not_checked = [
         f"{name}: {argument}" for name, argument in ON_REQUEST.items() if not asked[name]
     ]
@@ -142,9 +162,13 @@ def diagnose(
         )
     return Findings(
         sorted(found, key=lambda finding: _ORDER.index(finding.severity)),
-        [*ALWAYS_CHECKED, *(name for name, is_asked in asked.items() if is_asked)],
+        [*ALWAYS_CHECKED, *also, *(name for name, is_asked in asked.items() if is_asked)],
         not_checked,
     )
+
+
+def _catalog(catalog: CatalogCheck) -> Check:
+    return lambda table: catalog.check(table.snapshot)
 
 
 def _require_right_properties(table: OpenTable) -> None:

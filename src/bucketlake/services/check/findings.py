@@ -33,6 +33,7 @@ class Remedy(Enum):
     REBUILD_METADATA = "build the partition of the metadata table again"
     SETTLE = "finish or roll back what is pending"
     MARK = "mark the folder as a partition"
+    SYNC = "sync the table with the catalog"
     STORE_RING = "store the ring that the partition begins with"
     FORGET = "put an empty file in its place, so that late rows of these keys can come back"
     QUARANTINE = "move the files to quarantine"
@@ -61,6 +62,7 @@ _BY_HAND = {
     "count_out_of_step": "rescale the table: to rules with the partition's count, or again to its "
     "rules",
     "rules_out_of_step": "set the right rules with a rescale",
+    "catalog_not_compared": "do what the message names",
     "deletes_lost": "to keep them out, restore the file",
 }
 """What remains to be done by hand, by the word of a kind."""
@@ -116,6 +118,8 @@ class FindingKind(Enum):
     DELETES_LOST = ("deletes_lost", Severity.ERROR, Remedy.FORGET)
     RING_OF_NO_COMMIT = ("ring_of_no_commit", Severity.WARNING, Remedy.QUARANTINE)
     RING_MISSING = ("ring_missing", Severity.WARNING, Remedy.STORE_RING)
+    CATALOG_BEHIND = ("catalog_behind", Severity.WARNING, Remedy.SYNC)
+    CATALOG_NOT_COMPARED = ("catalog_not_compared", Severity.WARNING, Remedy.NOTHING)
     LEFTOVER_MARKERS = ("leftover_markers", Severity.NOTE, Remedy.DELETE)
     LEFTOVER_HEARTBEAT = ("leftover_heartbeat", Severity.NOTE, Remedy.DELETE)
     LEFTOVER_LOCK = ("leftover_lock", Severity.WARNING, Remedy.DELETE)

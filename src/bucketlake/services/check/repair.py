@@ -60,7 +60,7 @@ from bucketlake.model.schema import COMMIT_SEQNO, COMMIT_TIME
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.check.doctor import diagnose
+from bucketlake.services.check.doctor import CatalogCheck, diagnose
 from bucketlake.services.check.findings import (
     MIN_AGE_SECONDS,
     Finding,
@@ -172,6 +172,7 @@ def repair(
     files: bool = False,
     min_age_seconds: int = MIN_AGE_SECONDS,
     dry_run: bool = False,
+    catalog: CatalogCheck | None = None,
     engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
@@ -180,7 +181,7 @@ def repair(
 
     Parameters
     ----------
-    storage, given, keys, files, min_age_seconds, now_ms
+    storage, given, keys, files, min_age_seconds, catalog, now_ms
         As for :func:`~bucketlake.services.check.doctor.diagnose`.
     dry_run : bool
         Whether to change nothing.
@@ -199,7 +200,13 @@ def repair(
 
     def look(*, keys: bool) -> Findings:
         return diagnose(
-            storage, given, keys=keys, files=files, min_age_seconds=min_age_seconds, now_ms=now_ms
+            storage,
+            given,
+            keys=keys,
+            files=files,
+            min_age_seconds=min_age_seconds,
+            catalog=catalog,
+            now_ms=now_ms,
         )
 
     found = look(keys=keys)
@@ -212,7 +219,7 @@ def repair(
             not_checked=found.not_checked,
         )
     clear_staging(storage, now_ms() - min_age_seconds * 1000)
-    work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms, engine)
+    work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms, engine, catalog)
     tried: dict[Finding, None] = {}
     for remedies, step in (
         ({Remedy.RECOVER}, work.recover_properties),
@@ -224,6 +231,7 @@ def repair(
         ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
         ({Remedy.REWRITE}, work.rewrite),
         ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
+        ({Remedy.SYNC}, work.sync),
     ):
         if any(finding.remedy in remedies for finding in found):
             step(found)
@@ -250,6 +258,7 @@ class _Repair:
     lock: TableLock
     now_ms: Callable[[], int]
     engine: Engine
+    catalog: CatalogCheck | None
     met_key_twice: bool = False  # A build did.
     quarantine: str | None = None
     commits: list[InstantTime] = field(default_factory=list)
@@ -357,6 +366,10 @@ class _Repair:
         for paths in together:
             with suppress(*_KEEPS_FROM_REWRITE):  # The finding remains.
                 self._rewrite(table, paths)
+
+    def sync(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
+        assert self.catalog is not None
+        self.catalog.mend(load_snapshot(table_at(self.storage)))
 
     def _rewrite(self, table: OpenTable, partitions: Sequence[str]) -> None:
         def once() -> InstantTime | None:
