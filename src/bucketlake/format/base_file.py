@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bucketlake.errors import FormatError, StorageError
+from bucketlake.errors import FormatError, InputError, StorageError
 from bucketlake.format.key_range import key_range
 from bucketlake.format.object_file import open_object
 from bucketlake.format.parquet_checksums import (
@@ -386,7 +386,8 @@ class BaseFileReader:
         Key-values of the footer.
     schema : pyarrow.Schema
         Columns of the file without meta columns, in stored types and all nullable. INT96 values
-        are timestamps with a time zone, as in Spark; two-level lists are lists.
+        are timestamps with a time zone, as in Spark; two-level lists are lists. A column of
+        another type is missing; a read that asks for it raises InputError.
     footer : pyarrow.parquet.FileMetaData
         The footer, with the statistics of the columns.
     """
@@ -428,7 +429,13 @@ class BaseFileReader:
             fields = list(with_int96_zones(self._file))
         except Exception as error:  # For broken bytes, Arrow may raise any exception.
             raise self._unreadable(error) from error
-        stored = stored_fields(fields, "", f"base file {path}")
+        self._refused: dict[str, InputError] = {}
+        stored = []
+        for field in fields:
+            try:
+                stored += stored_fields([field], "", f"base file {path}")
+            except InputError as error:  # The other columns can be read.
+                self._refused[field.name] = error
         self._stored = pa.schema(stored)
         self.size_bytes: int = self._source.size()
         self.row_count: int = self._file.metadata.num_rows
@@ -502,7 +509,10 @@ class BaseFileReader:
         return cast_table(rows, selected, where=f"base file {self._path}")
 
     def _selected(self, columns: Sequence[str] | None) -> pa.Schema:
-        names = self._stored.names if columns is None else columns
+        names = [*self._stored.names, *self._refused] if columns is None else columns
+        for name in names:
+            if name in self._refused:
+                raise self._refused[name]
         held = set(self._stored.names)
         fields = [self._stored.field(n) if n in held else pa.field(n, pa.null()) for n in names]
         return pa.schema(
