@@ -57,6 +57,7 @@ from bucketlake.model.schema import (
     with_meta,
     without_meta,
 )
+from bucketlake.model.vector import bytes_type, footer_of_vectors, is_vector, with_vectors
 from bucketlake.storage.base import Buffer, Storage
 
 KEY_MIN = "hoodie_min_record_key"
@@ -202,7 +203,8 @@ class BaseFileEncoder:
         if self._nan_paths & self._bounded_paths:
             return self._encode_again().finish(footer)
         checksums = {CHECKSUMS: blank_checksums(self._columns.schema, self._group_count)}
-        values = {**CALENDAR, **self._key_values(), **footer(), **checksums}
+        values = {**CALENDAR, **self._key_values(), **footer_of_vectors(self._schema)}
+        values |= {**footer(), **checksums}
         self._parquet.add_key_value_metadata(values)
         self._parquet.close()
         warn_of_null_elements(self._null_elements, "base file")
@@ -351,8 +353,9 @@ def _file_columns(schema: pa.Schema) -> _FileColumns:
     # Required columns stay required. If a column is nullable only in the file, Hudi rewrites each
     # record that it reads, and fails if two decimals in arrays or maps differ in size.
     fields = [
-        field.with_type(TEXT_DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
+        field.with_type(TEXT_DICTIONARY if field.name in _DICTIONARY_COLUMNS else file_type)
         for field in with_meta(schema)
+        for file_type in [bytes_type(field.type) if is_vector(field.type) else field.type]
     ]
     return _FileColumns.of(pa.schema([field.remove_metadata() for field in fields]))
 
@@ -426,7 +429,12 @@ class BaseFileReader:
                 coerce_int96_timestamp_unit="us",
                 pre_buffer=not isinstance(self._source, pa.MemoryMappedFile),
             )
-            fields = list(with_int96_zones(self._file))
+            told = self._footer.metadata.metadata or {}
+            self.key_values: Mapping[str, str] = {
+                key.decode(errors="replace"): value.decode(errors="replace")
+                for key, value in told.items()
+            }
+            fields = [*with_vectors([*with_int96_zones(self._file)], self.key_values)]
         except Exception as error:  # For broken bytes, Arrow may raise any exception.
             raise self._unreadable(error) from error
         self._refused: dict[str, InputError] = {}
@@ -441,10 +449,6 @@ class BaseFileReader:
         self.row_count: int = self._file.metadata.num_rows
         self.schema = without_meta(self._stored)
         self.footer: pq.FileMetaData = self._file.metadata
-        self.key_values: Mapping[str, str] = {
-            key.decode(errors="replace"): value.decode(errors="replace")
-            for key, value in (self._file.metadata.metadata or {}).items()
-        }
 
     def __enter__(self) -> Self:
         return self

@@ -124,9 +124,10 @@ def _known_layout(
             dictionary.append(path)
         elif not pa.types.is_boolean(leaf.type):
             columns[name] = None
-            undecided += [path] if path not in _UNIQUE else []
+            undecided += [] if path in _UNIQUE or _is_vector(leaf) else [path]
         is_filtered = path not in _NEVER_FILTERED and path not in unbounded
-        if is_filtered and not pa.types.is_binary(leaf.type) and not _is_item(path):
+        has_order = not (pa.types.is_binary(leaf.type) or _is_vector(leaf))
+        if is_filtered and has_order and not _is_item(path):
             statistics.append(path)
         if _is_bounded_floating(path, leaf):
             floating.append(path)
@@ -231,6 +232,11 @@ def _leaves(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:
 def _is_item(path: str) -> bool:
     """Return whether a leaf has items of lists or maps: no reader prunes by them."""
     return f".list.{LIST_ELEMENT}" in path or ".key_value." in path
+
+
+def _is_vector(leaf: pa.Array) -> bool:
+    """Return whether a leaf has the bytes of vectors, which neither repeat nor have an order."""
+    return bool(pa.types.is_fixed_size_binary(leaf.type))
 
 
 def _is_bounded_floating(path: str, leaf: pa.Array) -> bool:

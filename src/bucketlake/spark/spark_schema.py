@@ -16,6 +16,10 @@ from bucketlake.errors import InputError
 from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import NONE_LACKS
+from bucketlake.model.vector import is_vector, vector_of_word, vector_word
+
+HUDI_TYPE = "hudi_type"
+"""Key of a column's metadata that names its type, as Hudi's Spark source has it."""
 
 _DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"\b(var)?char\(\d+\)")
@@ -64,6 +68,13 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
     return pa.schema([f.with_metadata(NONE_LACKS) if held == told else f for f, held in fields])
 
 
+def with_declared_vectors(schema: T.StructType) -> pa.Schema:
+    """Return the Arrow schema of a new table: arrays with Hudi's metadata are vectors."""
+    words = [str(field.metadata.get(HUDI_TYPE, "")) for field in schema.fields]
+    found = zip(arrow_from_spark(schema), map(vector_of_word, words), strict=True)
+    return pa.schema([field if kind is None else field.with_type(kind) for field, kind in found])
+
+
 def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
     """Return the columns with a ``char`` or ``varchar``, and their types.
 
@@ -78,8 +89,18 @@ def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
 
 
 def spark_from_arrow(schema: pa.Schema) -> T.StructType:
-    """Return the DataFrame schema of a table's schema."""
-    return T.StructType([T.StructField(f.name, spark_type(f.type), f.nullable) for f in schema])
+    """Return the DataFrame schema of a table's schema; vectors are arrays with Hudi's metadata."""
+    return T.StructType(
+        [
+            T.StructField(
+                f.name,
+                spark_type(f.type),
+                f.nullable,
+                {HUDI_TYPE: vector_word(f.type)} if is_vector(f.type) else None,
+            )
+            for f in schema
+        ]
+    )
 
 
 def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
@@ -183,6 +204,8 @@ def spark_type(arrow_type: pa.DataType) -> T.DataType:
             spark_type(arrow_type.item_type),
             arrow_type.item_field.nullable,
         )
+    if is_vector(arrow_type):
+        return T.ArrayType(spark_type(arrow_type.value_type), containsNull=False)
     if pa.types.is_list(arrow_type):
         return T.ArrayType(spark_type(arrow_type.value_type), arrow_type.value_field.nullable)
     if pa.types.is_timestamp(arrow_type):

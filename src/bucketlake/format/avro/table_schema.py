@@ -19,6 +19,7 @@ from bucketlake.errors import InputError
 from bucketlake.model.bounded_json import NESTING_MAX, nesting_of, parse_json
 from bucketlake.model.column_type import COMMENT, TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.schema import META_NAMES
+from bucketlake.model.vector import bytes_type, element_word, is_vector
 
 Json = Any  # A JSON value.
 
@@ -85,6 +86,7 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
     '{"type":"record","name":"t_record","namespace":"hoodie.t","fields":[{"name":"id","type":"long"}]}'
     """
     record = _record(list(schema), record_name(table_name), record_namespace(table_name))
+    _name_known_types(record["fields"])
     text = _text(record)
     if nesting_of(text.encode()) > NESTING_MAX:
         found, name = max(
@@ -97,6 +99,18 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
             "give its inner fields columns of their own, or store them as text",
         )
     return text
+
+
+def _name_known_types(fields: list[Json]) -> None:
+    """Give the later ones of equal types of vectors their name alone: Avro defines a type once."""
+    known = set()
+    for field in fields:
+        avro = field["type"][-1] if isinstance(field["type"], list) else field["type"]
+        if isinstance(avro, dict) and avro.get("logicalType") == "vector":
+            name = avro["name"]
+            if name in known:
+                field["type"] = ["null", name] if isinstance(field["type"], list) else name
+            known.add(name)
 
 
 def _text(avro: Json) -> str:
@@ -139,6 +153,8 @@ def _type(data_type: pa.DataType, name: str, namespace: str) -> Json:
         return PRIMITIVES[data_type]
     if pa.types.is_decimal128(data_type):
         return _decimal(data_type, f"{namespace}.{name}")
+    if is_vector(data_type):
+        return _vector(data_type)
     if pa.types.is_list(data_type):
         return {"type": "array", "items": _union(data_type.value_field, name, namespace)}
     if pa.types.is_map(data_type):
@@ -156,6 +172,20 @@ def _decimal(data_type: pa.Decimal128Type, namespace: str) -> Json:
         "logicalType": "decimal",
         "precision": data_type.precision,
         "scale": data_type.scale,
+    }
+
+
+def _vector(data_type: pa.DataType) -> Json:
+    element, dimension = element_word(data_type), data_type.list_size
+    return {
+        "type": "fixed",
+        "name": f"vector_{element.lower()}_{dimension}",
+        "namespace": "",
+        "size": bytes_type(data_type).byte_width,
+        "logicalType": "vector",
+        "dimension": dimension,
+        "elementType": element,
+        "storageBacking": "FIXED_BYTES",
     }
 
 

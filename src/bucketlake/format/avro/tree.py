@@ -26,6 +26,7 @@ from bucketlake.model.column_type import (
     list_type,
     map_of,
 )
+from bucketlake.model.vector import ELEMENTS
 
 _FROM_PRIMITIVE: dict[str, pa.DataType] = {
     name: data_type for data_type, name in PRIMITIVES.items() if isinstance(name, str)
@@ -41,7 +42,7 @@ _FROM_LOGICAL: dict[tuple[str, str], pa.DataType] = {
 
 _REFUSED_LOGICAL = frozenset(
     {"time-millis", "time-micros", "duration", "timestamp-nanos", "local-timestamp-nanos"}
-    | {"vector", "variant", "blob"}  # Types of Hudi after table version 9.
+    | {"variant", "blob"}  # Types of Hudi after table version 9.
 )
 
 
@@ -250,6 +251,8 @@ class _Walk:
         logical, kind = avro.get("logicalType"), avro.get("type")
         if isinstance(logical, str) and logical in _REFUSED_LOGICAL and not self._skips:
             raise self._unsupported(path, f"type {logical}")
+        if logical == "vector":
+            return self._named_node(avro, namespace, path, self._vector(avro, path))
         if logical == "decimal":
             return self._named_node(avro, namespace, path, self._decimal(avro, kind, path))
         if isinstance(kind, str) and isinstance(logical, str) and (kind, logical) in _FROM_LOGICAL:
@@ -292,6 +295,15 @@ class _Walk:
         self._require(kind == "fixed", path, "a decimal of bytes or fixed", kind)
         return AvroNode(Wire.FIXED, arrow, size_bytes=self._size(avro, path))
 
+    def _vector(self, avro: Mapping[str, Json], path: str) -> AvroNode:
+        element = ELEMENTS.get(str(avro.get("elementType", "FLOAT")))
+        if element is None or avro.get("storageBacking", _BACKING) != _BACKING:
+            raise self._unsupported(path, f"type vector of {avro.get('elementType')}")
+        dimension, size = avro.get("dimension"), avro.get("size")
+        if not isinstance(dimension, int) or size != dimension * element.bit_width // 8 or not size:
+            raise self._malformed(path, "a vector's dimension and size", avro)
+        return AvroNode(Wire.FIXED, pa.list_(element, dimension), size_bytes=size)
+
     def _symbols(self, avro: Mapping[str, Json], path: str) -> tuple[str, ...]:
         symbols = avro.get("symbols")
         if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
@@ -318,6 +330,8 @@ class _Walk:
 
     def _reference(self, name: str, namespace: str, path: str) -> AvroNode:
         known_as = full_name(name, namespace)
+        if known_as not in self._named and name in self._named:
+            known_as = name  # As Avro does, for the types of Hudi that have no namespace.
         if known_as not in self._named:
             raise self._malformed(path, "a type defined before its use", name)
         node = self._named[known_as]
@@ -355,4 +369,5 @@ def _is_field(field: Json) -> bool:
     return isinstance(field, dict) and isinstance(field.get("name"), str) and "type" in field
 
 
+_BACKING = "FIXED_BYTES"
 _KEY = AvroNode(Wire.STRING, pa.string())
