@@ -27,6 +27,25 @@ DECIMAL_PRECISION_MAX = 38
 LIST_ELEMENT = "element"  # Parquet's name for it, and Spark's.
 COMMENT = b"comment"  # Key of a column's comment in its field metadata, as Spark spells it.
 
+BLOB = pa.struct(
+    [
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("data", pa.binary()),
+        pa.field(
+            "reference",
+            pa.struct(
+                [
+                    pa.field("external_path", pa.string(), nullable=False),
+                    pa.field("offset", pa.int64()),
+                    pa.field("length", pa.int64()),
+                    pa.field("managed", pa.bool_(), nullable=False),
+                ]
+            ),
+        ),
+    ]
+)
+"""Hudi's type BLOB: bytes (``INLINE``), or where they are (``OUT_OF_LINE``)."""
+
 _STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),
     pa.int8(): pa.int32(),
@@ -146,6 +165,8 @@ def type_name(data_type: pa.DataType) -> str:
     """Return Spark SQL's name of a type, for messages; other types have Arrow's name."""
     if pa.types.is_decimal128(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
+    if data_type == BLOB:
+        return "blob"
     if is_vector(data_type):
         return vector_word(data_type).lower()
     if is_list(data_type):
@@ -242,14 +263,18 @@ def _stored_struct(data_type: pa.DataType, path: str, where: str) -> pa.DataType
 def stored_fields(fields: list[pa.Field], prefix: str, where: str) -> list[pa.Field]:
     """Return the fields of a schema or struct with stored types, nullable; check their names.
 
-    A whole column of fixed-size lists of numbers holds vectors; inside others they are lists.
+    A whole column of fixed-size lists of numbers holds vectors; inside others they are lists. Only
+    the fields of a blob stay required, by which it is known.
     """
     _check_names([field.name for field in fields], prefix, where)
     stored = []
     for field in fields:
-        is_whole = not prefix and is_vector(field.type)
-        kind = plain_vector(field.type) if is_whole else None
-        kind = kind or stored_type(field.type, prefix + field.name, where)
+        if not prefix and is_vector(field.type):
+            kind = plain_vector(field.type)
+        elif not prefix and field.type == BLOB:
+            kind = BLOB
+        else:
+            kind = stored_type(field.type, prefix + field.name, where)
         stored.append(pa.field(field.name, kind, metadata=_comment_alone(field)))
     return stored
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's 
 from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's users know.
 
 from bucketlake.errors import InputError
+from bucketlake.model.column_type import BLOB
 from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import NONE_LACKS
@@ -68,10 +69,11 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
     return pa.schema([f.with_metadata(NONE_LACKS) if held == told else f for f, held in fields])
 
 
-def with_declared_vectors(schema: T.StructType) -> pa.Schema:
-    """Return the Arrow schema of a new table: arrays with Hudi's metadata are vectors."""
+def with_declared_types(schema: T.StructType) -> pa.Schema:
+    """Return the Arrow schema of a new table, with the types that Hudi's metadata name."""
     words = [str(field.metadata.get(HUDI_TYPE, "")) for field in schema.fields]
-    found = zip(arrow_from_spark(schema), map(vector_of_word, words), strict=True)
+    kinds = [BLOB if word == "BLOB" else vector_of_word(word) for word in words]
+    found = zip(arrow_from_spark(schema), kinds, strict=True)
     return pa.schema([field if kind is None else field.with_type(kind) for field, kind in found])
 
 
@@ -89,18 +91,19 @@ def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
 
 
 def spark_from_arrow(schema: pa.Schema) -> T.StructType:
-    """Return the DataFrame schema of a table's schema; vectors are arrays with Hudi's metadata."""
+    """Return the DataFrame schema of a table's schema; vectors are arrays.
+
+    Metadata name the types that only Hudi has, as its Spark source wants them.
+    """
     return T.StructType(
-        [
-            T.StructField(
-                f.name,
-                spark_type(f.type),
-                f.nullable,
-                {HUDI_TYPE: vector_word(f.type)} if is_vector(f.type) else None,
-            )
-            for f in schema
-        ]
+        [T.StructField(f.name, spark_type(f.type), f.nullable, _told(f.type)) for f in schema]
     )
+
+
+def _told(data_type: pa.DataType) -> dict[str, str] | None:
+    if is_vector(data_type):
+        return {HUDI_TYPE: vector_word(data_type)}
+    return {HUDI_TYPE: "BLOB"} if data_type == BLOB else None
 
 
 def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:

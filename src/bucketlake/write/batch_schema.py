@@ -13,7 +13,7 @@ from bucketlake.errors import InputError
 from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.merge.incoming import marker_field
 from bucketlake.model.bounded_json import parse_json
-from bucketlake.model.column_type import TIMESTAMP_NTZ, type_name
+from bucketlake.model.column_type import BLOB, TIMESTAMP_NTZ, type_name
 from bucketlake.model.evolution import evolve, typed_schema
 from bucketlake.model.field_path import field_at, fields_at, known_field, roots_of, why_missing
 from bucketlake.model.names import did_you_mean
@@ -109,6 +109,8 @@ def require_known_types(rules: TableVersion, schema: pa.Schema, where: str) -> N
             held, otherwise = "timestamp without a time zone", "give the column a time zone"
         elif is_vector(field.type):
             held, otherwise = type_name(field.type), "make the column a list of any length"
+        elif field.type == BLOB:
+            held, otherwise = type_name(field.type), "make its fields nullable"
         else:
             continue
         raise InputError(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bucketlake.errors import InputError
 from bucketlake.model.bounded_json import NESTING_MAX, nesting_of, parse_json
-from bucketlake.model.column_type import COMMENT, TIMESTAMP, TIMESTAMP_NTZ
+from bucketlake.model.column_type import BLOB, COMMENT, TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.vector import bytes_type, element_word, is_vector
 
@@ -36,6 +36,42 @@ PRIMITIVES: dict[pa.DataType, Json] = {
     TIMESTAMP_NTZ: {"type": "long", "logicalType": "local-timestamp-micros"},
 }
 """The Avro type of each type of a column that has no children and no parameters."""
+
+
+_BLOB: Json = {
+    "type": "record",
+    "name": "blob",
+    "namespace": "",
+    "fields": [
+        {
+            "name": "type",
+            "type": {
+                "type": "enum",
+                "name": "blob_storage_type",
+                "symbols": ["INLINE", "OUT_OF_LINE"],
+            },
+        },
+        {"name": "data", "type": ["null", "bytes"], "default": None},
+        {
+            "name": "reference",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "reference",
+                    "fields": [
+                        {"name": "external_path", "type": "string"},
+                        {"name": "offset", "type": ["null", "long"]},
+                        {"name": "length", "type": ["null", "long"]},
+                        {"name": "managed", "type": "boolean"},
+                    ],
+                },
+            ],
+            "default": None,
+        },
+    ],
+    "logicalType": "blob",
+}
 
 
 def record_name(table_name: str) -> str:
@@ -102,11 +138,11 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
 
 
 def _name_known_types(fields: list[Json]) -> None:
-    """Give the later ones of equal types of vectors their name alone: Avro defines a type once."""
+    """Give later vectors and blobs of one type its name alone: Avro defines a type once."""
     known = set()
     for field in fields:
         avro = field["type"][-1] if isinstance(field["type"], list) else field["type"]
-        if isinstance(avro, dict) and avro.get("logicalType") == "vector":
+        if isinstance(avro, dict) and avro.get("logicalType") in ("vector", "blob"):
             name = avro["name"]
             if name in known:
                 field["type"] = ["null", name] if isinstance(field["type"], list) else name
@@ -153,6 +189,8 @@ def _type(data_type: pa.DataType, name: str, namespace: str) -> Json:
         return PRIMITIVES[data_type]
     if pa.types.is_decimal128(data_type):
         return _decimal(data_type, f"{namespace}.{name}")
+    if data_type == BLOB:
+        return _BLOB
     if is_vector(data_type):
         return _vector(data_type)
     if pa.types.is_list(data_type):

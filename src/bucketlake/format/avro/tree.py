@@ -42,7 +42,7 @@ _FROM_LOGICAL: dict[tuple[str, str], pa.DataType] = {
 
 _REFUSED_LOGICAL = frozenset(
     {"time-millis", "time-micros", "duration", "timestamp-nanos", "local-timestamp-nanos"}
-    | {"variant", "blob"}  # Types of Hudi after table version 9.
+    | {"variant"}  # A type of Hudi after table version 9.
 )
 
 
