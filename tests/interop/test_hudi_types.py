@@ -1,4 +1,4 @@
-"""Vectors and blobs in turns: what either writer stores, both read, merge, compact and go on from."""
+"""Vectors and blobs in turns: what either writer stores, both read, merge and compact."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_values_of_both_writers_are_those_of_the_last_write(
         else:
             opened = bl.open_table(str(table.path), index=KIND.index, log_format=log_format)
             opened.upsert(pa.Table.from_pylist(batch, SCHEMA))
-        for read in (table.ours.to_arrow, lambda: hudi.read(table.path)):
-            found = {row["id"]: row for row in read().select(SCHEMA.names).to_pylist()}
-            assert found == expected, (writer, read)
+        for read in (table.ours.to_arrow(), hudi.read(table.path)):
+            found = {row["id"]: row for row in read.select(SCHEMA.names).to_pylist()}
+            assert found == expected, writer
 
     if first is BUCKETLAKE:
         table.begin()

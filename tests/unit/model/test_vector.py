@@ -60,10 +60,16 @@ def test_second_column_of_a_vector_type_names_it_in_avro() -> None:
     assert arrow_from_avro(text) == schema
 
 
-def test_vectors_of_a_base_file_are_plain_bytes_without_statistics() -> None:
-    rows = pa.table({"_hoodie_record_key": ["a"], "v": pa.array([[1, float("nan")]], FLOATS)})
+@pytest.mark.parametrize("count", [1, 1000])
+def test_vectors_of_a_base_file_are_plain_bytes_without_statistics(count: int) -> None:
+    keys = [str(n) for n in range(count)]
+    vectors = pa.array([[1, float("nan")]] * count, FLOATS)
+    rows = pa.table({"_hoodie_record_key": keys, "v": vectors})
     encoded = encode_base_file([rows], pa.schema({"v": FLOATS}))
-    column = encoded.footer.row_group(0).column(encoded.footer.num_columns - 1)
+    group = encoded.footer.row_group(0)
+    column = group.column(encoded.footer.num_columns - 1)
+    assert column.compression == "UNCOMPRESSED"
+    assert group.column(2).compression == ("SNAPPY" if count == 1 else "ZSTD")
     assert (column.path_in_schema, column.physical_type) == ("v", "FIXED_LEN_BYTE_ARRAY")
     assert not column.is_stats_set
     assert not column.has_dictionary_page

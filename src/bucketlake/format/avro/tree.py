@@ -299,10 +299,11 @@ class _Walk:
         element = ELEMENTS.get(str(avro.get("elementType", "FLOAT")))
         if element is None or avro.get("storageBacking", _BACKING) != _BACKING:
             raise self._unsupported(path, f"type vector of {avro.get('elementType')}")
-        dimension, size = avro.get("dimension"), avro.get("size")
-        if not isinstance(dimension, int) or size != dimension * element.bit_width // 8 or not size:
+        dimension, width = avro.get("dimension"), element.bit_width // 8
+        is_known = isinstance(dimension, int) and 0 < dimension * width < 2**31
+        if not is_known or avro.get("size") != dimension * width:
             raise self._malformed(path, "a vector's dimension and size", avro)
-        return AvroNode(Wire.FIXED, pa.list_(element, dimension), size_bytes=size)
+        return AvroNode(Wire.FIXED, pa.list_(element, dimension), size_bytes=dimension * width)
 
     def _symbols(self, avro: Mapping[str, Json], path: str) -> tuple[str, ...]:
         symbols = avro.get("symbols")
