@@ -38,40 +38,18 @@ PRIMITIVES: dict[pa.DataType, Json] = {
 """The Avro type of each type of a column that has no children and no parameters."""
 
 
-_BLOB: Json = {
-    "type": "record",
-    "name": "blob",
-    "namespace": "",
-    "fields": [
-        {
-            "name": "type",
-            "type": {
-                "type": "enum",
-                "name": "blob_storage_type",
-                "symbols": ["INLINE", "OUT_OF_LINE"],
-            },
-        },
-        {"name": "data", "type": ["null", "bytes"], "default": None},
-        {
-            "name": "reference",
-            "type": [
-                "null",
-                {
-                    "type": "record",
-                    "name": "reference",
-                    "fields": [
-                        {"name": "external_path", "type": "string"},
-                        {"name": "offset", "type": ["null", "long"]},
-                        {"name": "length", "type": ["null", "long"]},
-                        {"name": "managed", "type": "boolean"},
-                    ],
-                },
-            ],
-            "default": None,
-        },
-    ],
-    "logicalType": "blob",
-}
+_BLOB: Json = json.loads("""
+{"type": "record", "name": "blob", "namespace": "", "fields": [
+  {"name": "type", "type":
+    {"type": "enum", "name": "blob_storage_type", "symbols": ["INLINE", "OUT_OF_LINE"]}},
+  {"name": "data", "type": ["null", "bytes"], "default": null},
+  {"name": "reference", "type": ["null",
+    {"type": "record", "name": "reference", "fields": [
+      {"name": "external_path", "type": "string"},
+      {"name": "offset", "type": ["null", "long"]},
+      {"name": "length", "type": ["null", "long"]},
+      {"name": "managed", "type": "boolean"}]}], "default": null}
+], "logicalType": "blob"}""")
 
 
 def record_name(table_name: str) -> str:
