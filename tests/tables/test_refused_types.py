@@ -38,6 +38,7 @@ def test_column_of_a_refused_type_spares_the_others_and_is_never_lost(
     needing: list[Callable[[], object]] = [
         table.to_arrow,
         lambda: table.to_arrow(columns=["DAY"]),
+        lambda: table.to_arrow(columns=["id"], where="day > '2026-11-01'"),
         lambda: table.upsert(ROWS),
         lambda: table.upsert(ROWS.select(["id", "n"]), missing="keep"),
         lambda: table.delete(ROWS.select(["id"])),

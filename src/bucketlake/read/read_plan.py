@@ -7,6 +7,7 @@ wrote the file, so no footer is read for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -114,7 +115,13 @@ def plan_read(
     parts = [] if besides is None else [merged(besides, readable)]
     parts += [] if read.keys is None else [read.keys]
     if where is not None and usual_settings:
-        parts.append(parsed_condition(where, readable, time_zone))
+        try:
+            parts.append(parsed_condition(where, readable, time_zone))
+        except InputError as error:
+            for name, refused in snapshot.refused_columns.items():
+                if re.search(rf"\b{re.escape(name)}\b", where, re.IGNORECASE):
+                    raise refused from error
+            raise
     predicate = And(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
     slices, report = prune_slices(
         snapshot,
