@@ -166,14 +166,14 @@ def arrow_schema(schema: SchemaLike, where: str = "schema") -> pa.Schema:
 
 
 def _of_spark(schema: StructType) -> pa.Schema:
-    from bucketlake.spark.spark_schema import arrow_from_spark, limited_texts
+    from bucketlake.spark.spark_schema import limited_texts, with_declared_types
 
     for column, limit in limited_texts(schema):
         warnings.warn(
             f"column {column} is stored as string: no write checks the length of {limit}",
             stacklevel=6,  # The caller of create_table.
         )
-    return arrow_from_spark(schema)
+    return with_declared_types(schema)
 
 
 def row_columns(schema: StructType | pa.Schema, where: str) -> pa.Schema:

@@ -207,9 +207,10 @@ class Scan:
         int
         """
         pinned = self._pinned()
-        returned_schema(pinned)  # Raises an error for columns that the table lacks.
+        if pinned.request.columns is not None:
+            returned_schema(pinned)  # Raises an error for columns that the table lacks.
         snapshot = pinned.snapshot
-        keys = roots_of(snapshot.config.key_spec.record_key_fields, snapshot.schema.names)
+        keys = roots_of(snapshot.config.key_spec.record_key_fields, snapshot.readable_schema.names)
         pinned = replace(pinned, request=replace(pinned.request, columns=tuple(keys)))
         return count_rows(*self._planned(pinned))
 

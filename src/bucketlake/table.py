@@ -53,6 +53,7 @@ from bucketlake.model.row_merge import (
     RowMerge,
     SchemaMerge,
 )
+from bucketlake.model.schema import without_meta
 from bucketlake.model.table_type import LogFormat, Operation
 from bucketlake.model.words_of_others import attribute_error
 from bucketlake.read.handle import Handle, naming_its_table
@@ -814,8 +815,12 @@ class Table:
         return recorded_counts(table.storage, load_timeline(table))
 
     def schema(self) -> pa.Schema:
-        """Return the table's columns, without meta columns."""
-        return self._handle.snapshot().schema
+        """Return the table's columns, without meta columns.
+
+        Columns of types that are not supported are left out: :meth:`doctor` names them, and reads
+        of the others work (``columns=``).
+        """
+        return without_meta(self._handle.snapshot().readable_schema)
 
     def config(self) -> TableConfig:
         """Return the table's properties."""

@@ -51,7 +51,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts of schemas that are parsed from now on."""
     texts: list[str] = []
     for module in (snapshot, read_plan):
-        spy(monkeypatch, module, "arrow_from_avro", texts.append)
+        spy(monkeypatch, module, "understood_columns", texts.append)
     return texts
 
 

@@ -28,7 +28,7 @@ from bucketlake.actions.metadata_withdrawal import (
 )
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.errors import MetadataTableWarning
-from bucketlake.format.avro.tree import arrow_from_avro
+from bucketlake.format.avro.tree import understood_columns
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.index.setting import needed_index
@@ -262,7 +262,7 @@ def _statistics(
         return {}
     stats = commit.stats
     if any(stat.statistics is None for stat in stats) and commit.schema_json is not None:
-        columns = indexed_columns(table, without_meta(arrow_from_avro(commit.schema_json)))
+        columns = indexed_columns(table, without_meta(understood_columns(commit.schema_json)[0]))
         stats = with_statistics(table.storage, stats, columns, copies)
     return statistics_by_partition(stats)
 

@@ -123,8 +123,8 @@ class TableVersion:
         Whether a table names a table format.
     has_several_ordering_fields : bool
         Whether a table may have more than one ordering field.
-    has_local_timestamps : bool
-        Whether writers know timestamps without a time zone.
+    has_newer_types : bool
+        Whether writers know timestamps without a time zone, and vectors.
     has_partitioned_index : bool
         Whether the record-level index may be unique in each partition only.
     has_value_types : bool
@@ -148,7 +148,7 @@ class TableVersion:
     stores_merge_rules: bool = False
     has_formats: bool = False
     has_several_ordering_fields: bool = False
-    has_local_timestamps: bool = False
+    has_newer_types: bool = False
     has_partitioned_index: bool = False
     has_value_types: bool = False
     statistics_version: str = OLDEST_STATISTICS
@@ -178,7 +178,7 @@ _VERSIONS = {
             stores_merge_rules=True,
             has_formats=True,
             has_several_ordering_fields=True,
-            has_local_timestamps=True,
+            has_newer_types=True,
             has_partitioned_index=True,
             has_value_types=True,
             statistics_version=NEWEST_STATISTICS,

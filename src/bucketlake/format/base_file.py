@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bucketlake.errors import FormatError, StorageError
+from bucketlake.errors import FormatError, InputError, StorageError
 from bucketlake.format.key_range import key_range
 from bucketlake.format.object_file import open_object
 from bucketlake.format.parquet_checksums import (
@@ -57,6 +57,7 @@ from bucketlake.model.schema import (
     with_meta,
     without_meta,
 )
+from bucketlake.model.vector import bytes_type, footer_of_vectors, is_vector, with_vectors
 from bucketlake.storage.base import Buffer, Storage
 
 KEY_MIN = "hoodie_min_record_key"
@@ -202,7 +203,8 @@ class BaseFileEncoder:
         if self._nan_paths & self._bounded_paths:
             return self._encode_again().finish(footer)
         checksums = {CHECKSUMS: blank_checksums(self._columns.schema, self._group_count)}
-        values = {**CALENDAR, **self._key_values(), **footer(), **checksums}
+        values = {**CALENDAR, **self._key_values(), **footer_of_vectors(self._schema)}
+        values |= {**footer(), **checksums}
         self._parquet.add_key_value_metadata(values)
         self._parquet.close()
         warn_of_null_elements(self._null_elements, "base file")
@@ -351,8 +353,9 @@ def _file_columns(schema: pa.Schema) -> _FileColumns:
     # Required columns stay required. If a column is nullable only in the file, Hudi rewrites each
     # record that it reads, and fails if two decimals in arrays or maps differ in size.
     fields = [
-        field.with_type(TEXT_DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
+        field.with_type(TEXT_DICTIONARY if field.name in _DICTIONARY_COLUMNS else file_type)
         for field in with_meta(schema)
+        for file_type in [bytes_type(field.type) if is_vector(field.type) else field.type]
     ]
     return _FileColumns.of(pa.schema([field.remove_metadata() for field in fields]))
 
@@ -386,7 +389,8 @@ class BaseFileReader:
         Key-values of the footer.
     schema : pyarrow.Schema
         Columns of the file without meta columns, in stored types and all nullable. INT96 values
-        are timestamps with a time zone, as in Spark; two-level lists are lists.
+        are timestamps with a time zone, as in Spark; two-level lists are lists. A column of
+        another type is missing; a read that asks for it raises InputError.
     footer : pyarrow.parquet.FileMetaData
         The footer, with the statistics of the columns.
     """
@@ -425,19 +429,26 @@ class BaseFileReader:
                 coerce_int96_timestamp_unit="us",
                 pre_buffer=not isinstance(self._source, pa.MemoryMappedFile),
             )
-            fields = list(with_int96_zones(self._file))
+            told = self._footer.metadata.metadata or {}
+            self.key_values: Mapping[str, str] = {
+                key.decode(errors="replace"): value.decode(errors="replace")
+                for key, value in told.items()
+            }
+            fields = [*with_vectors([*with_int96_zones(self._file)], self.key_values)]
         except Exception as error:  # For broken bytes, Arrow may raise any exception.
             raise self._unreadable(error) from error
-        stored = stored_fields(fields, "", f"base file {path}")
+        self._refused: dict[str, InputError] = {}
+        stored = []
+        for field in fields:
+            try:
+                stored += stored_fields([field], "", f"base file {path}")
+            except InputError as error:  # The other columns can be read.
+                self._refused[field.name] = error
         self._stored = pa.schema(stored)
         self.size_bytes: int = self._source.size()
         self.row_count: int = self._file.metadata.num_rows
         self.schema = without_meta(self._stored)
         self.footer: pq.FileMetaData = self._file.metadata
-        self.key_values: Mapping[str, str] = {
-            key.decode(errors="replace"): value.decode(errors="replace")
-            for key, value in (self._file.metadata.metadata or {}).items()
-        }
 
     def __enter__(self) -> Self:
         return self
@@ -502,7 +513,10 @@ class BaseFileReader:
         return cast_table(rows, selected, where=f"base file {self._path}")
 
     def _selected(self, columns: Sequence[str] | None) -> pa.Schema:
-        names = self._stored.names if columns is None else columns
+        names = [*self._stored.names, *self._refused] if columns is None else columns
+        for name in names:
+            if name in self._refused:
+                raise self._refused[name]
         held = set(self._stored.names)
         fields = [self._stored.field(n) if n in held else pa.field(n, pa.null()) for n in names]
         return pa.schema(

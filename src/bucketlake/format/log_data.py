@@ -140,7 +140,16 @@ def encode_parquet_block(
 
 @lru_cache(maxsize=16)  # All blocks of a write have one schema.
 def _tree_to_write(schema_json: str) -> tuple[pa.Schema, AvroNode]:
-    return avro_tree(schema_json, "log block")
+    schema, tree = avro_tree(schema_json, "log block")
+    _require_understood(schema, tree, schema.names)
+    return schema, tree
+
+
+def _require_understood(schema: pa.Schema, tree: AvroNode, names: Sequence[str]) -> None:
+    """Raise UnsupportedFeatureError if the type of one of some columns is not supported."""
+    for name, node in zip(schema.names, tree.children, strict=True):
+        if node.refused and name in names:
+            raise node.refused
 
 
 def encode_hfile_block(
@@ -230,6 +239,7 @@ def _read_records(
     """Read the wanted columns of records, part by part."""
     schema, tree = _schema_of(block)
     wanted = schema.names if columns is None else columns
+    _require_understood(schema, tree, wanted)
     selected = _selected(schema, wanted)
     held = [schema.get_field_index(name) for name in wanted]
     batches = []
@@ -319,8 +329,9 @@ def _records_start(block: LogBlock) -> tuple[int, int | None]:
 
 
 def _decode_parquet(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
-    schema, _ = _schema_of(block)
+    schema, tree = _schema_of(block)
     selected = _selected(schema, schema.names if columns is None else columns)
+    _require_understood(schema, tree, selected.names)
     try:
         with BaseFileReader.of_bytes(block.content, block.path) as reader:
             table = reader.read(selected.names)

@@ -32,6 +32,7 @@ _WRITE_BATCH_ROWS = 16_384
 _LARGE_BATCH_BYTES, _PAGE_BYTES = 8 * 2**20, 2**20
 _NARROW_BYTES = _LARGE_BATCH_BYTES // _WRITE_BATCH_ROWS
 _ZSTD_LEVEL = 1
+_TINY_CODEC, _NO_CODEC = "snappy", "none"
 _SAMPLE_VALUES, _SAMPLE_BYTES = 4096, 4 * 2**20
 _DICTIONARY_VALUE_BYTES_MAX = 64 * 2**10  # A dictionary of longer values has only a few.
 
@@ -49,9 +50,8 @@ class ColumnLayout:
     ``floating`` is no argument: the floating leaves, without items of lists and maps.
     """
 
-    compression: str
-    compression_level: int | None
-
+    compression: str | dict[str, str]
+    compression_level: int | dict[str, int] | None
     dictionary: tuple[str, ...]
     encodings: dict[str, str]
     statistics: tuple[str, ...]
@@ -75,8 +75,9 @@ def choose_layout(group: pa.Table, unbounded: frozenset[str] = frozenset()) -> C
     plain values, and cheaper to write. Strings and other types get a dictionary if their values
     repeat in the row group, estimated from a sample: a dictionary of distinct values is expensive
     to build. Columns by which no reader prunes have no statistics. A page ends with a batch of the
-    writer, so batches of long values are short. For a tiny file, a dictionary and zstd cost more
-    time than they save bytes.
+    writer, so batches of long values are short. Vectors are not compressed: it would save a tenth
+    of their bytes, and reads and writes would take many times as long. For a tiny file, a
+    dictionary and zstd cost more time than they save bytes.
     """
     known, columns, undecided = _known_layout(group.schema, unbounded)
     if _is_tiny(group):
@@ -89,7 +90,13 @@ def choose_layout(group: pa.Table, unbounded: frozenset[str] = frozenset()) -> C
             dictionary.append(path)
     batch = max(1, _PAGE_BYTES // widest) if widest > _NARROW_BYTES else _WRITE_BATCH_ROWS
     leaves = tuple(dictionary), known.encodings, known.statistics, known.floating
-    return ColumnLayout("zstd", _ZSTD_LEVEL, *leaves, batch)
+    codec: str | dict[str, str] = "zstd"
+    level: int | dict[str, int] = _ZSTD_LEVEL
+    if isinstance(known.compression, dict):
+        kept = known.compression.items()
+        codec = {path: held if held == _NO_CODEC else "zstd" for path, held in kept}
+        level = {path: _ZSTD_LEVEL for path, held in codec.items() if held == "zstd"}
+    return ColumnLayout(codec, level, *leaves, batch)
 
 
 def _is_tiny(group: pa.Table) -> bool:
@@ -117,6 +124,7 @@ def _known_layout(
     """
     dictionary, encodings, statistics, floating = [], {}, [], []
     columns, undecided = dict[str, None](), []
+    codecs: dict[str, str] = {}
     for name, path, leaf in _leaves_of(schema.empty_table()):
         if _is_whole_number(leaf.type):
             encodings[path] = "DELTA_BINARY_PACKED"
@@ -124,14 +132,17 @@ def _known_layout(
             dictionary.append(path)
         elif not pa.types.is_boolean(leaf.type):
             columns[name] = None
-            undecided += [path] if path not in _UNIQUE else []
+            undecided += [] if path in _UNIQUE or _is_vector(leaf) else [path]
         is_filtered = path not in _NEVER_FILTERED and path not in unbounded
-        if is_filtered and not pa.types.is_binary(leaf.type) and not _is_item(path):
+        has_order = not (pa.types.is_binary(leaf.type) or _is_vector(leaf))
+        if is_filtered and has_order and not _is_item(path):
             statistics.append(path)
         if _is_bounded_floating(path, leaf):
             floating.append(path)
+        codecs[path] = _NO_CODEC if _is_vector(leaf) else _TINY_CODEC
     leaves = tuple(dictionary), encodings, tuple(statistics), tuple(floating)
-    layout = ColumnLayout("snappy", None, *leaves, _WRITE_BATCH_ROWS)
+    codec = codecs if _NO_CODEC in codecs.values() else _TINY_CODEC
+    layout = ColumnLayout(codec, None, *leaves, _WRITE_BATCH_ROWS)
     return layout, [*columns], frozenset(undecided)
 
 
@@ -231,6 +242,11 @@ def _leaves(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:
 def _is_item(path: str) -> bool:
     """Return whether a leaf has items of lists or maps: no reader prunes by them."""
     return f".list.{LIST_ELEMENT}" in path or ".key_value." in path
+
+
+def _is_vector(leaf: pa.Array) -> bool:
+    """Return whether a leaf has the bytes of vectors, which neither repeat nor have an order."""
+    return bool(pa.types.is_fixed_size_binary(leaf.type))
 
 
 def _is_bounded_floating(path: str, leaf: pa.Array) -> bool:

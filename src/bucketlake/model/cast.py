@@ -25,6 +25,14 @@ from bucketlake.model.names import did_you_mean
 from bucketlake.model.row_merge import how_to_allow
 from bucketlake.model.text_values import EXACT_BELOW, TextForm, values_of_texts, why_no_value
 from bucketlake.model.value_text import floating_text
+from bucketlake.model.vector import (
+    bytes_of_vectors,
+    bytes_type,
+    is_vector,
+    plain_vector,
+    vectors_of_bytes,
+    vectors_of_lists,
+)
 
 # ---- Assigning computed numbers to columns as Spark does: rounded to the digits of the column ----
 #
@@ -253,7 +261,7 @@ class _Cast:
             raise InputError(f"{self.where}, column {path}", problem, "give every row a value")
 
     def _array(self, array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
-        if _is_same(array.type, to) and not has_required_fields(to):
+        if _is_same(array.type, to) and not has_required_fields(to) and not is_vector(to):
             return array
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), to)
@@ -263,6 +271,10 @@ class _Cast:
             return self._array(_decoded(array), to, path)
         if pa.types.is_run_end_encoded(array.type):
             return self._array(pc.run_end_decode(array), to, path)
+        if is_vector(to):
+            return self._vector(array, to, path)
+        if is_vector(array.type) and bytes_type(array.type) == to:
+            return bytes_of_vectors(array)
         if pa.types.is_struct(to) and pa.types.is_struct(array.type):
             return self._struct(array, to, path)
         if pa.types.is_list(to) and is_list(array.type):
@@ -291,6 +303,31 @@ class _Cast:
         offsets = _offsets(pc.list_value_length(array))
         return pa.ListArray.from_arrays(offsets, values, type=to, mask=_null_mask(array))
 
+    def _vector(self, array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
+        if array.type == bytes_type(to):
+            return vectors_of_bytes(array, to)
+        if is_vector(array.type) and plain_vector(array.type) == to:
+            # Numbers of null vectors do not count.
+            hides = array.values.null_count and array.null_count
+            numbers = array.flatten() if hides else array.values
+            if not numbers.null_count:
+                is_plain = _is_same(array.type, to) and not hides
+                return array if is_plain else vectors_of_bytes(bytes_of_vectors(array), to)
+
+        def cast(values: pa.Array) -> pa.Array:
+            if not is_list(values.type):
+                raise pa.ArrowInvalid("it is no list of numbers")
+            lists = values.drop_null()
+            numbers = _cast_scalar(lists.flatten(), to.value_type, exact=self.exact)
+            vectors = vectors_of_lists(lists, to, numbers)
+            if not values.null_count:
+                return vectors
+            count = pc.cumulative_sum(values.is_valid().cast(pa.int64()))
+            places = pc.if_else(values.is_valid(), pc.subtract(count, 1), None)
+            return vectors_of_bytes(bytes_of_vectors(vectors).take(places), to)
+
+        return self._checked(array, to, path, cast)
+
     def _map(self, array: pa.MapArray, to: pa.MapType, path: str) -> pa.Array:
         keys, values = map_entries(array)
         return pa.MapArray.from_arrays(
@@ -308,6 +345,11 @@ class _Cast:
         def cast(values: pa.Array) -> pa.Array:
             return _cast_scalar(values, to, exact=self.exact)
 
+        return self._checked(array, to, path, cast)
+
+    def _checked(
+        self, array: pa.Array, to: pa.DataType, path: str, cast: Callable[[pa.Array], pa.Array]
+    ) -> pa.Array:
         try:
             return cast(array)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -341,6 +383,8 @@ class _Cast:
         key = ""
         if self.keys is not None and not is_inner:
             key = f" of key {self.keys()[self.first_row + row].as_py()!r}"
+        if is_list(array.type):  # Its numbers may be a thousand.
+            return f"the value{key}: "
         try:
             return f"value {array[row]}{key}: "
         except (ValueError, OverflowError):  # Times that Python cannot show.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
+from bucketlake.model.vector import is_vector, plain_vector, vector_word
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """An instant; Spark's ``timestamp``."""
@@ -25,6 +26,25 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 DECIMAL_PRECISION_MAX = 38
 LIST_ELEMENT = "element"  # Parquet's name for it, and Spark's.
 COMMENT = b"comment"  # Key of a column's comment in its field metadata, as Spark spells it.
+
+BLOB = pa.struct(
+    [
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("data", pa.binary()),
+        pa.field(
+            "reference",
+            pa.struct(
+                [
+                    pa.field("external_path", pa.string(), nullable=False),
+                    pa.field("offset", pa.int64()),
+                    pa.field("length", pa.int64()),
+                    pa.field("managed", pa.bool_(), nullable=False),
+                ]
+            ),
+        ),
+    ]
+)
+"""Hudi's type BLOB: bytes (``INLINE``), or where they are (``OUT_OF_LINE``)."""
 
 _STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),
@@ -145,6 +165,10 @@ def type_name(data_type: pa.DataType) -> str:
     """Return Spark SQL's name of a type, for messages; other types have Arrow's name."""
     if pa.types.is_decimal128(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
+    if data_type == BLOB:
+        return "blob"
+    if is_vector(data_type):
+        return vector_word(data_type).lower()
     if is_list(data_type):
         return f"array<{type_name(data_type.value_type)}>"
     if pa.types.is_map(data_type):
@@ -174,6 +198,19 @@ def is_text_type(data_type: pa.DataType) -> bool:
 def list_type(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
     """Return the stored list type of an element type."""
     return pa.list_(pa.field(LIST_ELEMENT, element, nullable))
+
+
+def with_arrays(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with lists of any length in place of vectors, also inside structs."""
+    return pa.schema([_with_arrays(field) for field in schema])
+
+
+def _with_arrays(field: pa.Field) -> pa.Field:
+    if is_vector(field.type):
+        return field.with_type(list_type(field.type.value_type))
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct([_with_arrays(inner) for inner in field.type]))
+    return field
 
 
 def map_of(value: pa.DataType, *, nullable: bool = True) -> pa.DataType:
@@ -224,13 +261,22 @@ def _stored_struct(data_type: pa.DataType, path: str, where: str) -> pa.DataType
 
 
 def stored_fields(fields: list[pa.Field], prefix: str, where: str) -> list[pa.Field]:
-    """Return the fields of a schema or struct with stored types, nullable; check their names."""
+    """Return the fields of a schema or struct with stored types, nullable; check their names.
+
+    A whole column of fixed-size lists of numbers holds vectors; inside others they are lists. Only
+    the fields of a blob stay required, by which it is known.
+    """
     _check_names([field.name for field in fields], prefix, where)
-    return [
-        pa.field(field.name, stored_type(field.type, prefix + field.name, where), metadata=comment)
-        for field in fields
-        for comment in [_comment_alone(field)]
-    ]
+    stored = []
+    for field in fields:
+        if not prefix and is_vector(field.type):
+            kind = plain_vector(field.type)
+        elif not prefix and field.type == BLOB:
+            kind = BLOB
+        else:
+            kind = stored_type(field.type, prefix + field.name, where)
+        stored.append(pa.field(field.name, kind, metadata=_comment_alone(field)))
+    return stored
 
 
 def _comment_alone(field: pa.Field) -> dict[bytes, bytes] | None:

@@ -15,9 +15,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.model.column_type import list_type, map_of, stored_fields, type_name, untyped_path
+from bucketlake.model.column_type import (
+    is_list,
+    is_number_type,
+    list_type,
+    map_of,
+    stored_fields,
+    stored_type,
+    type_name,
+    untyped_path,
+)
 from bucketlake.model.names import closest_name
 from bucketlake.model.row_merge import NO_CHANGE, SchemaMerge, how_to_allow
+from bucketlake.model.vector import is_vector
 
 _INTEGERS = (pa.int32(), pa.int64())  # In order of width.
 _FLOATS = (pa.float32(), pa.float64())
@@ -211,8 +221,14 @@ class _Evolution:
             return table
         if pa.types.is_struct(table) and pa.types.is_struct(incoming):
             return pa.struct(self.fields(list(table), list(incoming), f"{path}."))
-        if pa.types.is_list(table) and pa.types.is_list(incoming):
-            element = self._type(table.value_type, incoming.value_type, f"{path}[]")
+        if is_vector(table) and is_list(incoming):
+            held, fits = incoming.value_type, not is_vector(incoming)
+            fits = fits or incoming.list_size == table.list_size
+            if fits and (is_number_type(held) or pa.types.is_null(held)):
+                return table  # The cast checks each length.
+        elif pa.types.is_list(table) and is_list(incoming):
+            held = stored_type(incoming.value_type, f"{path}[]", self.where)
+            element = self._type(table.value_type, held, f"{path}[]")
             return list_type(element, nullable=table.value_field.nullable)
         if pa.types.is_map(table) and pa.types.is_map(incoming):
             value = self._type(table.item_type, incoming.item_type, f"{path}{{}}")

@@ -15,6 +15,7 @@ import pyarrow as pa
 from bucketlake.errors import ConfigError
 from bucketlake.model.column_type import SPARK_TYPES
 from bucketlake.model.names import did_you_mean
+from bucketlake.model.vector import vector_of_word
 
 _ALIASES = {
     "bool": "boolean",
@@ -40,6 +41,7 @@ _NAME = re.compile(
 
 _WORD = re.compile(r"\s*(\w+)")
 _DIGITS = re.compile(r"\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_VECTOR = re.compile(r"\s*\([^()]*\)")
 _REST = re.compile(r"(\s+not\s+null)?(?:\s+comment\s+(?:'[^']*'|\"[^\"]*\"))?", re.IGNORECASE)
 
 
@@ -138,6 +140,8 @@ class _Cursor:
             return SPARK_TYPES[word]
         if word == "decimal":
             return self.decimal()
+        if word == "vector":
+            return self.vector()
         readers: dict[str, Callable[[str, int], pa.DataType]] = {
             "array": lambda name, depth: pa.list_(self.type_of(name, depth)),
             "map": self.map_of,
@@ -163,9 +167,16 @@ class _Cursor:
             self.refuse("a decimal has 1 to 38 digits, and not more after the point")
         return pa.decimal128(precision, scale)
 
+    def vector(self) -> pa.DataType:
+        found = self.take(_VECTOR)
+        kind = vector_of_word(f"vector{(found or ' ')[0].strip()}")
+        if kind is None:
+            self.refuse("write vector(3), vector(3, double) or vector(3, int8)")
+        return kind
+
     def refuse_type(self, name: str, word: str) -> NoReturn:
         if word.lower() in ("char", "varchar"):
             self.refuse(f"column {name!r}: texts have any length here; write string")
-        known = ", ".join([*SPARK_TYPES, "decimal(precision,scale)", *_NESTED[1:]])
+        known = ", ".join([*SPARK_TYPES, "decimal(precision,scale)", *_NESTED[1:], "vector(n)"])
         hint = did_you_mean(word, [*SPARK_TYPES, *_ALIASES, *_NESTED])
         self.refuse(f"column {name!r} has type {word!r}; types are {known}{hint}")

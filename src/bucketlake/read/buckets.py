@@ -306,7 +306,7 @@ def _key_text(values: Mapping[str, Any], snapshot: Snapshot) -> str:
             dict(values),
             f"give a value for {absent[0]!r} too{did_you_mean(absent[0], values)}",
         )
-    return key_text(spec, values, snapshot.schema)
+    return key_text(spec, values, snapshot.readable_schema)
 
 
 # ---- The size of each partition, and how evenly its buckets are filled: the skew (RFC-29) --------
@@ -486,7 +486,7 @@ def _with_hot_values(
     fields = () if index is None else tuple(index.hash_fields or ())
     if not skewed or not fields or {*fields} >= {*snapshot.config.key_spec.record_key_fields}:
         return found  # A value of the whole key is one row.
-    columns = fields_at(snapshot.schema, fields)
+    columns = fields_at(snapshot.readable_schema, fields)
     if len(columns) < len(fields) or not all(has_bounds(field.type) for field in columns):
         return found
     slices = [held for sizes in skewed for held in largest[sizes.partition_path]]

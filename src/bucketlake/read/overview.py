@@ -98,7 +98,7 @@ def table_overview(path: str, snapshot: Snapshot, index: TableIndex | None) -> T
     config, timeline = snapshot.config, snapshot.timeline
     commits = timeline.completed_commits()
     slices = snapshot.listed(None).slices
-    schema = snapshot.schema_or_none
+    schema = snapshot.understood_schema
     last = None if not commits else timeline.read_commit(snapshot.storage, commits[-1])
     return TableOverview(
         path=path,
@@ -109,7 +109,7 @@ def table_overview(path: str, snapshot: Snapshot, index: TableIndex | None) -> T
         ordering=config.ordering_fields,
         ordering_groups=config.groups_text,
         delete_marker=config.marker_text,
-        columns=None if schema is None else len(schema),
+        columns=None if schema is None else len(schema) + len(snapshot.refused_columns),
         rows=_rows(snapshot, slices),
         rows_exact=not any(held.log_files for held in slices),
         size_bytes=sum(held.size_bytes for held in slices),

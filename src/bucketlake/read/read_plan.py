@@ -7,6 +7,7 @@ wrote the file, so no footer is read for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +16,13 @@ import pyarrow as pa
 
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import InputError
-from bucketlake.format.avro.tree import arrow_from_avro
+from bucketlake.format.avro.tree import understood_columns
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.kinds import IndexKind
 from bucketlake.model.field_path import fields_at, spelled_paths, spellings, why_missing
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.schema import META_FIELDS, META_NAMES
+from bucketlake.model.schema import META_FIELDS, META_NAMES, without_meta
 from bucketlake.read.pruning.prune import PruningReport, prune_slices
 from bucketlake.read.request import PinnedRead
 from bucketlake.read.slice_reader import SliceReader
@@ -114,7 +115,13 @@ def plan_read(
     parts = [] if besides is None else [merged(besides, readable)]
     parts += [] if read.keys is None else [read.keys]
     if where is not None and usual_settings:
-        parts.append(parsed_condition(where, readable, time_zone))
+        try:
+            parts.append(parsed_condition(where, readable, time_zone))
+        except InputError as error:
+            for name, refused in snapshot.refused_columns.items():
+                if re.search(rf"\b{re.escape(name)}\b", where, re.IGNORECASE):
+                    raise refused from error
+            raise
     predicate = And(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
     slices, report = prune_slices(
         snapshot,
@@ -202,7 +209,12 @@ def readable_columns(
             "name each column once",
         )
     meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
-    schema = snapshot.readable_schema if meta else snapshot.schema
+    for name, error in snapshot.refused_columns.items():
+        if columns is None or name.lower() in {path.partition(".")[0] for path in asked}:
+            raise error
+    schema = snapshot.readable_schema
+    if not meta:
+        schema = without_meta(schema)
     absent = sorted(path for path, found in spellings(schema, asked).items() if found is None)
     if absent:
         is_unstored = absent[0] in META_NAMES
@@ -210,7 +222,7 @@ def readable_columns(
         raise InputError(
             f"columns of {snapshot.storage.root}",
             f"there is no column {absent[0]!r}; the table "
-            f"{why_missing(snapshot.schema, absent[0])}{why}",
+            f"{why_missing(without_meta(schema), absent[0])}{why}",
             "name columns of the table",
         )
     return schema
@@ -246,7 +258,8 @@ def _told(snapshot: Snapshot, instant: InstantTime) -> str | None:
 
 
 def _parsed(snapshot: Snapshot, text: str) -> pa.Schema:
-    return snapshot.schema if text == snapshot.schema_text else arrow_from_avro(text)
+    same = snapshot.understood_schema if text == snapshot.schema_text else None
+    return same or understood_columns(text)[0]
 
 
 def _in_footer(snapshot: Snapshot, file: DataFile) -> pa.Schema:

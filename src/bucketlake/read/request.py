@@ -106,7 +106,7 @@ class PinnedRead:
             path = spelled(schema, name)
             field = None if path is None else field_at(schema, path)
             if field is None:
-                why = why_missing(self.snapshot.schema, name)
+                why = why_missing(schema, name)
                 problem = f"there is no column {name!r}; the table {why}"
                 raise InputError("keys", problem, "name columns of the table")
             fields.append(field.with_nullable(True))

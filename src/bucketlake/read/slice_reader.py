@@ -106,7 +106,7 @@ class SliceReader:
         compares = config.merge_mode is MergeMode.EVENT_TIME
         marker = config.custom_marker
         ordering = config.ordering_fields if compares else ()
-        schema = with_meta(snapshot.schema)
+        schema = with_meta(snapshot.readable_schema)
         absent = [path for path in ordering if field_at(schema, path) is None]
         if absent and config.table_type is TableType.MERGE_ON_READ:
             feature = f"ordering field {absent[0]!r}, which the table's schema lacks,"

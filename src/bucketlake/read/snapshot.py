@@ -24,7 +24,7 @@ from bucketlake.errors import (
     TimelineError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.avro.tree import arrow_from_avro
+from bucketlake.format.avro.tree import understood_columns
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -165,19 +165,46 @@ class Snapshot:
         return self.table.config
 
     @cached_property
-    def schema_or_none(self) -> pa.Schema | None:
-        """Data schema without meta columns; None if the table has no schema yet."""
+    def _understood(self) -> tuple[pa.Schema | None, dict[str, UnsupportedFeatureError]]:
         if not self.schema_text:
-            return None
+            return None, {}
+        columns, refused = understood_columns(self.schema_text)
         # Hudi 0.15 lists the meta columns, too, where it deletes partitions.
-        schema = without_meta(arrow_from_avro(self.schema_text))
-        dropped = DroppedColumns.of_config(self.config)
-        return schema if dropped is None else dropped.schema_with(schema)
+        schema, dropped = without_meta(columns), DroppedColumns.of_config(self.config)
+        return schema if dropped is None else dropped.schema_with(schema), refused
+
+    @property
+    def refused_columns(self) -> dict[str, UnsupportedFeatureError]:
+        """Columns whose types are not supported, each with the error to raise for it."""
+        return self._understood[1]
+
+    @property
+    def understood_schema(self) -> pa.Schema | None:
+        """The schema without columns of types that are not supported; None without a schema.
+
+        For what needs no value of the other columns. A write needs each of them.
+        """
+        return self._understood[0]
+
+    @property
+    def schema_or_none(self) -> pa.Schema | None:
+        """Data schema without meta columns; None if the table has no schema yet.
+
+        Raises UnsupportedFeatureError if the type of a column is not supported.
+        """
+        for error in self.refused_columns.values():
+            raise error
+        return self.understood_schema
 
     @property
     def schema(self) -> pa.Schema:
-        """Data schema without meta columns; raises InputError if the table has no schema yet."""
-        schema = self.schema_or_none
+        """Data schema without meta columns; raises InputError if the table has no schema yet.
+
+        Raises UnsupportedFeatureError if the type of a column is not supported.
+        """
+        return self._required(self.schema_or_none)
+
+    def _required(self, schema: pa.Schema | None) -> pa.Schema:
         if schema is None:
             raise InputError(
                 self.storage.root,
@@ -189,7 +216,8 @@ class Snapshot:
     @property
     def readable_schema(self) -> pa.Schema:
         """Columns that a read may name: the table's, and the meta columns if files store them."""
-        return with_meta(self.schema) if self.config.populate_meta_fields else self.schema
+        schema = self._required(self.understood_schema)
+        return with_meta(schema) if self.config.populate_meta_fields else schema
 
     def all_slices(self) -> list[FileSlice]:
         """Return the live slices of every partition; the cost grows with the table."""

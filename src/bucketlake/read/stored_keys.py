@@ -181,7 +181,7 @@ class VirtualKeys:
         config = snapshot.config
         if config.populate_meta_fields:
             return None
-        spec, schema = config.key_spec, snapshot.schema
+        spec, schema = config.key_spec, snapshot.readable_schema
         held = frozenset(schema.names)
         columns = [schema.field(n) for n in key_columns(spec, schema) if n in held]
         is_single = len(spec.record_key_fields) == 1 and spec.has_composite_keys

@@ -75,7 +75,7 @@ from bucketlake.timeline.table_properties import (
     table_at,
     update_table_properties,
 )
-from bucketlake.write.create import require_known_types
+from bucketlake.write.batch_schema import require_known_types
 from bucketlake.write.key_rule_check import telling_keys
 
 

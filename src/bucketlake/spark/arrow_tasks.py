@@ -12,6 +12,7 @@ import base64
 import json
 import pickle
 import sys
+from functools import partial
 
 import pyarrow as pa
 import pyspark
@@ -20,6 +21,8 @@ from pyspark.sql import DataFrame
 
 from bucketlake import __version__
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.model.cast import cast_table
+from bucketlake.model.column_type import with_arrays
 from bucketlake.spark.reports import NOTE, Batches, BatchFunction
 from bucketlake.spark.spark_schema import spark_from_arrow
 from bucketlake.spark.worker_python import PYTHON_SETTING, SHIP_IT, own_python
@@ -42,6 +45,9 @@ def map_in_arrow(df: DataFrame, function: BatchFunction, schema: pa.Schema) -> D
     UnsupportedFeatureError
         If PySpark lacks a package; PySpark 3.5 needs pandas.
     """
+    given = with_arrays(schema)
+    if given != schema:
+        function = partial(_with_arrays, function, given)
     try:
         with own_python(df.sparkSession):
             return df.mapInArrow(checked(function, __version__), spark_from_arrow(schema))
@@ -51,6 +57,11 @@ def map_in_arrow(df: DataFrame, function: BatchFunction, schema: pa.Schema) -> D
             sys.executable,
             "install it for the driver and the workers: pip install 'bucketlake[spark]'",
         ) from error
+
+
+def _with_arrays(function: BatchFunction, schema: pa.Schema, batches: Batches) -> Batches:
+    for batch in function(batches):
+        yield cast_table(batch, schema)
 
 
 def checked(function: BatchFunction, version: str) -> BatchFunction:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 from types import MappingProxyType
@@ -24,8 +25,10 @@ from pyspark.sql.types import StructType
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import roots_of
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import META_NAMES
+from bucketlake.model.vector import is_vector
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.arrow_tasks import map_in_arrow
@@ -83,6 +86,7 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
     """
     frame: DataFrame | None = None
     address = spark_address(root)
+    plan = _with_slices_of_vectors(plan)
     for schema, files in plan.files:
         for file in files:  # The metadata table sees no links; the storage refuses what leads out.
             plan.reader.storage.local_path(file.path)
@@ -103,6 +107,17 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
     if plan.columns is None:
         return frame
     return frame.select(spark_columns(plan.columns, plan.schema.names))
+
+
+def _with_slices_of_vectors(plan: ReadPlan) -> ReadPlan:
+    """Return a plan whose files Python tasks read if they hold vectors: Spark sees bytes there."""
+    if not any(is_vector(field.type) for field in plan.schema):
+        return plan
+    files = (file for _, held in plan.files for file in held)
+    slices = (
+        FileSlice(file.partition_path, file.name.file_id, file.name.instant, file) for file in files
+    )
+    return replace(plan, files=(), merged=(*plan.merged, *slices))
 
 
 def _filtered(frame: DataFrame, where: str) -> DataFrame:

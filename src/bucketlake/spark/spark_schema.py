@@ -13,9 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's 
 from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's users know.
 
 from bucketlake.errors import InputError
+from bucketlake.model.column_type import BLOB
 from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import NONE_LACKS
+from bucketlake.model.vector import is_vector, vector_of_word, vector_word
+
+HUDI_TYPE = "hudi_type"
+"""Key of a column's metadata that names its type, as Hudi's Spark source has it."""
 
 _DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"\b(var)?char\(\d+\)")
@@ -64,6 +69,14 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
     return pa.schema([f.with_metadata(NONE_LACKS) if held == told else f for f, held in fields])
 
 
+def with_declared_types(schema: T.StructType) -> pa.Schema:
+    """Return the Arrow schema of a new table, with the types that Hudi's metadata name."""
+    words = [str(field.metadata.get(HUDI_TYPE, "")) for field in schema.fields]
+    kinds = [BLOB if word == "BLOB" else vector_of_word(word) for word in words]
+    found = zip(arrow_from_spark(schema), kinds, strict=True)
+    return pa.schema([field if kind is None else field.with_type(kind) for field, kind in found])
+
+
 def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
     """Return the columns with a ``char`` or ``varchar``, and their types.
 
@@ -78,8 +91,19 @@ def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
 
 
 def spark_from_arrow(schema: pa.Schema) -> T.StructType:
-    """Return the DataFrame schema of a table's schema."""
-    return T.StructType([T.StructField(f.name, spark_type(f.type), f.nullable) for f in schema])
+    """Return the DataFrame schema of a table's schema; vectors are arrays.
+
+    Metadata name the types that only Hudi has, as its Spark source wants them.
+    """
+    return T.StructType(
+        [T.StructField(f.name, spark_type(f.type), f.nullable, _told(f.type)) for f in schema]
+    )
+
+
+def _told(data_type: pa.DataType) -> dict[str, str] | None:
+    if is_vector(data_type):
+        return {HUDI_TYPE: vector_word(data_type)}
+    return {HUDI_TYPE: "BLOB"} if data_type == BLOB else None
 
 
 def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
@@ -183,6 +207,8 @@ def spark_type(arrow_type: pa.DataType) -> T.DataType:
             spark_type(arrow_type.item_type),
             arrow_type.item_field.nullable,
         )
+    if is_vector(arrow_type):
+        return T.ArrayType(spark_type(arrow_type.value_type), containsNull=False)
     if pa.types.is_list(arrow_type):
         return T.ArrayType(spark_type(arrow_type.value_type), arrow_type.value_field.nullable)
     if pa.types.is_timestamp(arrow_type):

@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import NEWEST_VERSION, TableVersion
 from bucketlake.errors import InputError
 from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.merge.incoming import marker_field
 from bucketlake.model.bounded_json import parse_json
+from bucketlake.model.column_type import BLOB, TIMESTAMP_NTZ, type_name
 from bucketlake.model.evolution import evolve, typed_schema
 from bucketlake.model.field_path import field_at, fields_at, known_field, roots_of, why_missing
 from bucketlake.model.names import did_you_mean
@@ -24,6 +26,7 @@ from bucketlake.model.schema import (
     without_flag,
 )
 from bucketlake.model.table_type import Operation
+from bucketlake.model.vector import is_vector
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.tag import EFFECT
 from bucketlake.write.target import Target
@@ -69,6 +72,8 @@ def schema_after(
     else:
         batch, keys = with_flag_of(current, incoming), _key_columns(config)
         after = evolve(current, batch, where=where, merge=merge, keys=keys, may_lack=may_lack)
+    added = pa.schema([field for field in after if current is None or field not in [*current]])
+    require_known_types(config.rules, added, where)
     schema_text(target, after)  # Raises an error for columns that nest too deeply.
     return after
 
@@ -95,6 +100,25 @@ def schema_text(target: Target, schema: pa.Schema) -> str:
     if known is not None and schema == target.snapshot.schema:
         return known
     return avro_from_arrow(schema, target.config.name)
+
+
+def require_known_types(rules: TableVersion, schema: pa.Schema, where: str) -> None:
+    """Raise InputError for a column of a type that Hudi's writers of a version do not know."""
+    for field in () if rules.has_newer_types else schema:
+        if field.type == TIMESTAMP_NTZ:
+            held, otherwise = "timestamp without a time zone", "give the column a time zone"
+        elif is_vector(field.type):
+            held, otherwise = type_name(field.type), "make the column a list of any length"
+        elif field.type == BLOB:
+            held, otherwise = type_name(field.type), "make its fields nullable"
+        else:
+            continue
+        raise InputError(
+            f"{where}, column {field.name}",
+            f"{rules.releases} cannot write a {held}, so table version {rules.number} does not "
+            "hold it",
+            f"{otherwise}, or choose version {NEWEST_VERSION}",
+        )
 
 
 def _require_columns(source: RecordSource, paths: tuple[str, ...], table: str, role: str) -> None:

@@ -23,7 +23,6 @@ from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import (
     NEWEST_VERSION,
-    TableVersion,
     check_version,
     table_version,
 )
@@ -52,7 +51,7 @@ from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
 from bucketlake.metadata.record_index.shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.statistics.of_file import usual_columns
-from bucketlake.model.column_type import TIMESTAMP_NTZ, type_name
+from bucketlake.model.column_type import type_name
 from bucketlake.model.field_path import field_at, why_missing
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec, check_generator
@@ -69,7 +68,7 @@ from bucketlake.timeline.table_properties import (
     read_table_config,
     surroundings,
 )
-from bucketlake.write.batch_schema import table_columns
+from bucketlake.write.batch_schema import require_known_types, table_columns
 from bucketlake.write.row_merging import groups_of_table
 from bucketlake.write.unwritten import claimed, remove_empty_folder, remove_unwritten, require_room
 
@@ -406,20 +405,6 @@ def require_marker(path: str, schema: pa.Schema, marker: DeleteMarker) -> None:
         if pa.types.is_boolean(field.type):
             allowed += "; give 'true' or 'false'"
         raise ConfigError("delete_marker", marker, allowed)
-
-
-def require_known_types(rules: TableVersion, schema: pa.Schema, where: str) -> None:
-    """Raise InputError for a column of a type that Hudi's writers of a version do not know."""
-    if rules.has_local_timestamps:
-        return
-    for field in schema:
-        if field.type == TIMESTAMP_NTZ:
-            raise InputError(
-                f"{where}, column {field.name}",
-                f"{rules.releases} cannot write a timestamp without a time zone, "
-                f"so table version {rules.number} does not hold it",
-                f"give the column a time zone, or choose version {NEWEST_VERSION}",
-            )
 
 
 def _require_nameable_shards(spec: KeySpec, index: TableIndex) -> None:

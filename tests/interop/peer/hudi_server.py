@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from py4j.protocol import Py4JError
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12"
 PACKAGES = "spark.jars.packages"
@@ -113,7 +113,20 @@ def serve(spark: SparkSession, command: dict[str, Any]) -> dict[str, Any]:
 
 def write(spark: SparkSession, path: str, rows: str, options: dict[str, str], mode: str) -> None:
     """Write the rows of a Parquet file to a Hudi table."""
-    spark.read.parquet(rows).write.format("hudi").options(**options).mode(mode).save(path)
+    given = with_vectors(spark, spark.read.parquet(rows))
+    given.write.format("hudi").options(**options).mode(mode).save(path)
+
+
+def with_vectors(spark: SparkSession, rows: DataFrame) -> DataFrame:
+    """Return rows whose vectors have no nullable elements, as Hudi wants them.
+
+    Spark reads every element of a Parquet file as nullable.
+    """
+    schema = rows.schema
+    vectors = [f for f in schema if f.metadata.get("hudi_type", "").startswith("VECTOR")]
+    for field in vectors:
+        field.dataType.containsNull = False
+    return spark.createDataFrame(rows.collect(), schema) if vectors else rows
 
 
 def read(

@@ -19,6 +19,7 @@ from bucketlake.format.avro.cursor import Cursor
 from bucketlake.format.avro.skipping import item_places, item_width, skip_all
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.model.arrays import Ints
+from bucketlake.model.vector import bytes_type, is_vector, vectors_of_bytes
 
 Make: TypeAlias = Callable[[], pa.Array]
 
@@ -120,7 +121,16 @@ def _fixed(node: AvroNode, cursor: Cursor) -> Make:
     sizes = np.full(len(starts), node.size_bytes)
     if pa.types.is_decimal128(node.arrow):
         return lambda: _decimals(node, cursor, starts, sizes)
+    if is_vector(node.arrow):
+        return lambda: _vectors(node, cursor.slices(starts, sizes))
     return lambda: cursor.slices(starts, sizes)
+
+
+def _vectors(node: AvroNode, values: pa.BinaryArray) -> pa.FixedSizeListArray:
+    """Return the vectors of byte strings that lie one after the other, in the same buffer."""
+    data = values.buffers()[2]
+    fixed = pa.Array.from_buffers(bytes_type(node.arrow), len(values), [None, data])
+    return vectors_of_bytes(fixed, node.arrow)
 
 
 def _enum(node: AvroNode, cursor: Cursor) -> Make:

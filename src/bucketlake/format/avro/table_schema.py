@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from bucketlake.errors import InputError
 from bucketlake.model.bounded_json import NESTING_MAX, nesting_of, parse_json
-from bucketlake.model.column_type import COMMENT, TIMESTAMP, TIMESTAMP_NTZ
+from bucketlake.model.column_type import BLOB, COMMENT, TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.schema import META_NAMES
+from bucketlake.model.vector import bytes_type, element_word, is_vector
 
 Json = Any  # A JSON value.
 
@@ -35,6 +36,20 @@ PRIMITIVES: dict[pa.DataType, Json] = {
     TIMESTAMP_NTZ: {"type": "long", "logicalType": "local-timestamp-micros"},
 }
 """The Avro type of each type of a column that has no children and no parameters."""
+
+
+_BLOB: Json = json.loads("""
+{"type": "record", "name": "blob", "namespace": "", "fields": [
+  {"name": "type", "type":
+    {"type": "enum", "name": "blob_storage_type", "symbols": ["INLINE", "OUT_OF_LINE"]}},
+  {"name": "data", "type": ["null", "bytes"], "default": null},
+  {"name": "reference", "type": ["null",
+    {"type": "record", "name": "reference", "fields": [
+      {"name": "external_path", "type": "string"},
+      {"name": "offset", "type": ["null", "long"]},
+      {"name": "length", "type": ["null", "long"]},
+      {"name": "managed", "type": "boolean"}]}], "default": null}
+], "logicalType": "blob"}""")
 
 
 def record_name(table_name: str) -> str:
@@ -85,6 +100,7 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
     '{"type":"record","name":"t_record","namespace":"hoodie.t","fields":[{"name":"id","type":"long"}]}'
     """
     record = _record(list(schema), record_name(table_name), record_namespace(table_name))
+    _name_known_types(record["fields"])
     text = _text(record)
     if nesting_of(text.encode()) > NESTING_MAX:
         found, name = max(
@@ -97,6 +113,18 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
             "give its inner fields columns of their own, or store them as text",
         )
     return text
+
+
+def _name_known_types(fields: list[Json]) -> None:
+    """Give later vectors and blobs of one type its name alone: Avro defines a type once."""
+    known = set()
+    for field in fields:
+        avro = field["type"][-1] if isinstance(field["type"], list) else field["type"]
+        if isinstance(avro, dict) and avro.get("logicalType") in ("vector", "blob"):
+            name = avro["name"]
+            if name in known:
+                field["type"] = ["null", name] if isinstance(field["type"], list) else name
+            known.add(name)
 
 
 def _text(avro: Json) -> str:
@@ -139,6 +167,10 @@ def _type(data_type: pa.DataType, name: str, namespace: str) -> Json:
         return PRIMITIVES[data_type]
     if pa.types.is_decimal128(data_type):
         return _decimal(data_type, f"{namespace}.{name}")
+    if data_type == BLOB:
+        return _BLOB
+    if is_vector(data_type):
+        return _vector(data_type)
     if pa.types.is_list(data_type):
         return {"type": "array", "items": _union(data_type.value_field, name, namespace)}
     if pa.types.is_map(data_type):
@@ -156,6 +188,20 @@ def _decimal(data_type: pa.Decimal128Type, namespace: str) -> Json:
         "logicalType": "decimal",
         "precision": data_type.precision,
         "scale": data_type.scale,
+    }
+
+
+def _vector(data_type: pa.DataType) -> Json:
+    element, dimension = element_word(data_type), data_type.list_size
+    return {
+        "type": "fixed",
+        "name": f"vector_{element.lower()}_{dimension}",
+        "namespace": "",
+        "size": bytes_type(data_type).byte_width,
+        "logicalType": "vector",
+        "dimension": dimension,
+        "elementType": element,
+        "storageBacking": "FIXED_BYTES",
     }
 
 

@@ -26,6 +26,7 @@ from bucketlake.model.column_type import (
     list_type,
     map_of,
 )
+from bucketlake.model.vector import ELEMENTS
 
 _FROM_PRIMITIVE: dict[str, pa.DataType] = {
     name: data_type for data_type, name in PRIMITIVES.items() if isinstance(name, str)
@@ -41,7 +42,7 @@ _FROM_LOGICAL: dict[tuple[str, str], pa.DataType] = {
 
 _REFUSED_LOGICAL = frozenset(
     {"time-millis", "time-micros", "duration", "timestamp-nanos", "local-timestamp-nanos"}
-    | {"vector", "variant", "blob"}  # Types of Hudi after table version 9.
+    | {"variant"}  # A type of Hudi after table version 9.
 )
 
 
@@ -82,6 +83,7 @@ class AvroNode:
     size_bytes: int = 0  # Size of a fixed value.
     symbols: tuple[str, ...] = ()  # Symbols of an enum.
     unit_micros: int = 1  # Unit of a timestamp: 1000 for milliseconds.
+    refused: UnsupportedFeatureError | None = None  # Why values of a column can only be skipped.
 
     @property
     def is_nullable(self) -> bool:
@@ -113,7 +115,23 @@ def arrow_from_avro(schema_json: str, *, where: str = "Avro schema") -> pa.Schem
         If Spark cannot hold the type of a column: times of day, durations, nanoseconds, unions of
         several types, recursive records, decimals beyond 38 digits. The error names the column.
     """
-    return pa.schema([*_record_of(schema_json, where, for_bytes=False).arrow])
+    columns, refused = understood_columns(schema_json, where=where)
+    for error in refused.values():
+        raise error
+    return columns
+
+
+def understood_columns(
+    schema_json: str, *, where: str = "Avro schema"
+) -> tuple[pa.Schema, dict[str, UnsupportedFeatureError]]:
+    """Return the columns of a schema whose types are supported, and the errors of the others.
+
+    The parameters are those of :func:`arrow_from_avro`.
+    """
+    tree = _record_of(schema_json, where, for_bytes=False)
+    columns = [*zip(tree.arrow, tree.children, strict=True)]
+    refused = {field.name: node.refused for field, node in columns if node.refused}
+    return pa.schema([field for field, _ in columns if field.name not in refused]), refused
 
 
 def avro_tree(schema_json: str, where: str) -> tuple[pa.Schema, AvroNode]:
@@ -129,14 +147,15 @@ def avro_tree(schema_json: str, where: str) -> tuple[pa.Schema, AvroNode]:
     Returns
     -------
     (pyarrow.Schema, AvroNode)
-        The columns, and the record whose children are the columns in order.
+        The columns, and the record whose children are the columns in order. A column whose node
+        is ``refused`` can only be skipped.
 
     Raises
     ------
     FormatError
         If the JSON is no Avro record schema.
     UnsupportedFeatureError
-        If a table cannot hold the type of a column; the error names the column.
+        If values of a column cannot even be skipped; the error names the column.
     """
     try:
         tree = _record_of(schema_json, where, for_bytes=True)
@@ -156,7 +175,9 @@ def _record_of(schema_json: str, where: str, *, for_bytes: bool) -> AvroNode:
     try:
         require_bounded(parsed)
     except ValueError as error:
-        raise FormatError(where, "an Avro schema in bounds", str(error)) from error
+        refused = next((node.refused for node in record.children if node.refused), None)
+        problem = FormatError(where, "an Avro schema in bounds", str(error))
+        raise refused or problem from error
     return record
 
 
@@ -168,6 +189,7 @@ class _Walk:
 
     def __init__(self, where: str, for_bytes: bool) -> None:
         self._where, self._for_bytes = where, for_bytes
+        self._skips = False  # Whether only the sizes of values count, and not what they mean.
         self._named: dict[str, AvroNode | None] = {}  # None while a record is being read.
 
     def record(self, avro: Mapping[str, Json], namespace: str, prefix: str) -> AvroNode:
@@ -178,7 +200,8 @@ class _Walk:
         fields = avro.get("fields")
         if not isinstance(fields, list) or not all(_is_field(field) for field in fields):
             raise self._malformed(prefix, "a list of named fields", fields)
-        children = [self._union(each["type"], inner, prefix + each["name"]) for each in fields]
+        walk = self._union if prefix else self._column
+        children = [walk(each["type"], inner, prefix + each["name"]) for each in fields]
         names = [field["name"] for field in fields]
         are_distinct = 0 < len(names) == len({*names})
         self._require(are_distinct, prefix, f"fields of record {name}, each once", names)
@@ -186,6 +209,22 @@ class _Walk:
         node = AvroNode(Wire.RECORD, pa.struct(columns), children=tuple(children))
         self._named[name] = node
         return node
+
+    def _column(self, avro: Json, namespace: str, name: str) -> AvroNode:
+        """Walk the type of a whole column; if it is refused, the other columns can be read."""
+        try:
+            return self._union(avro, namespace, name)
+        except UnsupportedFeatureError as error:
+            self._skips = True
+            try:
+                node = self._union(avro, namespace, name)
+            except UnsupportedFeatureError:
+                if self._for_bytes:
+                    raise
+                node = AvroNode(Wire.BYTES, pa.binary())  # Nobody reads it.
+            finally:
+                self._skips = False
+            return replace(node, refused=error)
 
     def _union(self, avro: Json, namespace: str, path: str) -> AvroNode:
         """Walk a type that may be a union with null, in either order."""
@@ -210,8 +249,10 @@ class _Walk:
         if not isinstance(avro, dict):
             raise self._malformed(path, "an Avro type", avro)
         logical, kind = avro.get("logicalType"), avro.get("type")
-        if isinstance(logical, str) and logical in _REFUSED_LOGICAL:
+        if isinstance(logical, str) and logical in _REFUSED_LOGICAL and not self._skips:
             raise self._unsupported(path, f"type {logical}")
+        if logical == "vector":
+            return self._named_node(avro, namespace, path, self._vector(avro, path))
         if logical == "decimal":
             return self._named_node(avro, namespace, path, self._decimal(avro, kind, path))
         if isinstance(kind, str) and isinstance(logical, str) and (kind, logical) in _FROM_LOGICAL:
@@ -254,6 +295,16 @@ class _Walk:
         self._require(kind == "fixed", path, "a decimal of bytes or fixed", kind)
         return AvroNode(Wire.FIXED, arrow, size_bytes=self._size(avro, path))
 
+    def _vector(self, avro: Mapping[str, Json], path: str) -> AvroNode:
+        element = ELEMENTS.get(str(avro.get("elementType", "FLOAT")))
+        if element is None or avro.get("storageBacking", _BACKING) != _BACKING:
+            raise self._unsupported(path, f"type vector of {avro.get('elementType')}")
+        dimension, width = avro.get("dimension"), element.bit_width // 8
+        is_known = isinstance(dimension, int) and 0 < dimension * width < 2**31
+        if not is_known or avro.get("size") != dimension * width:
+            raise self._malformed(path, "a vector's dimension and size", avro)
+        return AvroNode(Wire.FIXED, pa.list_(element, dimension), size_bytes=dimension * width)
+
     def _symbols(self, avro: Mapping[str, Json], path: str) -> tuple[str, ...]:
         symbols = avro.get("symbols")
         if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
@@ -280,6 +331,8 @@ class _Walk:
 
     def _reference(self, name: str, namespace: str, path: str) -> AvroNode:
         known_as = full_name(name, namespace)
+        if known_as not in self._named and name in self._named:
+            known_as = name  # As Avro does, for the types of Hudi that have no namespace.
         if known_as not in self._named:
             raise self._malformed(path, "a type defined before its use", name)
         node = self._named[known_as]
@@ -317,4 +370,5 @@ def _is_field(field: Json) -> bool:
     return isinstance(field, dict) and isinstance(field.get("name"), str) and "type" in field
 
 
+_BACKING = "FIXED_BYTES"
 _KEY = AvroNode(Wire.STRING, pa.string())

@@ -19,6 +19,7 @@ from bucketlake.errors import InputError
 from bucketlake.format.avro.read_columns import with_nulls_between
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.model.arrays import map_entries, map_lengths
+from bucketlake.model.vector import bytes_of_vectors, is_vector
 
 ColumnPart: TypeAlias = pa.BinaryArray | pa.BinaryScalar  # A scalar stands for every record.
 
@@ -123,6 +124,8 @@ def _sized(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
 def _fixed(node: AvroNode, values: pa.Array) -> list[ColumnPart]:
     if pa.types.is_decimal128(node.arrow):
         return [_fixed_decimals(_big_endian(values), node.size_bytes)]
+    if is_vector(node.arrow):
+        return [bytes_of_vectors(values).cast(pa.binary())]
     if len(values) and set(pc.unique(pc.binary_length(values)).to_pylist()) != {node.size_bytes}:
         problem = f"a value does not have the {node.size_bytes} bytes of the writer schema"
         raise InputError("log block", problem, "pad or cut the values")

@@ -344,7 +344,7 @@ def _deletes(table: Examination) -> Iterator[Finding]:
     """Find files of remembered deletes that are gone; one that cannot be read raises."""
     for file in tombstone_files(table.opened, table.timeline):
         try:
-            ordering = fields_at(table.snapshot.schema, table.config.ordering_fields)
+            ordering = fields_at(table.snapshot.readable_schema, table.config.ordering_fields)
             read_tombstones(table.storage, file, ordering, partitions=())
         except ObjectNotFoundError as error:
             yield Finding(
@@ -361,7 +361,7 @@ def _schema(table: Examination) -> Iterator[Finding]:
             arrow_from_avro(text)
     except (FormatError, UnsupportedFeatureError) as error:
         what = error.problem if isinstance(error, FormatError) else error
-        yield Finding(FindingKind.SCHEMA_UNFIT, f"the table's schema cannot be read: {what}")
+        yield Finding(FindingKind.SCHEMA_UNFIT, f"the table's schema is not understood: {what}")
 
 
 CHECKS: tuple[Check, ...] = (

@@ -340,7 +340,7 @@ class _Repair:
     def forget_deletes(self, found: Sequence[Finding]) -> None:
         """Put empty files in the place of lost files of remembered deletes."""
         table = self._writable()
-        ordering = fields_at(load_snapshot(table).schema, table.config.ordering_fields)
+        ordering = fields_at(load_snapshot(table).readable_schema, table.config.ordering_fields)
         for finding in found:
             if finding.remedy is Remedy.FORGET:
                 forget_tombstones(self.storage, finding.files[0], ordering)

@@ -249,7 +249,7 @@ def _columns(table: OpenTable) -> tuple[str, ...]:
     known, has_types = columns_with_statistics(table), table.config.rules.has_value_types
     if known and has_types:
         return known
-    schema = load_snapshot(table).schema_or_none
+    schema = load_snapshot(table).understood_schema
     if schema is None:
         return known
     if not known:
@@ -322,7 +322,7 @@ class _Found:
 
     def _statistics(self) -> dict[str, list[NamedStatistics]]:
         snapshot = load_snapshot(self.table, self.timeline, lists_storage=True)
-        schema = snapshot.schema_or_none
+        schema = snapshot.understood_schema
         if schema is None:
             return {}
         columns = indexed_columns(

@@ -23,6 +23,7 @@ import pyarrow as pa
 from bucketlake.errors import InputError
 from bucketlake.flow.stage import Engine, Flow, GroupName, Rows, Stage, TaskPlan, in_runs
 from bucketlake.flow.threads import HERE, fits_here
+from bucketlake.model.column_type import with_arrays
 from bucketlake.model.field_path import columns_at, roots_of
 from bucketlake.model.row_merge import how_to_allow
 from bucketlake.read.arrow_reader import gathered
@@ -242,6 +243,7 @@ class FileSource:
         fits = self._given.reading.fits_numbers  # Else only texts are read with types.
         if fits or not all(file.is_parquet for file in self._files):
             known, given = self._known() or known, self._given.schema or given
+            known, given = with_arrays(known), with_arrays(given)  # The write checks lengths.
         return KnownTypes(known, given)
 
     @cached_property
