@@ -13,7 +13,9 @@ import pytest
 import bucketlake as bl
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.storage.local import LocalStorage
+from bucketlake.timeline import heartbeat
 from bucketlake.timeline.instant import Action, State
+from tests.bounds import set_bounds
 from tests.interop.at_once import write_at_once
 from tests.interop.model import in_order, rows_of
 from tests.interop.peer.client import HudiPeer, PeerError, read_with_hudi_rs
@@ -185,20 +187,25 @@ def test_both_archive_a_table_with_log_files(table: SharedTable, writer: Writer)
 
 
 @pytest.mark.every_case
-def test_both_write_at_once_under_one_lock(session: HudiPeer, tmp_path: Path) -> None:
+def test_both_write_at_once_under_one_lock(
+    session: HudiPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A compaction of bucketlake runs beside them, too."""
+    # Hudi leaves the heartbeat of a write that was refused; it lasts two minutes by default.
+    sharing = SHARING | {"hoodie.client.heartbeat.interval_in_ms": "2000"}
+    set_bounds(monkeypatch, heartbeat, HUDI_EXPIRES_AFTER_MS=20_000)
     table = SharedTable(session, tmp_path / "at_once", MERGED)
     table.begin()
     table.upsert(HUDI, rows(range(30), 0))
     ours = bl.open_table(str(table.path), index=MERGED.index, lock=LOCK)
     left, refused = write_at_once(
         BATCHES,
-        lambda batch: table.write(HUDI, batch, SHARING),
+        lambda batch: table.write(HUDI, batch, sharing),
         lambda batch: (ours.upsert(MERGED.rows(batch)), ours.compact(min_log_files=4)),
     )
     for batch in left:
         table.model.upsert(batch)
     table.assert_read_by_all()
-    table.upsert(HUDI, rows(range(20, 40), 9), SHARING)
+    table.upsert(HUDI, rows(range(20, 40), 9), sharing)
     table.assert_read_by_all()
     assert all(i.state is State.COMPLETED for i in table.ours.timeline()), refused

@@ -16,9 +16,11 @@ from bucketlake.metadata.metadata_table import load_metadata_table
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config, table_at
+from tests.bounds import set_bounds
 from tests.choices import combinations
 from tests.interop.at_once import write_at_once
 from tests.interop.peer.client import HudiPeer, PeerError
@@ -235,8 +237,12 @@ def test_a_savepoint_outlives_compactions_and_cleans_and_is_restored(
 
 
 @pytest.mark.parametrize("kind", ["copy-on-write", "merge-on-read"])
-def test_both_write_at_once_under_one_lock(hudi_0_15: HudiPeer, tmp_path: Path, kind: str) -> None:
+def test_both_write_at_once_under_one_lock(
+    hudi_0_15: HudiPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """Both compact and clean the metadata table meanwhile."""
+    sharing = SHARING | {"hoodie.client.heartbeat.interval_in_ms": "2000"}
+    set_bounds(monkeypatch, heartbeat, HUDI_EXPIRES_AFTER_MS=20_000)  # See test_version_6_logs.py.
     turns = Turns(hudi_0_15, tmp_path / "at_once", KINDS[kind])
     table = turns.table
     turns.begin(BUCKETLAKE)
@@ -248,11 +254,11 @@ def test_both_write_at_once_under_one_lock(hudi_0_15: HudiPeer, tmp_path: Path, 
         here = table_at(open_storage(str(table.path)), LOCK)
         compact_metadata(here, delta_commits=2)
 
-    left, _ = write_at_once(BATCHES, lambda batch: table.write(HUDI, batch, SHARING), write_ours)
+    left, _ = write_at_once(BATCHES, lambda batch: table.write(HUDI, batch, sharing), write_ours)
     for batch in left:
         table.model.upsert(batch)
     turns.check()
-    table.upsert(HUDI, rows(range(20, 40), 9), SHARING)
+    table.upsert(HUDI, rows(range(20, 40), 9), sharing)
     turns.check()
 
 
