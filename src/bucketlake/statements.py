@@ -6,7 +6,7 @@ of :class:`Table`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -91,18 +91,16 @@ def sql(
     check_session(spark)
     check_texts(statement=statement)
     named = _checked(tables)
-    if catalog is not None:
-        from bucketlake.catalogs.table_sync import open_catalog  # Few statements have one.
-
-        catalog = open_catalog(catalog)
     # Here, because the SQL parser is slow to import.
     from bucketlake.where.sides import bare, without_side
     from bucketlake.write.sql_statement import InsertText, MergeText, UpdateText, parse_statement
 
     found = parse_statement(statement)
-    table = _target(found.table, named, catalog)
+    if catalog is not None:
+        named = _with_places(named, [found.table, getattr(found, "source", None)], catalog)
+    table = _target(found.table, named)
     if isinstance(found, MergeText):
-        return _merged(table, found, spark, named, catalog)
+        return _merged(table, found, spark, named)
     if isinstance(found, InsertText):
         return _inserted(table, found, spark or active_session())
     alias, schema = found.alias, table.schema()
@@ -129,15 +127,11 @@ def _inserted(table: Table, found: InsertText, session: SparkSession | None) -> 
 
 
 def _merged(
-    table: Table,
-    found: MergeText,
-    spark: SparkSession | None,
-    named: Mapping[str, Any],
-    catalog: str | Catalog | None,
+    table: Table, found: MergeText, spark: SparkSession | None, named: Mapping[str, Any]
 ) -> WriteResult:
     session = spark or active_session()
     merge = found.merge
-    source = _source(found.source, session, named, catalog)
+    source = _source(found.source, session, named)
     made = table.merge(
         source, merge.on, alias=merge.alias, source_alias=merge.source_alias, spark=session
     )
@@ -153,8 +147,8 @@ def _checked(tables: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name.lower(): held for name, held in tables.items()}
 
 
-def _target(name: NamedTable, named: Mapping[str, Any], catalog: str | Catalog | None) -> Table:
-    held = _given(name, named, catalog)
+def _target(name: NamedTable, named: Mapping[str, Any]) -> Table:
+    held = _given(name, named)
     if isinstance(held, Table):
         return held
     problem = f"there is no table of this name{did_you_mean(name.text, named)}"
@@ -164,18 +158,29 @@ def _target(name: NamedTable, named: Mapping[str, Any], catalog: str | Catalog |
     raise InputError(f"table {name.text}", problem, _HOW_TO_NAME)
 
 
+def _with_places(
+    named: Mapping[str, Any], names: Iterable[object], catalog: str | Catalog
+) -> dict[str, Any]:
+    """Return what names stand for, with the folders that a catalog has for those of two parts."""
+    from bucketlake.catalogs.table_sync import open_catalog, place_of_name
+    from bucketlake.write.sql_statement import NamedTable
+
+    opened = open_catalog(catalog)
+    tables = [name for name in names if isinstance(name, NamedTable) and len(name.parts) == 2]
+    asked = [name.text for name in tables if _path(name) is None and name.text.lower() not in named]
+    return {**named, **{text.lower(): place_of_name(text, opened) for text in asked}}
+
+
 _HOW_TO_NAME = (
     "write bucketlake.`/path/of/the/table`, pass tables={'name': table}, or write database.table "
     "and pass catalog="
 )
 
 
-def _given(name: NamedTable, named: Mapping[str, Any], catalog: str | Catalog | None) -> Any:
+def _given(name: NamedTable, named: Mapping[str, Any]) -> Any:
     """Return what a name stands for, paths as opened tables; None if it is not known."""
     held = named.get(name.text.lower())
     held = _path(name) if held is None else held
-    if held is None and catalog is not None and len(name.parts) == 2:
-        return open_table(".".join(name.parts), catalog=catalog)
     return open_table(held) if isinstance(held, str) else held
 
 
@@ -188,16 +193,13 @@ def _path(name: NamedTable) -> str | None:
 
 
 def _source(
-    source: NamedTable | Subquery,
-    session: SparkSession | None,
-    named: Mapping[str, Any],
-    catalog: str | Catalog | None,
+    source: NamedTable | Subquery, session: SparkSession | None, named: Mapping[str, Any]
 ) -> Any:
     from bucketlake.write.sql_statement import Subquery
 
     if isinstance(source, Subquery):
         return _needed(session, "a subquery").sql(source.text)
-    held = _given(source, named, catalog)
+    held = _given(source, named)
     if held is None:
         what = f"the view or table {source.text!r}{did_you_mean(source.text, named)}"
         return _needed(session, what).table(quoted(source.parts))

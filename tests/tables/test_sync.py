@@ -190,6 +190,17 @@ def test_other_partition_keys_are_refused_before_any_entry_is_changed(
     assert bl.sync(table, catalog, NAME).entries[2].action == "unchanged"
 
 
+def test_the_type_that_hudi_gives_to_a_key_of_a_formatted_time_is_kept(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    bl.sync(table, catalog, NAME)
+    keys = (CatalogColumn("region", "bigint"),)
+    catalog.tables[NAME] = replace(catalog.tables[NAME], keys=keys)
+    table.upsert(rows("new"))
+    assert bl.sync(table, catalog, NAME).entries[0].added == 1
+    assert catalog.tables[NAME].keys == keys
+
+
 def test_what_others_put_into_the_entry_stays(table: bl.Table, catalog: MemoryCatalog) -> None:
     bl.sync(table, catalog, NAME)
     entry = catalog.tables[NAME]

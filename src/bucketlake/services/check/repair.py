@@ -231,7 +231,7 @@ def repair(
         ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
         ({Remedy.REWRITE}, work.rewrite),
         ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
-        ({Remedy.SYNC}, work.sync),
+        ({Remedy.SYNC}, lambda _: work.sync()),
     ):
         if any(finding.remedy in remedies for finding in found):
             step(found)
@@ -367,7 +367,7 @@ class _Repair:
             with suppress(*_KEEPS_FROM_REWRITE):  # The finding remains.
                 self._rewrite(table, paths)
 
-    def sync(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
+    def sync(self) -> None:
         assert self.catalog is not None
         self.catalog.mend(load_snapshot(table_at(self.storage)))
 
