@@ -48,14 +48,10 @@ def test_blob_without_its_type_is_refused_and_older_versions_hold_none() -> None
         bl.create_table("memory://blobs/older", schema=schema, version=8, **how)
     table = bl.create_table("memory://blobs/new", schema=schema, **how)
     assert table.schema().field("v").type == schema.field("v").type
-    with pytest.raises(InputError, match=r"column v\.type: the table requires a value"):
-        table.upsert(
-            [
-                {
-                    "id": "a",
-                    "region": "b",
-                    "ts": 1,
-                    "v": {"type": None, "data": b"x", "reference": None},
-                }
-            ]
-        )
+    for kind, problem in (
+        (None, "the table requires a value"),
+        ("X", "value X of key 'a'.*INLINE"),
+    ):
+        row = {"id": "a", "v": {"type": kind, "data": b"x", "reference": None}}
+        with pytest.raises(InputError, match=rf"column v\.type: .*{problem}"):
+            table.upsert(pa.Table.from_pylist([{"id": "b", "v": None}, row], schema))

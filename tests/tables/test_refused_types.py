@@ -33,6 +33,8 @@ def test_column_of_a_refused_type_spares_the_others_and_is_never_lost(
     assert table.schema().names == ["id", "n"]
     assert table.to_arrow(columns=["n", "id"], where="n > 1").to_pylist() == [{"n": 2, "id": "b"}]
     assert table.scan().count() == 2
+    assert table.to_arrow(columns=["id"], since="00000000000000").num_rows == 2
+    assert table.changes_to_arrow(columns=["id"]).num_rows == 2
     assert table.scan(columns=["id"]).explain().file_groups_kept == 2
     assert "day" in str(table.doctor(check_files=True, check_keys=True))
     needing: list[Callable[[], object]] = [

@@ -19,7 +19,15 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
 from bucketlake.model.arrays import map_entries, map_lengths
-from bucketlake.model.column_type import is_list, is_untyped, plain_values, stored_type, type_name
+from bucketlake.model.column_type import (
+    BLOB,
+    BLOB_STORAGE_TYPES,
+    is_list,
+    is_untyped,
+    plain_values,
+    stored_type,
+    type_name,
+)
 from bucketlake.model.evolution import is_numeric, wider_number
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.row_merge import how_to_allow
@@ -295,6 +303,8 @@ class _Cast:
             own_nulls = child.null_count - array.null_count  # The others are nulls of the struct.
             self._check_required(field, own_nulls, f"{path}.{field.name}")
             child = self._array(child, field.type, f"{path}.{field.name}")
+            if self.exact and to == BLOB and field.name == "type":
+                self._checked(child, to, f"{path}.type", _require_storage_types)
             arrays.append(child if field.nullable else without_nulls(child))
         return pa.StructArray.from_arrays(arrays, fields=list(to), mask=_null_mask(array))
 
@@ -397,6 +407,12 @@ class _Cast:
         if wider_number(to, source) == to:
             return ""
         return f", or widen the table's column with {how_to_allow(['widen_types'])}"
+
+
+def _require_storage_types(kinds: pa.Array) -> pa.Array:
+    if pc.any(pc.invert(pc.is_in(kinds.drop_null(), pa.array(BLOB_STORAGE_TYPES)))).as_py():
+        raise pa.ArrowInvalid(f"expected {' or '.join(BLOB_STORAGE_TYPES)}")
+    return kinds
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:

@@ -46,6 +46,8 @@ BLOB = pa.struct(
 )
 """Hudi's type BLOB: bytes (``INLINE``), or where they are (``OUT_OF_LINE``)."""
 
+BLOB_STORAGE_TYPES = ("INLINE", "OUT_OF_LINE")
+
 _STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),
     pa.int8(): pa.int32(),

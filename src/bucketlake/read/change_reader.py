@@ -201,7 +201,7 @@ def plan_changes(
     asked = tuple(spelled_paths(readable, names))
     compared = tuple(path for path in asked if path not in META_NAMES) or (RECORD_KEY,)
     roots = readable.names if where is not None else roots_of(asked, readable.names)
-    stored = with_meta(snapshot.schema)
+    stored = with_meta(snapshot.readable_schema)
     wanted = {RECORD_KEY, *roots}
     needed = pa.schema([field for field in stored if field.name in wanted])
     reader = ChangeReader(
