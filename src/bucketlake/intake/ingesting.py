@@ -171,6 +171,7 @@ def ingest(
     (1, 0)
     """
     check_flags(dry_run=dry_run, replay=replay)
+    check_texts(on_bad_row=on_bad_row)
     if on_bad_row not in ("dead_letter", "fail"):
         raise ConfigError("on_bad_row", on_bad_row, "give 'dead_letter' or 'fail'")
     for given in options:

@@ -203,9 +203,9 @@ MUTANTS = [
     Mutant("the metadata table is completed after the data table", completion.complete_instant,
            "if publication.metadata_commit is not None:\n            "
            "_complete_metadata(table, pending, publication)\n        "
-           "return publish_completed(table, pending, publication)",
-           "done = publish_completed(table, pending, publication)\n        "
-           "_complete_metadata(table, pending, publication)\n        return done",
+           "completed = publish_completed(table, pending, publication)",
+           "completed = publish_completed(table, pending, publication)\n        "
+           "_complete_metadata(table, pending, publication)",
            test_completion.test_a_commit_whose_delta_commit_is_gone_is_not_published),
     Mutant("an unknown end is told as a failure", completion.complete_instant,
            "if publication.action is Action.SAVEPOINT:", "if True:",
