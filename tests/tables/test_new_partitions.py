@@ -21,7 +21,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.record_index import shard_plan
+from bucketlake.write.record_index import new_partitions
 from bucketlake.write.target import open_target
 from tests.indexed_tables import ROWS_OF_LARGE, shards_of
 from tests.meanwhile import meanwhile
@@ -204,7 +204,7 @@ def test_rows_that_a_commit_rewrote_count_and_old_commits_do_not(new_path: NewPa
         table.upsert(rows("grown", *range(10 * at), at=at))
     assert shards_of(table.path) == {"grown": 1}
     table.upsert(rows("beside", 1))
-    for at in range(shard_plan.COMMITS_MAX):
+    for at in range(new_partitions.COMMITS_MAX):
         table.upsert(rows("beside", 1, at=2 + at))
     table.upsert(rows("later", 1))
     assert shards_of(table.path) == {"grown": 1, "beside": 4, "later": 1}
@@ -225,11 +225,11 @@ def test_a_commit_that_was_rolled_back_meanwhile_tells_nothing(new_path: NewPath
     result = table.upsert(rows("a", *range(LARGE)))
     storage = open_storage(table.path)
     timeline = load_timeline(table_at(storage))
-    assert shard_plan.rows_of_another_partition(storage, timeline) == LARGE
+    assert new_partitions.rows_of_another_partition(storage, timeline) == LARGE
     assert result.instant is not None
     stale = load_timeline(table_at(storage))
     table.rollback(result.instant)
-    assert shard_plan.rows_of_another_partition(storage, stale) == 0
+    assert new_partitions.rows_of_another_partition(storage, stale) == 0
 
 
 # ---- Two writers --------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ New keys of a shard of the index go only to buckets of that shard. So the task t
 of a shard owns the buckets of the shard too, as long as these buckets hold no keys of other shards.
 Other programs put new keys into any bucket. A task that finds a key in a bucket of another shard
 writes nothing for its shard and says so; then the write begins again and takes the general way with
-two stages (``write/record_index/indexed_write.py``). ``write/record_index/shard_plan.py`` remembers
+two stages (``write/record_index/indexed_write.py``). ``write/record_index/new_partitions.py`` notes
 such partitions.
 
 The plan and the set of the records decide everything, so a task that runs twice makes the same

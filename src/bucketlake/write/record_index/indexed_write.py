@@ -51,14 +51,16 @@ from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingKeys
 from bucketlake.write.record_index.located import LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
+from bucketlake.write.record_index.new_partitions import (
+    have_shared_groups,
+    note_shared_groups,
+    with_new_shards,
+)
 from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.record_index.shard_plan import (
     counts_of_shards,
-    have_shared_groups,
-    note_shared_groups,
     plan_shard_writes,
     result_of_shards,
-    with_new_shards,
 )
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts

@@ -23,7 +23,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import rewrite_partitions, write_records
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index import indexed_write
-from bucketlake.write.record_index.shard_plan import SHARED_FOLDER
+from bucketlake.write.record_index.new_partitions import SHARED_FOLDER
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.choices import some
