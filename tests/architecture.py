@@ -25,19 +25,19 @@ LINES_OF_A_MODULE = 60
 SILENCERS = ("# noqa", "# type: ignore", "simplefilter(", "filterwarnings(")
 
 CEILINGS = {
-    "code lines": 60_661,
-    "classes of the write path": 170,
+    "code lines": 61_540,
+    "classes of the write path": 167,
     "places that take a turn": 1,
     "modules that claim a commit": 3,
     "calls of complete_instant": 2,
     "isinstance on kinds and layouts outside index/": 0,
-    "public names defined in two modules": 16,
+    "public names defined in two modules": 0,
     "file names twice": 0,
-    "functions over 60 code lines": 1,
-    "functions over 7 parameters": 15,
-    "modules under 60 code lines": 53,
+    "functions over 60 code lines": 0,
+    "functions over 7 parameters": 9,
+    "modules under 60 code lines": 41,
     "import circles": 0,
-    "suppressed warnings": 51,
+    "suppressed warnings": 49,
     "lists of names asked in a loop": 0,
 }
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFiles:
+class WrittenSums:
     """Sums over the files that the commits of a call wrote."""
 
     inserted: int
@@ -39,7 +39,7 @@ class WrittenFiles:
     bytes: int
 
     @classmethod
-    def of(cls, call: Call) -> WrittenFiles:
+    def of(cls, call: Call) -> WrittenSums:
         """Return the sums of a call."""
         commits = [decode_commit_metadata(each, "") for each in call.changes.values() if each]
         stats = [stat for commit in commits for stat in commit.stats]
@@ -56,7 +56,7 @@ def tell_written(call: Call) -> None:
     """Tell OpenTelemetry what a call wrote."""
     if not call.changes or not is_watched():
         return
-    written = WrittenFiles.of(call)
+    written = WrittenSums.of(call)
     add_facts(instant=[*call.changes][-1], **asdict(written))
     for change in ("inserted", "updated", "deleted"):
         count("rows", getattr(written, change), change=change)
@@ -214,7 +214,7 @@ def _output_facets(
 
 
 def _statistics(facets: Any, call: Call) -> Any:
-    written = WrittenFiles.of(call)
+    written = WrittenSums.of(call)
     return facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         rowCount=written.inserted + written.updated, size=written.bytes, fileCount=written.files
     )
