@@ -47,6 +47,15 @@ class GenericTables:
         found = self._ask("GET", self._tables(database, name))
         return None if found is None else _entry(database, found["table"])
 
+    def table_names(self, database: str) -> list[str]:
+        names, page = [], ""
+        while True:
+            found = self._ask("GET", f"{self._tables(database)}?pageToken={quote(page)}") or {}
+            names += [each["name"] for each in found.get("identifiers", ())]
+            page = found.get("next-page-token") or ""
+            if not page:
+                return names
+
     def create_table(self, entry: TableEntry) -> None:
         columns = [[each.name, each.type, each.comment] for each in entry.columns]
         keys = [[each.name, each.type, each.comment] for each in entry.keys]

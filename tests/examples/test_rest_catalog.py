@@ -28,6 +28,15 @@ class Answers(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
+        path, _, asked = self.path.partition("?pageToken=")
+        if path != self.path:  # One name a page.
+            inside = (each.removeprefix(f"{path}/") for each in self.server.kept)
+            names = sorted(each for each in inside if "/" not in each)
+            at = int(asked or "0")
+            page = {"identifiers": [{"namespace": ["sales"], "name": names[at]}]}
+            more = {"next-page-token": str(at + 1)} if at + 1 < len(names) else {}
+            self._answer(200, page | more)
+            return
         found = self.server.kept.get(self.path)
         self._answer(200 if found is not None else 404, found)
 
@@ -79,6 +88,8 @@ def test_a_table_is_found_by_its_name_and_its_entry_follows(url: str, tmp_path: 
     assert (altered.action, altered.columns) == ("altered", ("note",))
     found = bl.open_table("sales.orders", catalog=catalog)
     assert found.to_arrow().num_rows == 2
+    bl.sync(table, catalog, "sales.again")
+    assert catalog.table_names("sales") == ["again", "orders"]
 
 
 def test_a_wrong_token_is_told(url: str, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_batches_of_a_stream_are_written_once_and_bad_rows_are_dead_letters(
     options = {"record_key": "id", "checkpoint": str(tmp_path / "checkpoint")}
     with pytest.raises(ConfigError, match="checkpoint"):
         bl.ingest(stream, table, record_key="id")
+    with pytest.raises(ConfigError, match="option of topics and files; leave it out"):
+        bl.ingest(stream, table, schema="id string", **options)
     report = bl.ingest(stream, table, **options)
     assert (report.batches, report.rows, report.dead_letters) == (1, 2, 1)
     (source / "2.json").write_text('{"id": "a", "n": 5}\n')

@@ -466,6 +466,8 @@ def test_metrics_are_lines_of_json_and_a_text_for_prometheus(
         ({"every": -1}, "every"),
         ({"orderin": "n"}, "ordering"),
         ({"envelope": "row"}, "option of topics"),
+        ({"max_rows": 10}, "option of topics; leave it out"),
+        ({"checkpoint": "here"}, "option of streams; leave it out"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused(

@@ -97,6 +97,13 @@ _OF_JOB = {held.name for held in fields(IngestOptions)}
 KNOWN_OPTIONS = frozenset({"on_bad_row"} | _OF_JOB | _OF_TABLE | _OF_MESSAGES)
 """The options of ``ingest``."""
 
+_OF_SOURCE = {
+    "topics": _OF_MESSAGES | {"max_rows"},
+    "files": {"schema", "record_key", "max_files", "max_bytes"},
+    "streams": {"record_key", "checkpoint"},
+}
+"""Options that only some kinds of sources have."""
+
 
 def ingest(
     source: InputFiles | str | Mapping[str, str] | DataFrame,
@@ -171,17 +178,19 @@ def ingest(
     (1, 0)
     """
     check_flags(dry_run=dry_run, replay=replay)
-    check_texts(on_bad_row=on_bad_row)
-    if on_bad_row not in ("dead_letter", "fail"):
+    if not isinstance(on_bad_row, str) or on_bad_row not in ("dead_letter", "fail"):
         raise ConfigError("on_bad_row", on_bad_row, "give 'dead_letter' or 'fail'")
     for given in options:
         if given not in KNOWN_OPTIONS:
             raise ConfigError(given, options[given], one_of(given, KNOWN_OPTIONS))
     job_options = IngestOptions(**{k: v for k, v in options.items() if k in _OF_JOB})
     new_table = {k: v for k, v in options.items() if k in _OF_TABLE - {"name", "schema"}}
+    is_stream = hasattr(type(source), "writeStream")
+    kind = "streams" if is_stream else "topics" if isinstance(source, Mapping) else "files"
+    _require_options_of(kind, options)
     store = options_of(storage_options, "storage_options")
     rules = JobRules(new_table, on_bad_row != "fail", job_options.dead_letters, store)
-    if hasattr(type(source), "writeStream"):
+    if is_stream:
         check_texts(table=table)
         assert isinstance(table, str), "checked"
         metrics = job_options.metrics_of_job()
@@ -200,6 +209,17 @@ def ingest(
     if replay:
         return job.replay()
     return job.preview() if dry_run else job.run(job_options.every)
+
+
+def _require_options_of(kind: str, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an option that a kind of source does not have."""
+    is_of_dms = kind == "files" and options.get("envelope") == "dms"
+    known = _OF_SOURCE[kind] | ({"envelope"} if is_of_dms else set())
+    for given, value in options.items():
+        owners = [other for other, own in _OF_SOURCE.items() if given in own]
+        if owners and given not in known:
+            wanted = f"it is an option of {' and '.join(owners)}; leave it out"
+            raise ConfigError(given, value, wanted)
 
 
 def _source_of(
@@ -221,9 +241,6 @@ def _source_of(
             raise ConfigError("startingOffsets", begin, wanted)
         return topics_of(reader, table, options, messages, from_end=begin == "latest")
     is_of_dms = messages.get("envelope") == "dms"
-    used = sorted({*messages} - {"schema", "record_key"} - ({"envelope"} if is_of_dms else set()))
-    if used:
-        raise ConfigError(used[0], messages[used[0]], "it is an option of topics; leave it out")
     if isinstance(source, str):
         source = files(source, folder_columns=True, storage_options=store)
     if not isinstance(source, InputFiles):
