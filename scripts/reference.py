@@ -100,6 +100,9 @@ FUNCTIONS = (
         "sql",
         "register",
         "sync",
+        "blob",
+        "blob_reference",
+        "read_blob",
     ),
 )
 WRITES = (

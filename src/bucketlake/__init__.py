@@ -50,12 +50,14 @@ if TYPE_CHECKING:
     from bucketlake.index.simple import SimpleBucket
     from bucketlake.intake.ingesting import ingest
     from bucketlake.intervals import ChangeHistory, history
+    from bucketlake.model.column_type import blob, blob_reference
     from bucketlake.model.keys import TimestampPartition
     from bucketlake.model.position import Position
     from bucketlake.model.result import WriteResult
     from bucketlake.opening import convert, open_table
     from bucketlake.scan import Scan
     from bucketlake.statements import sql
+    from bucketlake.storage.user_file import read_blob
     from bucketlake.syncing import sync
     from bucketlake.table import Table
     from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
@@ -107,6 +109,8 @@ __all__ = [
     "UnsupportedFeatureError",
     "WriteResult",
     "advise",
+    "blob",
+    "blob_reference",
     "convert",
     "create_table",
     "debezium",
@@ -114,6 +118,7 @@ __all__ = [
     "history",
     "ingest",
     "open_table",
+    "read_blob",
     "register",
     "save",
     "sql",
@@ -137,6 +142,8 @@ _MODULES = {
     "TimestampPartition": "model.keys",
     "WriteResult": "model.result",
     "advise": "advising",
+    "blob": "model.column_type",
+    "blob_reference": "model.column_type",
     "convert": "opening",
     "create_table": "creating",
     "debezium": "following",
@@ -144,6 +151,7 @@ _MODULES = {
     "history": "intervals",
     "ingest": "intake.ingesting",
     "open_table": "opening",
+    "read_blob": "storage.user_file",
     "register": "engine",
     "save": "hudi_job",
     "sql": "statements",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -55,3 +56,40 @@ def test_blob_without_its_type_is_refused_and_older_versions_hold_none() -> None
         row = {"id": "a", "v": {"type": kind, "data": b"x", "reference": None}}
         with pytest.raises(InputError, match=rf"column v\.type: .*{problem}"):
             table.upsert(pa.Table.from_pylist([{"id": "b", "v": None}, row], schema))
+
+
+def test_bytes_of_references_are_read_on_demand_and_inside_of_a_base(tmp_path: Path) -> None:
+    scans, table_path = tmp_path / "scans", str(tmp_path / "table")
+    scans.mkdir()
+    (scans / "a.bin").write_bytes(b"0123456789")
+    (tmp_path / "secret").write_bytes(b"secret")
+    table = bl.create_table(table_path, schema="id string, v blob", record_key="id")
+    place = str(scans / "a.bin")
+    blobs = {
+        "own": bl.blob(b"page"),
+        "part": bl.blob_reference(place, 2, 3),
+        "tail": bl.blob_reference(place, 7),
+        "whole": bl.blob_reference(place),
+        "none": None,
+    }
+    rows = [{"id": key, "v": blob} for key, blob in blobs.items()]
+    table.upsert(pa.Table.from_pylist(rows, table.schema()))
+    stored = {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}
+    read = {key: bl.read_blob(blob, base=str(scans)) for key, blob in stored.items()}
+    assert read == {
+        "own": b"page", "part": b"234", "tail": b"789", "whole": b"0123456789", "none": None
+    }  # fmt: skip
+    for path, problem in (
+        (str(tmp_path / "secret"), "leads out of"),
+        (f"{scans}/../secret", "leads out of"),
+        (f"{scans}x/a.bin", "leads out of"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            bl.read_blob(bl.blob_reference(path), base=str(scans))
+    with pytest.raises(InputError, match="the file has 10 bytes, and not 5 from 8 on"):
+        bl.read_blob(bl.blob_reference(place, 8, 5), base=str(scans))
+    for start in (0, 1):
+        with pytest.raises(bl.ObjectNotFoundError, match="gone"):
+            bl.read_blob(bl.blob_reference(f"{scans}/gone", start), base=str(scans))
+    with pytest.raises(InputError, match="it is none"):
+        bl.read_blob({"type": "X"}, base=str(scans))

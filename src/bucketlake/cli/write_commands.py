@@ -189,6 +189,11 @@ def create_command(
     help="How a column gets its value from the stored and the new one: "
     f"{', '.join(rule.value for rule in ColumnRule)}; repeatable.",
 )
+@click.option(
+    "--on-tie",
+    type=Word(["fail"]),
+    help="fail: refuse two different rows of one key with equal ordering values.",
+)
 @metadata_table_option
 def upsert_command(
     table: bl.Table,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
+from bucketlake.model.arguments import check_integers, check_kinds, check_texts
 from bucketlake.model.vector import is_vector, plain_vector, vector_word
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -47,6 +49,65 @@ BLOB = pa.struct(
 """Hudi's type BLOB: bytes (``INLINE``), or where they are (``OUT_OF_LINE``)."""
 
 BLOB_STORAGE_TYPES = ("INLINE", "OUT_OF_LINE")
+
+
+def blob(data: bytes) -> dict[str, Any]:
+    """Return a value of a column of Hudi's type BLOB that holds its bytes.
+
+    Parameters
+    ----------
+    data : bytes
+
+    Returns
+    -------
+    dict
+        ``type``, ``data`` and ``reference``, as a row has it.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> import bucketlake as bl
+    >>> schema = "id string, scan blob"
+    >>> table = bl.create_table("memory://docs/blobs", schema=schema, record_key="id")
+    >>> rows = [{"id": "a", "scan": bl.blob(b"page")}]
+    >>> _ = table.upsert(pa.Table.from_pylist(rows, table.schema()))
+    >>> bl.read_blob(table.to_arrow()["scan"][0].as_py(), base="memory://docs")
+    b'page'
+    """
+    check_kinds((bytes,), data=data)
+    return {"type": BLOB_STORAGE_TYPES[0], "data": data, "reference": None}
+
+
+def blob_reference(
+    path: str, offset: int | None = None, length: int | None = None
+) -> dict[str, Any]:
+    """Return a value of a column of Hudi's type BLOB that says where its bytes are.
+
+    Nothing is read, copied or deleted there; :func:`read_blob` reads it when you ask.
+
+    Parameters
+    ----------
+    path : str
+        Address of a file.
+    offset, length : int, optional
+        The part of it, in bytes; by default all of it, or all from ``offset`` on.
+
+    Returns
+    -------
+    dict
+        ``type``, ``data`` and ``reference``, as a row has it. The file is not managed by the table.
+
+    Examples
+    --------
+    >>> blob_reference("s3://scans/a.pdf", 10, 20)["reference"]
+    {'external_path': 's3://scans/a.pdf', 'offset': 10, 'length': 20, 'managed': False}
+    """
+    check_texts(path=path)
+    given = {"offset": offset, "length": length}
+    check_integers(0, **{name: number for name, number in given.items() if number is not None})
+    place = {"external_path": path, **given, "managed": False}
+    return {"type": BLOB_STORAGE_TYPES[1], "data": None, "reference": place}
+
 
 _STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),

@@ -13,7 +13,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError
-from bucketlake.model.column_type import SPARK_TYPES
+from bucketlake.model.column_type import BLOB, SPARK_TYPES
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.vector import vector_of_word
 
@@ -142,6 +142,8 @@ class _Cursor:
             return self.decimal()
         if word == "vector":
             return self.vector()
+        if word == "blob":
+            return BLOB
         readers: dict[str, Callable[[str, int], pa.DataType]] = {
             "array": lambda name, depth: pa.list_(self.type_of(name, depth)),
             "map": self.map_of,
@@ -177,6 +179,8 @@ class _Cursor:
     def refuse_type(self, name: str, word: str) -> NoReturn:
         if word.lower() in ("char", "varchar"):
             self.refuse(f"column {name!r}: texts have any length here; write string")
-        known = ", ".join([*SPARK_TYPES, "decimal(precision,scale)", *_NESTED[1:], "vector(n)"])
+        known = ", ".join(
+            [*SPARK_TYPES, "decimal(precision,scale)", *_NESTED[1:], "vector(n)", "blob"]
+        )
         hint = did_you_mean(word, [*SPARK_TYPES, *_ALIASES, *_NESTED])
         self.refuse(f"column {name!r} has type {word!r}; types are {known}{hint}")

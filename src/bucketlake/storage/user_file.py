@@ -8,8 +8,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from bucketlake.errors import ConfigError, StorageError
+from bucketlake.errors import ConfigError, InputError, ObjectNotFoundError, StorageError
+from bucketlake.model.arguments import check_texts, options_of
+from bucketlake.model.column_type import BLOB_STORAGE_TYPES
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.location import open_storage, shown_address
@@ -73,3 +76,73 @@ def put_user_file(path: str, data: Buffer, storage_options: Mapping[str, str]) -
     assert isinstance(storage, LocalStorage), path
     with local_file(storage.root) as unfinished:
         unfinished.write_bytes(data)
+
+
+def read_blob(
+    blob: Mapping[str, Any] | None,
+    *,
+    base: str,
+    storage_options: Mapping[str, str] | None = None,
+) -> bytes | None:
+    """Return the bytes of a value of Hudi's type BLOB: its own, or those that it refers to.
+
+    A table never follows such a reference by itself.
+
+    Parameters
+    ----------
+    blob : mapping or None
+        A value of a row, as :func:`blob`, :func:`blob_reference` or a read returns it.
+    base : str
+        Folder out of which no reference may lead: tables of others may name any file.
+    storage_options : mapping of str to str, optional
+        Options for the object store, such as those of the table.
+
+    Returns
+    -------
+    bytes or None
+        None for a null.
+
+    Raises
+    ------
+    InputError
+        If it is no blob, its reference leads out of ``base``, or the file is shorter.
+    ObjectNotFoundError
+        If there is no such file.
+
+    Examples
+    --------
+    >>> import bucketlake as bl
+    >>> bl.read_blob(bl.blob(b"page"), base="/scans")
+    b'page'
+    """
+    check_texts(base=base)
+    options = options_of(storage_options, "storage_options")
+    if blob is None:
+        return None
+    place = blob.get("reference") if isinstance(blob, Mapping) else None
+    if not isinstance(blob, Mapping) or blob.get("type") not in BLOB_STORAGE_TYPES:
+        step = "give a value of a column of blobs, with type INLINE or OUT_OF_LINE"
+        raise InputError("blob", "it is none", step)
+    if blob["type"] == BLOB_STORAGE_TYPES[0]:
+        return blob.get("data")
+    if not isinstance(place, Mapping) or not isinstance(place.get("external_path"), str):
+        raise InputError("blob", "it has no reference", "correct the row")
+    path, folder = place["external_path"], base.rstrip("/") + "/"
+    shown = f"blob reference {shown_address(path)}"
+    inner = path.removeprefix(folder)
+    if not path.startswith(folder) or {"", ".", ".."} & {*inner.split("/")}:
+        step = "state the folder of such files in base, in the same spelling"
+        raise InputError(shown, f"it leads out of {shown_address(base)}", step)
+    storage = open_storage(base, options)
+    start, length = place.get("offset") or 0, place.get("length")
+    if start == 0 and length is None:
+        return storage.read(inner)
+    stored = storage.stat(inner)
+    if stored is None:
+        raise ObjectNotFoundError(path, "read", "there is no object")
+    size = stored.size_bytes
+    length = size - start if length is None else length
+    if start < 0 or length < 0 or start + length > size:
+        problem = f"the file has {size:,} bytes, and not {length:,} from {start:,} on"
+        raise InputError(shown, problem, "correct the row, or put the file back")
+    return storage.read_range(inner, start, length)
