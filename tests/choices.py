@@ -55,35 +55,40 @@ def every_second(*choices: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 @cache
-def commit() -> str:
-    """Return the newest commit of this checkout, in hexadecimal digits; "0" outside of one."""
-    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+def code_version() -> str:
+    """Return hexadecimal digits that name the committed code and tests; "0" outside of a checkout.
+
+    A commit of documents alone has the same cases.
+    """
+    asked = ["git", "-C", str(Path(__file__).parents[1]), "rev-parse", "HEAD:src", "HEAD:tests"]
     try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "0"
+    source, tests = (int(tree, 16) for tree in done.stdout.split())
+    return f"{source ^ tests:040x}"
 
 
-def of_this_commit(found: Sequence[One], share: int, at: str | None = None) -> list[One]:
-    """Return every ``share``-th, at other commits other ones; in a deep run all.
+def of_this_version(found: Sequence[One], share: int, at: str | None = None) -> list[One]:
+    """Return every ``share``-th, at other versions of the code other ones; in a deep run all.
 
     Parameters
     ----------
     found : sequence
         The choices.
     share : int
-        How many commits it takes at least until all were chosen.
+        How many versions it takes at least until all were chosen.
     at : str, optional
-        A commit; by default the newest of this checkout.
+        A version of the code; by default that of this checkout.
 
     Examples
     --------
-    >>> of_this_commit("abcdef", 2, at="8"), of_this_commit("abcdef", 2, at="9")
+    >>> of_this_version("abcdef", 2, at="8"), of_this_version("abcdef", 2, at="9")
     (['a', 'c', 'e'], ['b', 'd', 'f'])
     """
     if DEEP:
         return list(found)
-    return list(found[int(at or commit(), 16) % share :: share])
+    return list(found[int(at or code_version(), 16) % share :: share])
 
 
 def some(found: Sequence[One], most: int) -> list[One]:
@@ -99,14 +104,14 @@ def some(found: Sequence[One], most: int) -> list[One]:
     return [found[turn * (len(found) - 1) // (most - 1)] for turn in range(most)]
 
 
-def keep_cases_of_this_commit(
+def keep_cases_of_this_version(
     config: pytest.Config, items: list[pytest.Item], folder: Path, share: int, few: int = 1
 ) -> None:
     """Of each test of a folder with more than a few cases keep every ``share``-th.
 
-    So of the tests of a file that are marked ``slow``. At other commits others are kept. A deep
-    run has all, and so has a run of tests that are named. Tests whose cases are all needed each
-    time are marked ``every_case``; seeds are chosen by options.
+    So of the tests of a file that are marked ``slow``. At other versions of the code others are
+    kept. A deep run has all, and so has a run of tests that are named. Tests whose cases are all
+    needed each time are marked ``every_case``; seeds are chosen by options.
     """
     if config.getoption("keyword") or any("::" in given for given in config.args):
         return
@@ -120,7 +125,7 @@ def keep_cases_of_this_commit(
     left_out: set[pytest.Item] = set()
     for (path, name), held in groups.items():
         if len(held) > few:
-            turn = f"{int(commit(), 16) + crc32(f'{path.name} {name}'.encode()):x}"
-            left_out |= {*held} - {*(of_this_commit(held, share, turn) or held[:1])}
+            turn = f"{int(code_version(), 16) + crc32(f'{path.name} {name}'.encode()):x}"
+            left_out |= {*held} - {*(of_this_version(held, share, turn) or held[:1])}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])

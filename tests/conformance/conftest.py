@@ -23,13 +23,13 @@ from zlib import crc32
 
 import pytest
 
-from tests.choices import DEEP, commit, every_second
+from tests.choices import DEEP, code_version, every_second
 from tests.conformance.cases import Case, Checked
 from tests.conformance.damages import INDEX_STATES, Damage
 from tests.conformance.kinds import LARGE_ROWS, Kind, kinds_named
 from tests.indexed_tables import ROWS_OF_LARGE
 
-_KINDS_SHARE = 4  # Each damage runs with every fourth kind, at other commits with other ones;
+_KINDS_SHARE = 4  # Each damage runs with every fourth kind, at other versions with other ones;
 _INDEXED_SHARE = 3  # and with a damaged index, too, with one of the three that need it.
 
 
@@ -85,7 +85,7 @@ def _few_of_each_damage(
         by_damage[pair[1].name].append(pair)
     return [
         pair
-        for turn, held in enumerate(by_damage.values(), int(commit(), 16))
+        for turn, held in enumerate(by_damage.values(), int(code_version(), 16))
         for place, pair in enumerate(held)
         if (place + turn) % share == 0 or len(held) < share
     ]

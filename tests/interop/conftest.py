@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests import s3a
-from tests.choices import DEEP, commit, keep_cases_of_this_commit
+from tests.choices import DEEP, code_version, keep_cases_of_this_version
 from tests.in_ci import skip_or_fail
 from tests.interop.peer.client import HUDI_VERSION, HudiPeer, PeerUnavailableError
 from tests.s3_server import client_of, moto_process, new_bucket
@@ -25,8 +25,8 @@ from tests.unit.storage.bucket import Bucket
 
 
 def pytest_report_header() -> str:
-    """Say which commit chooses; see below."""
-    return f"interop: cases of commit {'all' if DEEP else commit()[:12]}"
+    """Say which version of the code chooses; see below."""
+    return f"interop: cases of version {'all' if DEEP else code_version()[:12]}"
 
 
 SHARED = {
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             asked = {*getattr(item, "fixturenames", ())}
             if group := next((SHARED[name] for name in SHARED if name in asked), None):
                 item.add_marker(pytest.mark.xdist_group(group))
-    keep_cases_of_this_commit(config, items, Path(__file__).parent, 8)
+    keep_cases_of_this_version(config, items, Path(__file__).parent, 8)
 
 
 @pytest.fixture(scope="session")

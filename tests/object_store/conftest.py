@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bucketlake.storage.base import Storage
-from tests.choices import commit, of_this_commit
+from tests.choices import code_version, of_this_version
 from tests.in_ci import skip_or_fail
 from tests.object_store.proxy import Road, road_to
 from tests.s3_server import client_of, moto_process, new_bucket
@@ -57,8 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             cases[(subject,)].append(item)
     left_out: set[pytest.Item] = set()
     for turn, held in enumerate(cases.values()):
-        at = f"{int(commit(), 16) + turn:x}"
-        left_out |= {*held} - {*of_this_commit(held, 2, at)}
+        at = f"{int(code_version(), 16) + turn:x}"
+        left_out |= {*held} - {*of_this_version(held, 2, at)}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from tests.choices import keep_cases_of_this_commit
+from tests.choices import keep_cases_of_this_version
 from tests.indexed_tables import ROWS_OF_LARGE
 from tests.simulation.indexes import LARGE_ROWS
 
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The commit stands then, and only a warning tells of it.
     """
-    keep_cases_of_this_commit(config, items, Path(__file__).parent, 2)
+    keep_cases_of_this_version(config, items, Path(__file__).parent, 2)
     for item in items:
         if "simulation" in item.path.parts:
             for name in ("ServiceWarning", "MetadataTableWarning"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.choices import DEEP, keep_cases_of_this_commit
+from tests.choices import DEEP, keep_cases_of_this_version
 
 LONG = ("attempts", "cluster", "flights_demo", "guides", "killed_together", "two_streams")
 """Files whose few cases take long; they come first, so that none is waited for at the end."""
@@ -17,7 +17,7 @@ LONG = ("attempts", "cluster", "flights_demo", "guides", "killed_together", "two
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep a quarter of the cases; on PySpark 3.5 leave out what does not depend on the version."""
     here = Path(__file__).parent
-    keep_cases_of_this_commit(config, items, here, 4)
+    keep_cases_of_this_version(config, items, here, 4)
     counts = Counter(item.path for item in items if here in item.path.parents)
     long = {here / f"test_{name}.py" for name in LONG}
     items.sort(key=lambda item: (item.path not in long, -counts[item.path]))

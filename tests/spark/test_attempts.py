@@ -18,7 +18,7 @@ import bucketlake as bl
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.open_table import opened_table
-from tests.choices import of_this_commit
+from tests.choices import of_this_version
 from tests.spark.drivers.common import PARTS, make_table, model_of, rows_of_round
 from tests.spark.processes import cluster, run_driver
 
@@ -93,8 +93,8 @@ def test_an_attempt_that_writes_after_the_rollback_takes_its_file_away_again(
     ("moment", "kind"),
     [
         *(("marked", "simple"), ("entries", "record")),
-        *of_this_commit([("published", "simple"), ("published", "record")], 2),
-        *of_this_commit([("any", "record"), ("any", "simple")], 2),
+        *of_this_version([("published", "simple"), ("published", "record")], 2),
+        *of_this_version([("any", "record"), ("any", "simple")], 2),
     ],
 )
 def test_a_write_outlives_the_death_of_an_executor_or_fails_whole(

@@ -48,7 +48,7 @@ from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.other_layout import read_move
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from tests.choices import of_this_commit, some
+from tests.choices import of_this_version, some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.golden.objects import objects_of_table
 from tests.inside import storage_of, values_of
@@ -365,7 +365,7 @@ def test_what_was_written_to_log_files_of_version_6_is_not_undone() -> None:
     table.rollback(undone.instant)
 
 
-@pytest.mark.parametrize(("version", "to"), of_this_commit([(6, 8), (8, 6), (9, 6), (6, 9)], 2))
+@pytest.mark.parametrize(("version", "to"), of_this_version([(6, 8), (8, 6), (9, 6), (6, 9)], 2))
 def test_a_change_that_dies_anywhere_is_finished_or_undone(
     new_path: NewPath, version: int, to: int
 ) -> None:

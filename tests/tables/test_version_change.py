@@ -17,7 +17,7 @@ from bucketlake.metadata.record_index.definition_file import read_index_definiti
 from bucketlake.services.version_change import change_version
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_properties, read_table_config, table_at
-from tests.choices import of_this_commit
+from tests.choices import of_this_version
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.inside import values_of
 from tests.metadata_truth import require_true_metadata
@@ -232,7 +232,7 @@ def test_save_continues_a_table_in_its_version_and_names_the_way_to_another(
         bl.save(rows(4), path, options={**options, keys.WRITE_VERSION: "9"})
 
 
-@pytest.mark.parametrize("to", of_this_commit([9, 8], 2))
+@pytest.mark.parametrize("to", of_this_version([9, 8], 2))
 def test_a_change_that_dies_anywhere_is_finished_by_the_next_one(
     new_path: NewPath, to: int
 ) -> None:
