@@ -8,10 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.drivers.common import KEYS, deleted_in, model_of, rows_of_round
-from tests.spark.processes import WORKER_HOSTS, cluster, run_driver
+import bucketlake as bl
+from tests.choices import DEEP
+from tests.spark.drivers.common import KEYS, deleted_in, model_of, rows_of_round, table_rows
+from tests.spark.processes import (
+    WORKER_HOSTS,
+    cluster,
+    kill_group,
+    run_driver,
+    start_driver,
+    tail,
+)
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.any_spark]
 
@@ -74,3 +85,44 @@ def test_two_executors_report_together_what_their_cache_answered(
     assert report["rows"] == model_of(range(1, 6))
     hosts = {note.split("-")[4] for note in report["notes"]}
     assert hosts == set(WORKER_HOSTS), "one executor looked all keys up"
+
+
+@pytest.mark.skipif(not DEEP, reason="a deep run has it")
+def test_an_ingest_takes_each_file_once_while_an_executor_and_then_the_driver_die(
+    master: str, tmp_path: Path
+) -> None:
+    landing, path, rounds = tmp_path / "landing", str(tmp_path / "table"), range(12)
+    landing.mkdir()
+    (tmp_path / "notes").mkdir()
+    for number in rounds:
+        pq.write_table(rows_of_round(number), landing / f"{number:02}.parquet")
+
+    def stored() -> int:
+        """Return the last batch in the table."""
+        if not (Path(path) / ".hoodie" / "hoodie.properties").exists():
+            return -1
+        position = bl.open_table(path).position("files")
+        return -1 if position is None else position.last["batch"]
+
+    log = tmp_path / "killed.log"
+    driver = start_driver("ingesting", master, tmp_path, log=log)
+
+    def has_begun() -> bool:
+        assert driver.poll() is None, f"the driver ended before it was killed: {tail(log)}"
+        return stored() >= 1
+
+    try:
+        wait_until(has_begun, lambda: tail(log))
+    finally:
+        kill_group(driver)
+    before = stored()
+    report = run_driver("ingesting", master, tmp_path, log=tmp_path / "log")
+    batches = len(rounds) // 2
+    assert report["batches"] == batches - 1 - before
+    assert stored() == batches - 1
+    assert table_rows(path) == model_of(rounds)
+    assert [*bl.open_table(path).doctor(check_keys=True, check_files=True)] == []
+    notes = [note.name for note in (tmp_path / "notes").iterdir() if "-" in note.name]
+    assert {note.rpartition("-")[2] for note in notes} == {"kills", "writes"}
+    assert {note.split("-")[4] for note in notes} == set(WORKER_HOSTS), "one executor did all"
+    assert run_driver("ingesting", master, tmp_path, log=tmp_path / "again.log")["rows"] == 0

@@ -239,7 +239,7 @@ def test_snapshots_beside_a_stream_that_comes_twice_give_the_source(
 ) -> None:
     source = Source(7, 3_000, 2_400, {"one": 3, "two": 2}, 600)
     if DEEP:
-        source = Source(7, 1_000_000, 400_000, {"one": 40, "two": 25}, 5_000)
+        source = Source(7, 300_000, 160_000, {"one": 20, "two": 12}, 4_000)
     path, notes = str(tmp_path / "table"), tmp_path / "notes"
     notes.mkdir()
     bl.create_table(

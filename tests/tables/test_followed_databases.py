@@ -387,6 +387,48 @@ def test_positions_grow_along_a_log_of_interleaved_transactions() -> None:
         assert found == sorted(found)
 
 
+@pytest.mark.parametrize(
+    "sequence", ["", "[]", "text", '["1"]', '[null,""]', '["a","b"]', f'["{2**64}","1"]'], ids=repr
+)
+@pytest.mark.parametrize("envelope", ["debezium", "unwrapped"])
+def test_a_change_whose_sequence_cannot_be_read_is_bad(sequence: str, envelope: str) -> None:
+    """Its lsn may be less than the commit before, by which other changes of its transaction go."""
+    rows = messages("interleaved", "default", "public.a")
+    every = [json.loads(value) for value in rows["value"].to_pylist() if value]
+    [first] = [change for change in every if (change["after"] or {}).get("v") == "A first"]
+    told = first["source"]
+    later = {**told, "lsn": told["lsn"] + 8, "sequence": sequence}
+    values = [
+        {**first, "source": source, "after": {"id": 1, "v": v}, "op": op}
+        for op, v, source in (("u", "first", told), ("u", "later", later), ("r", "read", later))
+    ]
+    if envelope == "unwrapped":
+        values = [
+            {**value["after"], "__op": value["op"]}
+            | {f"__source_{name}": value["source"][name] for name in ("lsn", "sequence")}
+            for value in values
+        ]
+    batch = topic(*map(json.dumps, values))
+    reading = reading_of(COLUMNS, envelope=envelope)
+    found = plan_of(schemas_in(batch, reading).to_pylist(), reading).decode(batch)
+    assert found.bad["offset"].to_pylist() == [71, 72]
+    assert found.rows["v"].to_pylist() == ["first"]
+    with pytest.raises(bl.InputError, match=r"offset 71: .*sequence|offset 71: it cannot be read"):
+        bl.debezium(batch, COLUMNS, envelope=envelope)
+
+
+def test_a_row_that_tells_no_place_while_others_do_is_bad() -> None:
+    """The offset would take the place of one, which is no place in the log."""
+    told = {"__op": "u", "__source_lsn": 9}
+    values = [{"id": n, "v": "a", **told} for n in (1, 2)]
+    values += [{"id": 1, "v": "b", "__op": "u"}, {"id": 3, "v": "c", "__op": "r"}]
+    batch = topic(*map(json.dumps, values))
+    reading = reading_of(COLUMNS, envelope="unwrapped")
+    found = plan_of(schemas_in(batch, reading).to_pylist(), reading).decode(batch)
+    assert found.bad["offset"].to_pylist() == [72, 73]
+    assert found.rows["id"].to_pylist() == [1, 2]
+
+
 def test_a_column_with_a_default_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="columns balance have a default"):
         bl.debezium(messages("lifecycle", "default", "public.customers"))

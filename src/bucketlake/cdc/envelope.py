@@ -78,6 +78,7 @@ BAD_ROWS = pa.schema(
 _PARTS = 1 << 16  # Messages that are read at once.
 _BRANCHES = 8  # Into so many parts are messages divided of which one cannot be read.
 _SAMPLE = 100
+_OFFSET_DIGITS = 16  # Of a position that is an offset; those in logs are longer, or "0".
 _PLAIN_TOPICS = r"^__debezium-heartbeat|\.transaction$"
 _ALL = SchemaMerge.of(True)
 
@@ -158,6 +159,8 @@ def _debezium(
     places = log_position.positions(source, operations)
     lost = flags_of(pc.match_substring_regex(places, "^0+1$")) | flags_of(places.is_null())
     snapshot = flags_of(pc.equal(operations, "r"))
+    unread = log_position.unreadable(source, places)
+    bad += because(known & unread, _UNREAD)
     bad += because(known & lost & ~snapshot, "the change has no position in the log of its source")
     valid = flags_of(rows.is_valid())
     bad += because(known & ~lost & ~valid, "the change has no row")
@@ -166,7 +169,7 @@ def _debezium(
     partial = (updates | moved(payloads.messages)) & ~deleted
     refused = _of_another_index(payloads.messages, rows, deleted)
     bad += because(refused, _BY_INDEX)
-    kept = np.flatnonzero(known & (~lost | snapshot) & valid & ~refused)
+    kept = np.flatnonzero(known & (~lost | snapshot) & valid & ~refused & ~unread)
     at = pa.array(kept)
     changes = ChangedRows(rows.take(at), kept, deleted[kept], places.take(at), partial[kept], bad)
     return changes if not by else _with_old_partitions(changes, found["before"], updates, by)
@@ -185,6 +188,14 @@ def _with_old_partitions(
     return found.taken(np.flatnonzero(kept), bad)
 
 
+_UNREAD = (
+    "source.sequence is no array of two numbers in text, so the change has no place between others"
+)
+_NO_PLACE = (
+    "the row tells no place in the log of its source, and other rows do; add the same fields, such "
+    "as source.lsn and source.sequence, to all rows (add.fields), or read topics without the "
+    "transform"
+)
 _BY_INDEX = (
     "the delete has an empty key, but other values: the table has REPLICA IDENTITY USING INDEX on "
     "other columns, and Debezium does not send its keys; set it to DEFAULT or FULL"
@@ -283,7 +294,9 @@ def _unwrapped(
     places = log_position.positions(_with_connector(source), operations)
     has_mark = flags_of(pc.or_(pc.is_valid(operations), pc.is_valid(marks)))
     bad = because(~has_mark, "the row has neither __op nor __deleted; read it with envelope='row'")
-    at = np.flatnonzero(has_mark)
+    unread = log_position.unreadable(source, places)
+    bad += because(unread, _UNREAD)
+    at = np.flatnonzero(has_mark & ~unread)
     rows = struct_of(found, fields).take(pa.array(at))
     whole = flags_of(pc.is_in(operations, pa.array(["c", "r"]))) & ~moved(payloads.messages)
     return ChangedRows(
@@ -455,9 +468,11 @@ def _decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) ->
     schema = output_schema(columns, reading.tracks)
     parts = [rows for _, rows in found]
     batch = pa.concat_tables(parts) if parts else schema.empty_table()
-    keyless = np.flatnonzero(no_key[at])
-    bad += [(int(at[row]), _NO_KEY) for row in keyless]
-    kept = np.flatnonzero(~no_key[at])
+    bad += [(int(at[row]), _NO_KEY) for row in np.flatnonzero(no_key[at])]
+    by_offset = flags_of(pc.equal(pc.binary_length(batch[PLACE_COLUMN]), _OFFSET_DIGITS))
+    mixed = by_offset & (not by_offset.all())
+    bad += [(int(at[row]), _NO_PLACE) for row in np.flatnonzero(mixed)]
+    kept = np.flatnonzero(~no_key[at] & ~mixed)
     order = kept[np.argsort(at[kept], kind="stable")]
     if not np.array_equal(order, np.arange(len(at))):
         batch = batch.take(pa.array(order))

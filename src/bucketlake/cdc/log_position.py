@@ -7,7 +7,9 @@ numbers in hexadecimal digits with leading zeros, the more significant first, an
 for a row of a snapshot and ``01`` for a change, so that a change at the place of a snapshot wins.
 
 - Postgres: the end of the last commit before, then the place of the change (``source.sequence``,
-  ``source.lsn``). Where the first is not told, as in a snapshot, the second takes its place.
+  ``source.lsn``). Where the first is not told, as in a snapshot, the second takes its place. A
+  sequence that cannot be read is no position: within a transaction that began before another one
+  was committed, such a change would sort before those whose sequence is read.
 - MySQL and MariaDB: number of the file, position, row.
 - SQL Server and Db2: commit, change, serial number; Oracle: commit number, change number, sub
   number. These by Debezium's documentation, not tried.
@@ -45,7 +47,7 @@ SOURCE = pa.struct(
 )
 """The fields of ``source`` that tell a position."""
 
-_SEQUENCE = r'^\[(?:null|"(?P<commit>\d*)"),"(?P<change>\d*)"\]$'
+_SEQUENCE = r'^\[\s*(?:null|"(?P<commit>\d+)")\s*,\s*"(?P<change>\d+)"\s*\]$'
 
 
 def hexadecimal(*parts: tuple[Numbers, int]) -> pa.Array:
@@ -86,6 +88,14 @@ def positions(source: pa.StructArray, operations: pa.Array) -> pa.Array:
     return found
 
 
+def unreadable(source: pa.StructArray, places: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which changes have no position because their sequence cannot be read."""
+    flags: npt.NDArray[np.bool_] = pc.and_(
+        places.is_null(), source.field("sequence").is_valid()
+    ).to_numpy(zero_copy_only=False)
+    return flags
+
+
 def place_numbers(values: pa.Array) -> Numbers:
     """Return whole numbers, also of texts; 0 for none."""
     if pa.types.is_string(values.type):
@@ -95,12 +105,15 @@ def place_numbers(values: pa.Array) -> Numbers:
 
 
 def _postgres(source: pa.StructArray, flags: Numbers) -> pa.Array:
-    sequence = pc.extract_regex(source.field("sequence"), _SEQUENCE)
+    texts = source.field("sequence")
+    sequence = pc.extract_regex(texts, _SEQUENCE)
     change = place_numbers(sequence.field("change"))
     lsn = place_numbers(source.field("lsn"))
     change = np.where(change > 0, change, lsn)
     commit = place_numbers(sequence.field("commit"))
-    return hexadecimal((np.where(commit > 0, commit, change), 8), (change, 8), (flags, 1))
+    found = hexadecimal((np.where(commit > 0, commit, change), 8), (change, 8), (flags, 1))
+    is_told = pc.or_(texts.is_null(), sequence.is_valid())
+    return pc.if_else(is_told, found, pa.scalar(None, pa.string()))
 
 
 def _mysql(source: pa.StructArray, flags: Numbers) -> pa.Array:
