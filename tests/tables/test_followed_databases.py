@@ -252,6 +252,12 @@ BAD = {
     "not JSON": ("nonsense", "cannot be read"),
     "a cut message": (change("c", {"id": 1, "v": "a"})[:-9], "cannot be read"),
     "no object": ("[1, 2]", "where an object belongs"),
+    "null": ("null", "a NoneType, where an object belongs"),
+    "nothing": ("", "cannot be read"),
+    "two objects": (
+        f"{change('c', {'id': 1, 'v': 'a'})}{change('c', {'id': 1, 'v': 'b'})}",
+        "cannot",
+    ),
     "an unknown operation": (change("x", {"id": 1, "v": "a"}), "operation 'x' is unknown"),
     "no envelope": ('{"id": 1, "v": "a"}', "the message has no op"),
     "no position": (change("u", {"id": 1, "v": "a"}, lsn=None), "no position in the log"),
@@ -270,6 +276,47 @@ BAD = {
 }
 
 
+BAD_UNWRAPPED = {
+    "a mark that is no mark": ({"__deleted": "yes"}, "__deleted is yes, not true or false"),
+    "a truncated table": ({"__op": "t"}, "operation 't' changes no row"),
+    "an unknown operation": ({"__op": "x"}, "operation 'x' changes no row"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_UNWRAPPED)
+def test_an_unwrapped_row_that_may_be_none_is_bad(fault: str) -> None:
+    told, reason = BAD_UNWRAPPED[fault]
+    row = {"id": 1, "v": "a", "__lsn": 5}
+    rows = topic(json.dumps({**row, "__op": "c"}), json.dumps({**row, **told}))
+    with pytest.raises(bl.InputError, match=f"offset 71: .*{reason}"):
+        bl.debezium(rows, COLUMNS, envelope="unwrapped")
+    if "__deleted" in told:
+        with pytest.raises(bl.InputError, match=f"offset 71: .*{reason}"):
+            bl.debezium(rows, COLUMNS, envelope="row")
+
+
+@pytest.mark.parametrize("key", ["1", '"id"', "[1]", "{"])
+def test_a_delete_whose_key_is_no_object_is_bad(key: str) -> None:
+    with pytest.raises(bl.InputError, match="offset 70: it cannot be read"):
+        bl.debezium(topic(None, keys=[key]), COLUMNS, envelope="row")
+
+
+@pytest.mark.parametrize("data", [{"id": 1, "v": "a"}, "text", 5])
+def test_rows_of_canal_that_are_no_list_are_bad(data: Any) -> None:
+    value = json.dumps({"type": "INSERT", "data": data, "es": 1})
+    with pytest.raises(bl.InputError, match="offset 70: it cannot be read"):
+        bl.debezium(topic(value), COLUMNS, envelope="canal", record_key="id")
+
+
+def test_a_snapshot_of_sql_server_is_before_its_changes() -> None:
+    """It has the text NULL in place of the log's number of the change."""
+    told = {"connector": "sqlserver", "commit_lsn": "00000027:00000758:0005"}
+    read = change("r", {"id": 1, "v": "old"}, **told, change_lsn="NULL")
+    changed = change("u", {"id": 1, "v": "new"}, **told, change_lsn="00000027:00000758:0003")
+    found = bl.debezium(topic(changed, read), COLUMNS)["_position"].to_pylist()
+    assert found[1] < found[0]
+
+
 AFTER: Any = {"field": "after", "type": "struct", "fields": [{"field": "id", "type": "int64"}]}
 SCHEMAS = [
     "a text",
@@ -279,6 +326,16 @@ SCHEMAS = [
     {"fields": [{"field": "after", "type": "struct", "fields": "a text"}, {"field": "op"}]},
     {"fields": [{**AFTER, "fields": AFTER["fields"] * 2}, {"field": "op", "type": "string"}]},
     {"fields": [{**AFTER, "fields": []}, {"field": "op", "type": "string"}]},
+    *(
+        {
+            "fields": [
+                {**AFTER, "fields": [{"field": added, "type": "string"}]},
+                {"field": "op", "type": "string"},
+                {"field": added, "type": "string"},
+            ]
+        }
+        for added in ("_position", "_unavailable", "_hoodie_is_deleted")
+    ),
 ]
 
 

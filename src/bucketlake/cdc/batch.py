@@ -39,7 +39,6 @@ from bucketlake.cdc.moved import (
     rows_completed,
     with_completed,
 )
-from bucketlake.cdc.values import Field
 from bucketlake.model.arrays import one_array
 from bucketlake.model.schema import IS_DELETED, NONE_LACKS, UNAVAILABLE, normalise_schema
 
@@ -210,7 +209,7 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
     InputError
         If no message has a schema and the caller declares none, or a column cannot be stored.
     """
-    rows, lacks, tracks = [], False, reading.tracks
+    rows, lacks, tracks, refused = [], False, reading.tracks, ""
     seen = [*seen]
     if reading.registry is not None:
         named = [(each, json.loads(each["schema"])) for each in seen]
@@ -224,7 +223,10 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
         lacks, tracks = lacks or each["lacks"], tracks or each["tracks"]
         if each["schema"]:
             schema = json.loads(each["schema"])
-            fields = _fields(schema, reading)
+            try:
+                fields = fields_of_schema(schema, reading)
+            except ValueError as error:  # Its messages become bad rows.
+                fields, refused = None, refused or str(error)
             if fields is not None:
                 rows.append(pa.schema([(field.name, field.stored) for field in fields]))
                 if reading.registry is None:
@@ -232,14 +234,7 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
     known = [normalise_schema(row, "messages of a topic") for row in rows]
     reading = replace(reading, tracks=tracks and reading.keeps_unavailable)
     truncated = max((each.get("truncated") or "" for each in seen), default="")
-    return BatchPlan(reading, batch_schema(known, reading), lacks, truncated)
-
-
-def _fields(schema: dict[str, Any], reading: MessageSettings) -> tuple[Field, ...] | None:
-    try:
-        return fields_of_schema(schema, reading)
-    except ValueError:
-        return None  # Its messages become bad rows.
+    return BatchPlan(reading, batch_schema(known, reading, refused), lacks, truncated)
 
 
 def _warn_of_defaults(schema: Mapping[str, Any]) -> None:

@@ -75,6 +75,7 @@ BAD_ROWS = pa.schema(
 )
 """The columns of messages that cannot be read."""
 
+_ADDED = (IS_DELETED, PLACE_COLUMN, UNAVAILABLE)
 _PARTS = 1 << 16  # Messages that are read at once.
 _BRANCHES = 8  # Into so many parts are messages divided of which one cannot be read.
 _SAMPLE = 100
@@ -267,11 +268,19 @@ def _row(payloads: Payloads, fields: tuple[Field, ...], _reading: MessageSetting
     """Read rows without an envelope, ordered by their offset; a message without value deletes."""
     raw = [(field.name, field.raw) for field in fields]
     found = payloads.read(pa.schema([*raw, ("__deleted", pa.string())]))
-    deleted = flags_of(pc.equal(found["__deleted"], "true"))
-    at = np.arange(len(payloads))
-    return ChangedRows(
-        struct_of(found, fields), at, deleted, pa.nulls(len(at), pa.string()), ~deleted
-    )
+    marks = one_array(found["__deleted"])
+    deleted = flags_of(pc.equal(marks, "true"))
+    bad = _unknown_marks(marks)
+    at = np.setdiff1d(np.arange(len(payloads)), [message for message, _ in bad])
+    rows, flags = struct_of(found, fields).take(pa.array(at)), deleted[at]
+    return ChangedRows(rows, at, flags, pa.nulls(len(at), pa.string()), ~flags, bad)
+
+
+def _unknown_marks(marks: pa.Array) -> list[tuple[int, str]]:
+    """Return the rows whose mark of deletes is neither true nor false as bad ones."""
+    known = flags_of(pc.or_kleene(marks.is_null(), pc.is_in(marks, pa.array(["true", "false"]))))
+    rows = np.flatnonzero(~known)
+    return [(int(at), f"__deleted is {marks[int(at)]}, not true or false") for at in rows]
 
 
 def _unwrapped(
@@ -294,9 +303,12 @@ def _unwrapped(
     places = log_position.positions(_with_connector(source), operations)
     has_mark = flags_of(pc.or_(pc.is_valid(operations), pc.is_valid(marks)))
     bad = because(~has_mark, "the row has neither __op nor __deleted; read it with envelope='row'")
-    unread = log_position.unreadable(source, places)
-    bad += because(unread, _UNREAD)
-    at = np.flatnonzero(has_mark & ~unread)
+    bad += because(log_position.unreadable(source, places), _UNREAD)
+    bad += _unknown_marks(marks)
+    known = flags_of(pc.is_in(operations, pa.array([*"rcud"]))) | flags_of(operations.is_null())
+    for row in np.flatnonzero(~known):
+        bad.append((int(row), f"the operation {operations[int(row)].as_py()!r} changes no row"))
+    at = np.setdiff1d(np.arange(len(payloads)), [message for message, _ in bad])
     rows = struct_of(found, fields).take(pa.array(at))
     whole = flags_of(pc.is_in(operations, pa.array(["c", "r"]))) & ~moved(payloads.messages)
     return ChangedRows(
@@ -380,13 +392,18 @@ def fields_of_schema(schema: dict[str, Any], reading: MessageSettings) -> tuple[
             parts = [*avro_field(written_out(schema)).parts]
         fields = ENVELOPES[reading.envelope].fields(parts)
         if fields is not None:
+            taken = [field.name for field in fields if field.name in _ADDED]
+            if taken:
+                raise ValueError(f"it has the column {taken[0]!r}, which is added to each batch")
             normalise_schema(pa.schema([(field.name, field.stored) for field in fields]), "schema")
     except (AttributeError, LookupError, TypeError, ValueError, InputError) as error:
-        raise ValueError(f"the schema cannot be read: {error!r}") from error
+        raise ValueError(f"the schema cannot be read: {error}") from error
     return None if fields is None else (*fields,)
 
 
-def batch_schema(rows: Sequence[pa.Schema], reading: MessageSettings) -> pa.Schema:
+def batch_schema(
+    rows: Sequence[pa.Schema], reading: MessageSettings, refused: str = ""
+) -> pa.Schema:
     """Return the columns of a batch, without those that are added.
 
     Parameters
@@ -395,6 +412,8 @@ def batch_schema(rows: Sequence[pa.Schema], reading: MessageSettings) -> pa.Sche
         Columns of the rows of each schema in the batch, the newest first.
     reading : MessageSettings
         How messages are read.
+    refused : str
+        Why a schema tells no columns; empty if none was refused.
 
     Raises
     ------
@@ -411,7 +430,7 @@ def batch_schema(rows: Sequence[pa.Schema], reading: MessageSettings) -> pa.Sche
     if found is None:
         raise InputError(
             "messages of a topic",
-            "no message has a schema, which tells the columns",
+            refused or "no message has a schema, which tells the columns",
             "give them, or the table: bl.debezium(df, table), bl.debezium(df, 'id bigint, ...')",
         )
     return found
@@ -659,7 +678,8 @@ def _keys_of(
     """Return deletes of keys, of one part of a group of keys."""
     if fields is None:
         every = _declared(data, ENVELOPES["row"], reading)
-        names = {name for text in data.to_pylist() for name in json.loads(text)}
+        held = [json.loads(text) for text in data.to_pylist()]
+        names = {name for key in held if isinstance(key, dict) for name in key}
         fields = tuple(field for field in every if field.name in names)
     raw = pa.schema([(field.name, field.raw) for field in fields])
     if isinstance(group, JsonGroup):

@@ -126,12 +126,15 @@ def _mysql(source: pa.StructArray, flags: Numbers) -> pa.Array:
 
 
 def _sql_server(source: pa.StructArray, flags: Numbers) -> pa.Array:
-    parts = []
+    parts, is_told = [], pa.repeat(True, len(source))
     for name in ("commit_lsn", "change_lsn"):
         texts = pc.replace_substring(pc.fill_null(source.field(name), ""), ":", "")
-        parts.append(pc.utf8_lpad(pc.utf8_lower(texts), 20, "0"))
+        texts = pc.utf8_lower(pc.replace_substring_regex(texts, "^NULL$", ""))
+        is_told = pc.and_(is_told, pc.match_substring_regex(texts, "^[0-9a-f]{0,20}$"))
+        parts.append(pc.utf8_lpad(texts, 20, "0"))
     rest = hexadecimal((place_numbers(source.field("event_serial_no")), 4), (flags, 1))
-    return pc.binary_join_element_wise(*parts, rest, "")
+    texts = pc.binary_join_element_wise(*parts, rest, "")
+    return pc.if_else(is_told, texts, pa.scalar(None, pa.string()))
 
 
 def _oracle(source: pa.StructArray, flags: Numbers) -> pa.Array:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -209,11 +210,14 @@ def rows_of_dms_files(rows: pa.Table, ordering: Sequence[str], *, are_loaded: bo
     return rows
 
 
+def _first_row(held: dict[str, Any]) -> Any:
+    rows = held.get("data")
+    return rows[0] if isinstance(rows, list) and rows else None
+
+
 PROGRAMS: dict[str, Envelope] = {
     "maxwell": Envelope(lambda _: None, _maxwell, lambda held: held.get("data"), has_keys=False),
-    "canal": Envelope(
-        lambda _: None, _canal, lambda held: (held.get("data") or [None])[0], has_keys=False
-    ),
+    "canal": Envelope(lambda _: None, _canal, _first_row, has_keys=False),
     "dms": Envelope(lambda _: None, _dms, lambda held: held.get("data"), has_keys=False),
 }
 """The envelopes, by the name of the program."""
