@@ -234,6 +234,17 @@ def test_a_topic_that_was_made_anew_is_an_error(root: str, begin: int | None) ->
         take(broker, root)
 
 
+def test_a_position_of_another_job_is_an_error_that_names_it(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    take(broker, root)
+    table = bl.open_table(f"{root}/orders")
+    rows = table.to_arrow(columns=["id", "n", "_position"])
+    table.upsert(rows, position=bl.Position("orders", {"chunk": 5}))
+    with pytest.raises(InputError, match=r"topic orders: .* partition 'chunk'.* name="):
+        take(broker, root)
+
+
 def test_a_new_partition_is_read_from_its_beginning(root: str) -> None:
     broker = Broker()
     broker.send("orders", row("a"))

@@ -198,7 +198,7 @@ class Topics:
         self, topic: str, partitions: Iterable[int], stored: Position | None
     ) -> dict[int, int]:
         """Return where each partition goes on by the stored position."""
-        last = {} if stored is None else {int(name): end for name, end in stored.last.items()}
+        last = _offsets_of(stored, topic)
         first = self._first.get(topic, {}) if stored is None else {}
         return {p: last[p] + 1 if p in last else first.get(p, EARLIEST) for p in partitions}
 
@@ -213,8 +213,8 @@ class Topics:
         if self.from_end:
             self._first.setdefault(topic, ends)
         starts = self._next(topic, ends, stored)
-        for name, old in ({} if stored is None else stored.last).items():
-            partition, end = int(name), ends.get(int(name))
+        for partition, old in _offsets_of(stored, topic).items():
+            end = ends.get(partition)
             if end is None or end < old + 1:
                 told = "is gone" if end is None else f"ends at {end - 1}"
                 raise _lost(topic, partition, f"it {told}, and {old} is stored as written")
@@ -276,6 +276,20 @@ class Topics:
             keys=() if table is not None or not self.decoder.has_keys else key_names(messages),
             facts={"lag": sum(ends[p] - end for p, end in upto.items())},
         )
+
+
+def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
+    """Return the last offset of each partition by the stored position."""
+    last = {} if stored is None else stored.last
+    for name in last:
+        if not name.isdecimal():
+            raise InputError(
+                f"topic {topic}",
+                f"the position that is stored for it has the partition {name!r}, not a number of "
+                "Kafka: another job stored it",
+                "give this source another name=...",
+            )
+    return {int(name): end for name, end in last.items()}
 
 
 def _lost(topic: str, partition: int, problem: str) -> InputError:
