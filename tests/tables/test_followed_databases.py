@@ -474,6 +474,20 @@ def test_a_change_whose_sequence_cannot_be_read_is_bad(sequence: str, envelope: 
         bl.debezium(batch, COLUMNS, envelope=envelope)
 
 
+@pytest.mark.parametrize("envelope", ["row", "unwrapped", "maxwell"])
+def test_a_row_that_nothing_orders_is_bad(envelope: str) -> None:
+    """Two changes of a key would have one position, and a DataFrame has no order."""
+    values = {
+        "row": {"id": 1, "v": "a"},
+        "unwrapped": {"id": 1, "v": "a", "__op": "u"},
+        "maxwell": {"type": "insert", "data": {"id": 1, "v": "a"}},
+    }
+    rows = topic(json.dumps(values[envelope]))
+    assert len(bl.debezium(rows, COLUMNS, envelope=envelope, record_key="id")) == 1
+    with pytest.raises(bl.InputError, match="tells no position, and has no offset"):
+        bl.debezium(rows.drop(["offset"]), COLUMNS, envelope=envelope, record_key="id")
+
+
 def test_a_row_that_tells_no_place_while_others_do_is_bad() -> None:
     """The offset would take the place of one, which is no place in the log."""
     told = {"__op": "u", "__source_lsn": 9}

@@ -608,6 +608,8 @@ def _batch(
     offsets = one_array(messages["offset"]).take(pa.array(changes.at))
     places = changes.places
     if places.null_count:
+        if pc.any(pc.and_(places.is_null(), offsets.is_null())).as_py():
+            raise ValueError("the message tells no position, and has no offset to order it by")
         places = pc.coalesce(places, log_position.of_offsets(offsets))
     flags = pa.array(changes.deleted)
     schema = output_schema(columns, reading.tracks)
