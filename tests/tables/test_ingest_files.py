@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
@@ -189,6 +190,35 @@ ZONE = MemoryStorage.fresh()
 
 def entry(path: str, size: int = 1, changed: int = 1) -> InputFile:
     return InputFile(ZONE, StoredObject(path, size, changed), FileFormat.JSONL)
+
+
+def test_a_version_is_known_by_its_etag_where_the_storage_gives_one() -> None:
+    """Object stores have times of whole seconds; a part of an old job has no etags."""
+    storage = MemoryStorage.fresh()
+    old = entry("a")
+    one, two = (replace(old, stored=replace(old.stored, etag=etag)) for etag in ("one", "two"))
+    known = Ledger(storage).with_taken([one], [one], now_ms=0)
+    assert known.unseen([one, two]) == [two]
+    known = known.with_taken([two], [two], now_ms=0)
+    assert Ledger(storage).at(storage, known.state, "here").unseen([one, two]) == []
+    known = Ledger(storage).with_taken([old], [old], now_ms=0)
+    path = f"{LEDGER_FOLDER}/{known.parts[0]}"
+    rows = pq.read_table(pa.BufferReader(storage.read(path)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.drop_columns(["etag"]), sink)
+    storage.put(path, sink.getvalue())
+    assert Ledger(storage).at(storage, known.state, "here").unseen([one, two]) == []
+
+
+def test_files_of_a_list_are_taken_once_whichever_list_names_them(
+    landing: Path, table: str
+) -> None:
+    one, two = landing / "1.jsonl", landing / "2.jsonl"
+    one.write_text('{"id": "a"}\n')
+    two.write_text('{"id": "b"}\n')
+    lists = [[one], [one, two, one], [two], [one, landing / "gone.jsonl"]]
+    files = [bl.files([str(path) for path in paths]) for paths in lists]
+    assert [bl.ingest(given, table, record_key="id").rows for given in files] == [1, 1, 0, 0]
 
 
 def test_a_file_that_is_gone_is_forgotten_after_days_when_all_parts_are_merged() -> None:

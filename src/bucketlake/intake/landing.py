@@ -1,7 +1,7 @@
 """Files of a landing zone, each version taken once, by the ledger of the table.
 
 No time and no order of names decides what is new: files of one time, late files and files that were
-written again are each taken once. Two versions of a file differ in size or time of change.
+written again are each taken once. Two versions of a file differ in size, time of change or etag.
 """
 
 from __future__ import annotations
@@ -222,7 +222,9 @@ class LandingZone:
         tables = [LETTERS.empty_table()]
         for file in files:
             place = f"{file.storage.root.rstrip('/')}//{file.stored.path}"
-            place += f"#{file.stored.size_bytes}-{file.stored.modified_at_ms}"
+            stored = file.stored
+            version = (stored.size_bytes, stored.modified_at_ms, stored.etag)
+            place += "#" + "-".join(str(part) for part in version if part != "")
             key, lines = self._lines(file)
             some = letters_with(
                 source=[self.name] * len(lines),

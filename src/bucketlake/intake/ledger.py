@@ -26,9 +26,16 @@ from bucketlake.storage.base import Storage
 from bucketlake.write.input_files.files import InputFile
 
 _NAME = re.compile(r"(?P<rows>\d{1,15})-[0-9a-f]{32}\.parquet")
-_VERSION = ["path", "size", "changed"]
+_TIMES = ["path", "size", "changed"]
+_VERSION = [*_TIMES, "etag"]
 _SCHEMA = pa.schema(
-    [("path", pa.string()), ("size", pa.int64()), ("changed", pa.int64()), ("taken", pa.int64())]
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("changed", pa.int64()),
+        ("taken", pa.int64()),
+        ("etag", pa.string()),  # Empty where the storage gives none; parts of old jobs lack it.
+    ]
 )
 FORGET_AFTER_MS = 7 * 24 * 3_600_000
 """A file that is gone from its folder is forgotten so long after it was taken."""
@@ -78,6 +85,8 @@ class Ledger:
         given = _rows(files, 0).append_column("at", pa.array(range(len(files)), pa.int64()))
         taken = pa.concat_tables(self._read(name) for name in self.parts).select(_VERSION)
         new = given.join(taken, keys=_VERSION, join_type="left anti")
+        by_time = taken.filter(pc.equal(taken["etag"], "")).select(_TIMES)
+        new = new.join(by_time, keys=_TIMES, join_type="left anti")
         return [files[at] for at in sorted(new["at"].to_pylist())]
 
     def with_taken(
@@ -106,7 +115,9 @@ class Ledger:
             path = f"{LEDGER_FOLDER}/{name}"
             try:
                 data = self.storage.read(path)
-                self.known[name] = pq.read_table(pa.BufferReader(data), schema=_SCHEMA)
+                rows = pq.read_table(pa.BufferReader(data), schema=_SCHEMA)
+                at, etags = _SCHEMA.get_field_index("etag"), pc.fill_null(rows["etag"], "")
+                self.known[name] = rows.set_column(at, "etag", etags)
             except (ObjectNotFoundError, pa.ArrowException) as error:
                 raise FormatError(
                     f"{self.storage.root}/{path}",
@@ -130,5 +141,6 @@ def _rows(files: Sequence[InputFile], taken_ms: int) -> pa.Table:
         [held.size_bytes for held in stored],
         [held.modified_at_ms for held in stored],
         [taken_ms] * len(files),
+        [held.etag for held in stored],
     ]
     return pa.table(columns, schema=_SCHEMA)

@@ -39,6 +39,7 @@ class StoredObject:
     path: str
     size_bytes: int
     modified_at_ms: int  # Milliseconds since 1970-01-01 UTC.
+    etag: str = ""  # Names the version, if the storage does.
 
     @property
     def name(self) -> str:
@@ -474,4 +475,4 @@ class Subfolder:
     def _inner(self, stored: StoredObject) -> StoredObject:
         # Not replace(), which takes longer than the listing.
         path = stored.path[len(self.folder) + 1 :]
-        return StoredObject(path, stored.size_bytes, stored.modified_at_ms)
+        return StoredObject(path, stored.size_bytes, stored.modified_at_ms, stored.etag)

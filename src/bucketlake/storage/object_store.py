@@ -405,7 +405,9 @@ def _version(meta: Mapping[str, Any]) -> dict[str, str]:
 
 def _described(meta: ObjectMeta) -> StoredObject:
     modified_at_ms = int(meta["last_modified"].timestamp() * 1000)
-    return StoredObject(meta["path"], meta["size"], modified_at_ms)
+    # Azure quotes it in answers about one object, and not in listings.
+    etag = (meta.get("e_tag") or "").removeprefix("W/").strip('"')
+    return StoredObject(meta["path"], meta["size"], modified_at_ms, etag)
 
 
 def _folders_of(found: _Objects) -> set[str]:
