@@ -160,7 +160,7 @@ def _debezium(
     places = log_position.positions(source, operations)
     lost = flags_of(pc.match_substring_regex(places, "^0+1$")) | flags_of(places.is_null())
     snapshot = flags_of(pc.equal(operations, "r"))
-    unread = log_position.unreadable(source, places)
+    unread = log_position.unread_sequences(source, places)
     bad += because(known & unread, _UNREAD)
     bad += because(known & lost & ~snapshot, "the change has no position in the log of its source")
     valid = flags_of(rows.is_valid())
@@ -303,7 +303,7 @@ def _unwrapped(
     places = log_position.positions(_with_connector(source), operations)
     has_mark = flags_of(pc.or_(pc.is_valid(operations), pc.is_valid(marks)))
     bad = because(~has_mark, "the row has neither __op nor __deleted; read it with envelope='row'")
-    bad += because(log_position.unreadable(source, places), _UNREAD)
+    bad += because(log_position.unread_sequences(source, places), _UNREAD)
     bad += _unknown_marks(marks)
     known = flags_of(pc.is_in(operations, pa.array([*"rcud"]))) | flags_of(operations.is_null())
     for row in np.flatnonzero(~known):

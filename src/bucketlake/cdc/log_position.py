@@ -88,7 +88,7 @@ def positions(source: pa.StructArray, operations: pa.Array) -> pa.Array:
     return found
 
 
-def unreadable(source: pa.StructArray, places: pa.Array) -> npt.NDArray[np.bool_]:
+def unread_sequences(source: pa.StructArray, places: pa.Array) -> npt.NDArray[np.bool_]:
     """Return which changes have no position because their sequence cannot be read."""
     flags: npt.NDArray[np.bool_] = pc.and_(
         places.is_null(), source.field("sequence").is_valid()
