@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -47,6 +47,7 @@ from bucketlake.model.arrays import (
     may_hold_arrays,
     warn_of_null_elements,
 )
+from bucketlake.model.by_schema import by_schema
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, stored_fields
 from bucketlake.model.schema import (
@@ -348,7 +349,7 @@ class _FileColumns:
         return cls(schema, none, floating, arrays, sorted(coded - _DICTIONARY_COLUMNS))
 
 
-@lru_cache(maxsize=16)  # A write has many files of one schema.
+@by_schema
 def _file_columns(schema: pa.Schema) -> _FileColumns:
     # Required columns stay required. If a column is nullable only in the file, Hudi rewrites each
     # record that it reads, and fails if two decimals in arrays or maps differ in size.

@@ -9,13 +9,13 @@ itself, in which it then stands as zeros. Other readers ignore the key.
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bucketlake.format.checksum import DIGITS, crc
+from bucketlake.model.by_schema import by_schema
 
 CHECKSUMS: Final = "bucketlake.checksums"
 """Footer key: the checksums, each with eight hexadecimal digits."""
@@ -24,7 +24,7 @@ _TAIL_BYTES = 8  # Length of the footer, and Parquet's last four bytes.
 _TAIL_BYTES_READ = 64 * 1024  # Most footers are smaller.
 
 
-@lru_cache(maxsize=16)  # A write has many files of one schema.
+@by_schema
 def blank_checksums(schema: pa.Schema, row_groups: int) -> str:
     """Return the value that is written first: zeros, as many as the checksums have digits."""
     leaves = sum(_leaf_count(field.type) for field in schema)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.model.arrays import map_entries, one_array
+from bucketlake.model.by_schema import by_schema
 from bucketlake.model.column_type import LIST_ELEMENT
 from bucketlake.model.schema import COMMIT_SEQNO, FILE_NAME, META_NAMES, RECORD_KEY
 
@@ -113,7 +113,7 @@ def _has_at_most(bytes_max: int, rows: pa.Table) -> bool:
     return _table_bytes(rows) <= bytes_max
 
 
-@lru_cache(maxsize=16)  # A write has many files of one schema.
+@by_schema
 def _known_layout(
     schema: pa.Schema, unbounded: frozenset[str]
 ) -> tuple[ColumnLayout, list[str], frozenset[str]]:
@@ -288,7 +288,7 @@ def _width_bytes(name: str, leaf: pa.Array) -> int:
     return _size_bytes(name, leaf) // count if is_exact else at_most
 
 
-@lru_cache(maxsize=16)
+@by_schema
 def _has_codes(schema: pa.Schema) -> bool:
     return any(map(_is_coded, schema.names, schema.types))
 

@@ -236,10 +236,14 @@ def group_in_words(partition_path: str, file_name: str) -> str:
     return f"file group {file_name.partition('_')[0]} of partition {partition_path!r}"
 
 
-@lru_cache(maxsize=16)  # The commit time is the same in all files of a write.
 def _constant(value: str, length: int) -> pa.DictionaryArray:
-    codes = _zeros().slice(0, length) if length <= _FEW_ROWS else np.zeros(length, np.int32)
-    return pa.DictionaryArray.from_arrays(codes, pa.array([value]), safe=False)
+    return _repeated(value, max(length, _FEW_ROWS)).slice(0, length)
+
+
+@lru_cache(maxsize=16)  # The commit time is the same in all files of a write.
+def _repeated(value: str, length: int) -> pa.DictionaryArray:
+    codes = _zeros() if length == _FEW_ROWS else np.zeros(length, np.int32)
+    return pa.DictionaryArray.from_arrays(codes, pa.array([value], pa.string()), safe=False)
 
 
 @cache

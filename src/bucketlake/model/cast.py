@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
 from bucketlake.model.arrays import map_entries, map_lengths
+from bucketlake.model.by_schema import by_schema
 from bucketlake.model.column_type import (
     BLOB,
     BLOB_STORAGE_TYPES,
@@ -174,12 +174,11 @@ def cast_table(
     >>> cast_table(batch, pa.schema({"tag": pa.string(), "n": pa.int64()})).to_pydict()
     {'tag': [None], 'n': [1]}
     """
-    required, given = _required_if_flat(target), data.schema
-    if required is not None and given.names == target.names and given.types == target.types:
-        if given.equals(target, check_metadata=True) and not required:
+    required, given = _required_if_fitting(data.schema, target), data.schema
+    if required is not None and not any(data.column(at).null_count for at in required):
+        if given.equals(target, check_metadata=True):
             return data
-        if not any(data.column(at).null_count for at in required):
-            return type(data).from_arrays(data.columns, schema=target)
+        return type(data).from_arrays(data.columns, schema=target)
     next_step = _OF_EXPRESSION if computed else _OF_BATCH
     cast = _Cast(where, exact, may_widen, texts, next_step, keys)
     cast.check_known(data.schema, frozenset(target.names), "")
@@ -187,12 +186,14 @@ def cast_table(
     return type(data).from_arrays(columns, schema=target)
 
 
-@lru_cache(maxsize=16)
-def _required_if_flat(schema: pa.Schema) -> list[int] | None:
-    """Return the positions of the required columns; None if a column is nested."""
-    if any(field.type.num_fields for field in schema):
+@by_schema
+def _required_if_fitting(given: pa.Schema, target: pa.Schema) -> list[int] | None:
+    """Return the positions of required columns; None if a type differs, or a column is nested."""
+    if given.names != target.names or given.types != target.types:
         return None
-    return [at for at, field in enumerate(schema) if not field.nullable]
+    if any(field.type.num_fields for field in target):
+        return None
+    return [at for at, field in enumerate(target) if not field.nullable]
 
 
 def require_valid(data: pa.Table | pa.RecordBatch, *, where: str) -> None:

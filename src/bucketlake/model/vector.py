@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.model.by_schema import by_schema
+
 ELEMENTS: dict[str, pa.DataType] = {
     "FLOAT": pa.float32(),
     "DOUBLE": pa.float64(),
@@ -77,6 +79,7 @@ _SIZE_MAX = 2**28  # So that the bytes of a vector have a size of 32 bits.
 VECTOR_COLUMNS = "hoodie.vector.columns"
 
 
+@by_schema
 def footer_of_vectors(schema: pa.Schema) -> dict[str, str]:
     """Return the entry of a footer that names the columns of vectors; nothing without them.
 

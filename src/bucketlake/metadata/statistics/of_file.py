@@ -40,6 +40,7 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import VALUE_TYPE, ColumnStats, WrappedValues
 from bucketlake.format.parquet_layout import ROW_GROUP_ROWS_MAX
 from bucketlake.metadata.record_index.definition_file import columns_with_statistics
+from bucketlake.model.by_schema import by_schema
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.field_path import column_of, field_at, roots_of
@@ -310,7 +311,7 @@ def _statistics_in_footer(
     return found, unknown
 
 
-@lru_cache(maxsize=16)  # A write has many files of one schema.
+@by_schema
 def _measured_in_new(schema: pa.Schema, columns: pa.Schema) -> list[_Measured]:
     """Return the columns of a new file that have bounds."""
     return [*_measured(encode_base_file([], schema).footer, schema, columns, tells_nan=True)]
