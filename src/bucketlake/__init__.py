@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from bucketlake.model.result import WriteResult
     from bucketlake.opening import convert, open_table
     from bucketlake.scan import Scan
+    from bucketlake.spark.variant_json import variant, variant_json
     from bucketlake.statements import sql
     from bucketlake.storage.user_file import read_blob
     from bucketlake.syncing import sync
@@ -123,6 +124,8 @@ __all__ = [
     "save",
     "sql",
     "sync",
+    "variant",
+    "variant_json",
 ]
 
 _MODULES = {
@@ -156,6 +159,8 @@ _MODULES = {
     "save": "hudi_job",
     "sql": "statements",
     "sync": "syncing",
+    "variant": "spark.variant_json",
+    "variant_json": "spark.variant_json",
 }
 """The modules of the public names that are no errors."""
 
