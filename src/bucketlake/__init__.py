@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from bucketlake.model.result import WriteResult
     from bucketlake.opening import convert, open_table
     from bucketlake.scan import Scan
-    from bucketlake.spark.variant_json import variant, variant_json
     from bucketlake.statements import sql
     from bucketlake.storage.user_file import read_blob
     from bucketlake.syncing import sync
     from bucketlake.table import Table
     from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
+    from bucketlake.variants import variant, variant_json
     from bucketlake.write.input_files.files import files
 
 __version__ = "0.1.0"
@@ -159,8 +159,8 @@ _MODULES = {
     "save": "hudi_job",
     "sql": "statements",
     "sync": "syncing",
-    "variant": "spark.variant_json",
-    "variant_json": "spark.variant_json",
+    "variant": "variants",
+    "variant_json": "variants",
 }
 """The modules of the public names that are no errors."""
 

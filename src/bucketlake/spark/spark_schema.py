@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.errors import PySparkValueError
@@ -17,7 +17,7 @@ from bucketlake.model.column_type import BLOB
 from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import NONE_LACKS
-from bucketlake.model.variant import VARIANT, is_variant
+from bucketlake.model.variant import SPARK_VARIANT, VARIANT, is_variant
 from bucketlake.model.vector import is_vector, vector_of_word, vector_word
 
 HUDI_TYPE = "hudi_type"
@@ -44,6 +44,7 @@ _SIMPLE: dict[type[T.DataType], pa.DataType] = {
     T.NullType: pa.null(),
 }
 _VARIANT: type[T.DataType] | None = getattr(T, "VariantType", None)  # PySpark 3.5 has none.
+VARIANT_VALUE: Any = getattr(T, "VariantVal", None)
 
 
 def schema_of(df: DataFrame) -> T.StructType:
@@ -192,7 +193,7 @@ def _arrow_type(spark_type: T.DataType, path: str) -> pa.DataType:
             _nullable_if_null("value", value, spark_type.valueContainsNull),
         )
     if type(spark_type) is _VARIANT and not any(mark in path for mark in ".["):
-        return VARIANT
+        return SPARK_VARIANT
     if type(spark_type) not in _SIMPLE:
         raise InputError(
             f"column {path!r}",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's users know.
-
-from bucketlake.errors import InputError, UnsupportedFeatureError
+from bucketlake.engine import variant_class
+from bucketlake.errors import InputError
 from bucketlake.model.arguments import check_texts
 
 
@@ -29,7 +27,7 @@ def variant(json: str) -> dict[str, bytes]:
     InputError
         If the text is no JSON.
     UnsupportedFeatureError
-        If PySpark is older than 4.0.
+        If PySpark is missing, or older than 4.0.
 
     Examples
     --------
@@ -44,7 +42,7 @@ def variant(json: str) -> dict[str, bytes]:
     """
     check_texts(json=json)
     try:
-        held = _variant_class().parseJson(json)
+        held = variant_class().parseJson(json)
     except Exception as error:  # PySpark and its JSON library raise several.
         problem = f"it is no JSON ({str(error).partition(chr(10))[0]})"
         raise InputError("variant", problem, "correct the text") from error
@@ -70,11 +68,11 @@ def variant_json(value: Mapping[str, bytes] | None) -> str | None:
     InputError
         If it is no variant.
     UnsupportedFeatureError
-        If PySpark is older than 4.0.
+        If PySpark is missing, or older than 4.0.
     """
     if value is None:
         return None
-    kind = _variant_class()
+    kind = variant_class()
     try:
         text: str = kind(value["value"], value["metadata"]).toJson()
     except Exception as error:  # As above.
@@ -83,12 +81,3 @@ def variant_json(value: Mapping[str, bytes] | None) -> str | None:
             "variant", f"it is none ({type(error).__name__}: {error})", step
         ) from error
     return text
-
-
-def _variant_class() -> Any:
-    found = getattr(T, "VariantVal", None)
-    if found is None:
-        raise UnsupportedFeatureError(
-            "a variant from JSON or to it", "this PySpark", "install pyspark 4.0 or newer"
-        )
-    return found
