@@ -62,8 +62,11 @@ BENCHMARK = Benchmark(
             "{round_count}",
             [
                 *(step_bars(step, step) for step in ("upsert", "load")),
-                step_bars(
-                    "upsert", "upsert, processor time", field="cpu_seconds", unit=BY_PROCESSOR
+                *(
+                    step_bars(
+                        step, f"{step}, processor time", field="cpu_seconds", unit=BY_PROCESSOR
+                    )
+                    for step in ("upsert", "load")
                 ),
             ],
         ),
