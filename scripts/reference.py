@@ -103,6 +103,8 @@ FUNCTIONS = (
         "blob",
         "blob_reference",
         "read_blob",
+        "variant",
+        "variant_json",
     ),
 )
 WRITES = (

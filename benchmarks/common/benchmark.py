@@ -20,8 +20,8 @@ Settings = Mapping[str, Any]
 """The options of a run that its contenders are told."""
 
 NAMES = (
-    "upsert lakeloader growth statements merge_on_read rescale resize groups startup metadata "
-    "record_index dynamic dimensions streaming tombstones location_cache "
+    "upsert vectors lakeloader growth statements merge_on_read rescale resize groups startup "
+    "metadata record_index dynamic dimensions streaming tombstones location_cache "
     "catalog_sync base_files hashing"
 ).split()
 

@@ -9,6 +9,8 @@ Three more have the values of orders, and the changes of LakeLoader's tables
 meet the newest partitions, by Zipf's law. *Dimensions* have one partition, and any row is updated.
 *Events* are partitioned by time and never updated.
 
+*Vectors* are orders with an embedding of 768 floats each.
+
 Everything follows from (shape, rows, partitions, seed): the same Parquet files on every machine
 with the same pyarrow. An order's region, customer and creation date are functions of its number, so
 an update meets the row that it replaces; what an order goes through (status, quantity, amount,
@@ -60,6 +62,8 @@ SCHEMA = pa.schema(
         ("updated_at", pa.int64()),
     ]
 )
+
+EMBEDDING, DIMENSION = "embedding", 768
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,10 @@ def _write_files(
     for index, part in enumerate(np.array_split(numbers, file_count)):
         rng = np.random.default_rng([recipe.seed, 1 + version, index])
         table = (_lines if recipe.shape == "lines" else _orders)(part, rng, recipe, version)
+        if recipe.shape == "vectors":
+            numbers_of = rng.standard_normal((len(part), DIMENSION), np.float32)
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers_of.ravel()), DIMENSION)
+            table = table.append_column(EMBEDDING, vectors)
         pq.write_table(table, folder / f"part-{index:05d}.parquet", compression="zstd")
         yield part, table
 
@@ -304,6 +312,12 @@ class Checksum:
             "updated_at": (table["updated_at"].to_numpy() - EPOCH_MS).sum(),
             "pairing": (number % PAIR_MODULUS * quantity).sum(),
         }
+        if EMBEDDING in table.column_names:
+            chunks = table[EMBEDDING].chunks
+            values = [chunk.flatten().to_numpy().view(np.int32) for chunk in chunks]
+            sums = np.concatenate(values).reshape(-1, DIMENSION).sum(axis=1, dtype=np.int64)
+            found["embedding"] = sums.sum()
+            found["embedding_pairing"] = (number % PAIR_MODULUS * (sums % PAIR_MODULUS)).sum()
         for name, value in found.items():
             self.sums[name] = self.sums.get(name, 0) + int(value)
 

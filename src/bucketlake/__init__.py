@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from bucketlake.syncing import sync
     from bucketlake.table import Table
     from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
+    from bucketlake.variants import variant, variant_json
     from bucketlake.write.input_files.files import files
 
 __version__ = "0.1.0"
@@ -123,6 +124,8 @@ __all__ = [
     "save",
     "sql",
     "sync",
+    "variant",
+    "variant_json",
 ]
 
 _MODULES = {
@@ -156,6 +159,8 @@ _MODULES = {
     "save": "hudi_job",
     "sql": "statements",
     "sync": "syncing",
+    "variant": "variants",
+    "variant_json": "variants",
 }
 """The modules of the public names that are no errors."""
 

@@ -89,6 +89,21 @@ def session_of(data: object) -> SparkSession | None:
     return getattr(data, "sparkSession", None) or active_session()
 
 
+def variant_class() -> Any:
+    """Return PySpark's class of variants; raise UnsupportedFeatureError if there is none."""
+    try:
+        from bucketlake.spark.spark_schema import VARIANT_VALUE
+
+        found = VARIANT_VALUE
+    except ImportError:
+        found = None
+    if found is None:
+        raise UnsupportedFeatureError(
+            "a variant from JSON or to it", "this PySpark", "install pyspark 4.0 or newer"
+        )
+    return found
+
+
 def require_session(spark: SparkSession | None) -> SparkSession:
     """Return the given session, or the active session; raise ConfigError if there is none."""
     from bucketlake.spark.read import given_or_active_session

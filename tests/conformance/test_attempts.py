@@ -33,6 +33,7 @@ from bucketlake.write.target import open_target
 from bucketlake.write.write_plan import WritePlan
 from tests.choices import some
 from tests.conformance.cases import (
+    SCHEMA,
     Case,
     Checked,
     Row,
@@ -62,17 +63,26 @@ class AttemptedAgain(ArrowSource):
     attempt exist when the third attempt runs.
     """
 
-    def __init__(self, table: bl.Table, batch: list[Row]) -> None:
-        super().__init__(arrow(batch), threads=1)
-        self._table, self._batch = table, batch
+    def __init__(self, table: bl.Table, batch: list[Row], schema: pa.Schema = SCHEMA) -> None:
+        super().__init__(arrow(batch, schema), threads=1)
+        self._table, self._batch, self._schema = table, batch, schema
         self.attempts: list[dict[str, bytes]] = []
         self.late: Callable[[], object] = lambda: None
 
     def pack(self, tagger: Tagger) -> PackedRecords:
-        packed = [ArrowSource(own, threads=1).pack(tagger) for own in _arrivals(self._batch)]
+        packed = [ArrowSource(own, threads=1).pack(tagger) for own in self._arrivals()]
         first = packed[0]
         assert all(one.counts == first.counts for one in packed)
         return PackedAgain(first.flow, first.schema, first.engine, self, packed)
+
+    def _arrivals(self) -> Iterator[pa.Table]:
+        """Yield the same rows in other orders and other chunks."""
+        batch, schema = self._batch, self._schema
+        yield arrow(batch, schema)
+        without = dict.fromkeys(batch[0]) | {"id": "another", "day": "a"}
+        yield arrow([without, *batch], schema)[1:]  # With validity bitmaps and without nulls.
+        starts = range(0, len(batch), 5)
+        yield pa.concat_tables([arrow(batch[at : at + 5][::-1], schema) for at in starts])
 
     def in_attempts(self, writes: list[Callable[[], Any]]) -> Any:
         """Run the tasks of a write for each attempt; return the results of the last."""
@@ -139,15 +149,6 @@ class LocatedAgain:
 
     def close(self) -> None:
         """Keep the records for the late attempt."""
-
-
-def _arrivals(batch: list[Row]) -> Iterator[pa.Table]:
-    """Yield the same rows in other orders and other chunks."""
-    yield arrow(batch)
-    without = dict.fromkeys(batch[0]) | {"id": "another", "day": "a"}
-    yield arrow([without, *batch])[1:]  # A slice with validity bitmaps and without nulls.
-    starts = range(0, len(batch), 5)
-    yield pa.concat_tables([arrow(batch[start : start + 5][::-1]) for start in starts])
 
 
 def write_in_attempts(table: Checked, batch: list[Row]) -> AttemptedAgain:

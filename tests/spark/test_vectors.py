@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import bucketlake as bl
 from bucketlake.errors import InputError
+from bucketlake.spark import read
 from bucketlake.spark.spark_schema import spark_from_arrow
 from tests.golden.test_tables import TABLES
 
@@ -44,3 +46,25 @@ def test_table_made_of_arrays_with_hudis_metadata_holds_vectors(
     found = bl.open_table(path).to_arrow().sort_by("id")
     assert found.schema == schema
     assert found["v"].to_pylist() == [[1.5, 2.0], None]
+
+
+def test_other_columns_of_a_table_with_vectors_are_read_by_spark_itself(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32(), 2))
+    rows = pa.table({"id": ["a", "b"], "n": [1, 2], "v": vectors})
+    table = bl.create_table(str(tmp_path / "made"), rows, record_key="id", index=bl.SimpleBucket(1))
+    tasks: list[pa.Schema] = []
+
+    def counted(df: Any, function: Any, schema: pa.Schema) -> Any:
+        tasks.append(schema)
+        return map_in_arrow(df, function, schema)
+
+    map_in_arrow = read.map_in_arrow
+    monkeypatch.setattr(read, "map_in_arrow", counted)
+    found = table.read(spark, columns=["id"], where="n > 1")
+    assert [row.asDict() for row in found.collect()] == [{"id": "b"}]
+    assert tasks == []
+    found = table.read(spark, columns=["id"], where="v[0] > 2")
+    assert [row.asDict() for row in found.collect()] == [{"id": "b"}]
+    assert [schema.names for schema in tasks] == [["id", "v"]]

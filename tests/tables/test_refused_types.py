@@ -13,6 +13,7 @@ import bucketlake as bl
 from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.format.avro import tree
 from bucketlake.format.base_file import BaseFileReader
+from tests.memory_catalog import MemoryCatalog
 
 ROWS = pa.table({"id": ["a", "b"], "n": [1, 2], "day": [dt.date(2026, 11, 2), None]})
 NEEDS_IT = r"column day: type date is not supported; read the table with Hudi"
@@ -47,11 +48,17 @@ def test_column_of_a_refused_type_spares_the_others_and_is_never_lost(
         lambda: table.insert_overwrite(ROWS),
         lambda: table.update({"n": "n + 1"}, where="n > 0"),
     ]
+    needing += [
+        lambda: bl.sync(table, MemoryCatalog(), "lake.refused"),
+        lambda: table.rescale({"a": 3}, default=2),
+    ]
     if table_type == "merge_on_read":
         needing.append(table.compact)
     for call in needing:
         with pytest.raises(UnsupportedFeatureError, match=NEEDS_IT):
             call()
+    table.clean()
+    table.archive()
     monkeypatch.undo()
     assert bl.open_table(path).to_arrow().sort_by("id").equals(ROWS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -524,3 +525,23 @@ def test_a_catalog_whose_package_is_missing_names_it(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(bl.ConfigError, match=rf"pip install 'bucketlake\[{extra}\]'"):
         bl.sql(None, f"DELETE FROM {NAME}", catalog=address)
+
+
+def test_types_of_hudi_have_the_words_that_hudi_gives_them(catalog: MemoryCatalog) -> None:
+    schema = "id string, e vector(3), w vector(2, int8), v variant, b blob"
+    table = bl.create_table("memory://sync/types", schema=schema, record_key="id", name="typed")
+    table.upsert(pa.Table.from_pylist([{"id": "a", "e": [1, 2, 3]}], table.schema()))
+    bl.sync(table, catalog, "sales.typed")
+    entry = catalog.tables["sales.typed"]
+    place = "struct<external_path:string,offset:bigint,length:bigint,managed:boolean>"
+    assert {each.name: each.type for each in entry.columns if not each.name.startswith("_")} == {
+        "id": "string",
+        "e": "binary",
+        "w": "binary",
+        "v": "struct<metadata:binary,value:binary>",
+        "b": f"struct<type:string,data:binary,reference:{place}>",
+    }
+    text = entry.parameters["spark.sql.sources.schema.part.0"]
+    words = {each["name"]: each["type"] for each in json.loads(text)["fields"]}
+    assert words["e"] == "binary"
+    assert [each["name"] for each in words["v"]["fields"]] == ["metadata", "value"]

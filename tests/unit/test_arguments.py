@@ -246,6 +246,8 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "debezium.schema": lambda _: "id string",
     "sync.table": lambda table: table,
     "blob_reference.path": lambda _: "memory://arguments/a",
+    "variant.json": lambda _: "{}",
+    "variant_json.value": lambda _: bl.variant("{}"),
     "read_blob.base": lambda _: "memory://arguments",
     "read_blob.blob": lambda _: bl.blob_reference("memory://arguments/a"),
     "sync.catalog": lambda _: MemoryCatalog(),

@@ -26,6 +26,7 @@ from bucketlake.catalogs.settings import EXTRACTORS, SyncSettings
 from bucketlake.errors import InputError
 from bucketlake.model.column_type import is_list
 from bucketlake.model.schema import META_NAMES
+from bucketlake.model.vector import is_vector
 
 _REALTIME_INPUT = "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFormat"
 _AS_READ_OPTIMIZED = "hoodie.query.as.ro.table"
@@ -208,6 +209,8 @@ def hive_type(data_type: pa.DataType, timestamps: bool = False) -> str:
         return "timestamp" if timestamps else "bigint"
     if pa.types.is_decimal(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
+    if is_vector(data_type):
+        return "binary"  # As Hudi 1.2.0 does, also in Spark's JSON.
     if is_list(data_type):
         return f"array<{hive_type(data_type.value_type, timestamps)}>"
     if pa.types.is_map(data_type):
@@ -242,6 +245,8 @@ def _json_struct(fields: Any) -> str:
 def _json_type(data_type: pa.DataType) -> str:
     if pa.types.is_struct(data_type):
         return _json_struct(data_type)
+    if is_vector(data_type):
+        return '"binary"'
     if is_list(data_type):
         held = str(data_type.value_field.nullable).lower()
         element = _json_type(data_type.value_type)

@@ -221,6 +221,7 @@ def sync_facts(
 
 def _facts(snapshot: Snapshot) -> TableFacts:
     config, timeline = snapshot.config, snapshot.timeline
+    _ = snapshot.schema_or_none  # Raises an error for a column that no entry could name.
     spec = config.key_spec
     commits = [each.requested_at for each in timeline.completed_commits()]
     completions = [timeline.completion_time(each) or each for each in commits]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bucketlake.errors import FormatError, InputError, StorageError
+from bucketlake.errors import FormatError, InputError, StorageError, UnsupportedFeatureError
 from bucketlake.format.key_range import key_range
 from bucketlake.format.object_file import open_object
 from bucketlake.format.parquet_checksums import (
@@ -58,6 +58,7 @@ from bucketlake.model.schema import (
     with_meta,
     without_meta,
 )
+from bucketlake.model.variant import is_shredded
 from bucketlake.model.vector import bytes_type, footer_of_vectors, is_vector, with_vectors
 from bucketlake.storage.base import Buffer, Storage
 
@@ -361,6 +362,12 @@ def _file_columns(schema: pa.Schema) -> _FileColumns:
     return _FileColumns.of(pa.schema([field.remove_metadata() for field in fields]))
 
 
+_UNSHREDDED = (
+    "have its writer store variants whole (hoodie.parquet.variant.write.shredding.enabled=false), "
+    "and write its rows again"
+)
+
+
 class BaseFileReader:
     """An open base file; a context manager.
 
@@ -438,9 +445,14 @@ class BaseFileReader:
             fields = [*with_vectors([*with_int96_zones(self._file)], self.key_values)]
         except Exception as error:  # For broken bytes, Arrow may raise any exception.
             raise self._unreadable(error) from error
-        self._refused: dict[str, InputError] = {}
+        self._refused: dict[str, InputError | UnsupportedFeatureError] = {}
         stored = []
         for field in fields:
+            if is_shredded(field.type):
+                self._refused[field.name] = UnsupportedFeatureError(
+                    "a shredded variant", f"base file {path}, column {field.name}", _UNSHREDDED
+                )
+                continue
             try:
                 stored += stored_fields([field], "", f"base file {path}")
             except InputError as error:  # The other columns can be read.

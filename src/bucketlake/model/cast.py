@@ -33,6 +33,7 @@ from bucketlake.model.names import did_you_mean
 from bucketlake.model.row_merge import how_to_allow
 from bucketlake.model.text_values import EXACT_BELOW, TextForm, values_of_texts, why_no_value
 from bucketlake.model.value_text import floating_text
+from bucketlake.model.variant import VARIANT, is_variant, require_variants
 from bucketlake.model.vector import (
     bytes_of_vectors,
     bytes_type,
@@ -307,7 +308,9 @@ class _Cast:
             if self.exact and to == BLOB and field.name == "type":
                 self._checked(child, to, f"{path}.type", _require_storage_types)
             arrays.append(child if field.nullable else without_nulls(child))
-        return pa.StructArray.from_arrays(arrays, fields=list(to), mask=_null_mask(array))
+        made = pa.StructArray.from_arrays(arrays, fields=list(to), mask=_null_mask(array))
+        is_given = self.exact and to == VARIANT
+        return self._checked(made, to, path, require_variants) if is_given else made
 
     def _list(self, array: pa.Array, to: pa.ListType, path: str) -> pa.Array:
         values = self._field(array.flatten(), to.value_field, f"{path}[]")
@@ -364,12 +367,13 @@ class _Cast:
         try:
             return cast(array)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            held = type_name(array.type)
+            held, wanted = type_name(array.type), type_name(to)
+            what = "a value is wrong" if held == wanted else f"{held} does not fit {wanted}"
             unfit = self._unfit(array, cast, path)
             reason = str(error).partition("\n")[0]
             raise InputError(
                 f"{self.where}, column {path}",
-                f"{held} does not fit {type_name(to)} ({unfit}{reason})",
+                f"{what} ({unfit}{reason})",
                 self.next_step + self._widening(array.type, to, path),
             ) from error
 
@@ -394,7 +398,7 @@ class _Cast:
         key = ""
         if self.keys is not None and not is_inner:
             key = f" of key {self.keys()[self.first_row + row].as_py()!r}"
-        if is_list(array.type):  # Its numbers may be a thousand.
+        if is_list(array.type) or is_variant(array.type):  # It may be long.
             return f"the value{key}: "
         try:
             return f"value {array[row]}{key}: "

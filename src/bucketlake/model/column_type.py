@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
 from bucketlake.model.arguments import check_integers, check_kinds, check_texts
+from bucketlake.model.variant import SPARK_VARIANT, VARIANT, is_variant
 from bucketlake.model.vector import is_vector, plain_vector, vector_word
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -230,6 +231,8 @@ def type_name(data_type: pa.DataType) -> str:
         return f"decimal({data_type.precision},{data_type.scale})"
     if data_type == BLOB:
         return "blob"
+    if is_variant(data_type):
+        return "variant"
     if is_vector(data_type):
         return vector_word(data_type).lower()
     if is_list(data_type):
@@ -264,13 +267,15 @@ def list_type(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
 
 
 def with_arrays(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with lists of any length in place of vectors, also inside structs."""
+    """Return a schema as Spark has it: vectors are lists of any length, also inside structs."""
     return pa.schema([_with_arrays(field) for field in schema])
 
 
 def _with_arrays(field: pa.Field) -> pa.Field:
     if is_vector(field.type):
         return field.with_type(list_type(field.type.value_type))
+    if is_variant(field.type):
+        return field.with_type(SPARK_VARIANT)
     if pa.types.is_struct(field.type):
         return field.with_type(pa.struct([_with_arrays(inner) for inner in field.type]))
     return field
@@ -327,7 +332,7 @@ def stored_fields(fields: list[pa.Field], prefix: str, where: str) -> list[pa.Fi
     """Return the fields of a schema or struct with stored types, nullable; check their names.
 
     A whole column of fixed-size lists of numbers holds vectors; inside others they are lists. Only
-    the fields of a blob stay required, by which it is known.
+    the fields of a blob or a variant stay required, by which it is known.
     """
     _check_names([field.name for field in fields], prefix, where)
     stored = []
@@ -336,6 +341,8 @@ def stored_fields(fields: list[pa.Field], prefix: str, where: str) -> list[pa.Fi
             kind = plain_vector(field.type)
         elif not prefix and field.type == BLOB:
             kind = BLOB
+        elif not prefix and is_variant(field.type):
+            kind = VARIANT
         else:
             kind = stored_type(field.type, prefix + field.name, where)
         stored.append(pa.field(field.name, kind, metadata=_comment_alone(field)))

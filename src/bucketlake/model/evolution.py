@@ -27,6 +27,7 @@ from bucketlake.model.column_type import (
 )
 from bucketlake.model.names import closest_name
 from bucketlake.model.row_merge import NO_CHANGE, SchemaMerge, how_to_allow
+from bucketlake.model.variant import VARIANT, may_be_variants
 from bucketlake.model.vector import is_vector
 
 _INTEGERS = (pa.int32(), pa.int64())  # In order of width.
@@ -219,7 +220,9 @@ class _Evolution:
     def _type(self, table: pa.DataType, incoming: pa.DataType, path: str) -> pa.DataType:
         if pa.types.is_null(incoming):
             return table
-        if pa.types.is_struct(table) and pa.types.is_struct(incoming):
+        if table == VARIANT and may_be_variants(incoming):
+            return table
+        if table != VARIANT and pa.types.is_struct(table) and pa.types.is_struct(incoming):
             return pa.struct(self.fields(list(table), list(incoming), f"{path}."))
         if is_vector(table) and is_list(incoming):
             held, fits = incoming.value_type, not is_vector(incoming)

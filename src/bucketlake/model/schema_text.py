@@ -15,6 +15,7 @@ import pyarrow as pa
 from bucketlake.errors import ConfigError
 from bucketlake.model.column_type import BLOB, SPARK_TYPES
 from bucketlake.model.names import did_you_mean
+from bucketlake.model.variant import VARIANT
 from bucketlake.model.vector import vector_of_word
 
 _ALIASES = {
@@ -29,6 +30,7 @@ _ALIASES = {
     "dec": "decimal",
     "numeric": "decimal",
 }
+_HUDI_TYPES = {"blob": BLOB, "variant": VARIANT}
 _NESTED = ("decimal", "array", "map", "struct")
 _DECIMAL_DEFAULT = (10, 0)
 _DEPTH_MAX = 50
@@ -142,8 +144,8 @@ class _Cursor:
             return self.decimal()
         if word == "vector":
             return self.vector()
-        if word == "blob":
-            return BLOB
+        if word in _HUDI_TYPES:
+            return _HUDI_TYPES[word]
         readers: dict[str, Callable[[str, int], pa.DataType]] = {
             "array": lambda name, depth: pa.list_(self.type_of(name, depth)),
             "map": self.map_of,
@@ -180,7 +182,13 @@ class _Cursor:
         if word.lower() in ("char", "varchar"):
             self.refuse(f"column {name!r}: texts have any length here; write string")
         known = ", ".join(
-            [*SPARK_TYPES, "decimal(precision,scale)", *_NESTED[1:], "vector(n)", "blob"]
+            [
+                *SPARK_TYPES,
+                "decimal(precision,scale)",
+                *_NESTED[1:],
+                "vector(n)",
+                *_HUDI_TYPES,
+            ]
         )
-        hint = did_you_mean(word, [*SPARK_TYPES, *_ALIASES, *_NESTED])
+        hint = did_you_mean(word, [*SPARK_TYPES, *_ALIASES, *_NESTED, *_HUDI_TYPES])
         self.refuse(f"column {name!r} has type {word!r}; types are {known}{hint}")

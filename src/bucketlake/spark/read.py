@@ -86,7 +86,7 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
     """
     frame: DataFrame | None = None
     address = spark_address(root)
-    plan = _with_slices_of_vectors(plan)
+    plan = _of_spark_types(plan)
     for schema, files in plan.files:
         for file in files:  # The metadata table sees no links; the storage refuses what leads out.
             plan.reader.storage.local_path(file.path)
@@ -109,10 +109,15 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
     return frame.select(spark_columns(plan.columns, plan.schema.names))
 
 
-def _with_slices_of_vectors(plan: ReadPlan) -> ReadPlan:
-    """Return a plan whose files Python tasks read if they hold vectors: Spark sees bytes there."""
+def _of_spark_types(plan: ReadPlan) -> ReadPlan:
+    """Return a plan without vectors, or one whose files Python tasks read: Spark sees bytes."""
     if not any(is_vector(field.type) for field in plan.schema):
         return plan
+    needed = _needed_columns(plan)
+    if not any(is_vector(field.type) for field in needed):
+        names = {*needed.names}
+        held = ((pa.schema([f for f in one if f.name in names]), each) for one, each in plan.files)
+        return replace(plan, schema=needed, files=tuple(held))
     files = (file for _, held in plan.files for file in held)
     slices = (
         FileSlice(file.partition_path, file.name.file_id, file.name.instant, file) for file in files
@@ -181,16 +186,21 @@ def with_values(frame: DataFrame, assignments: Assignments) -> DataFrame:
 
 def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     """Return the rows of slices with log files, with only the needed columns."""
-    schema = plan.schema
-    if plan.columns is not None:
-        asked = {name.lower() for name in roots_of(plan.columns, schema.names)}
-        text = (plan.where or "").lower()
-        if plan.keys is not None:
-            asked |= {name.lower() for name in roots_of(plan.keys.columns, schema.names)}
-        needed = [f for f in schema if f.name.lower() in asked or f.name.lower() in text]
-        schema = pa.schema(needed)
+    schema = _needed_columns(plan)
     slices = in_tasks(spark, plan.merged, [held.size_bytes for held in plan.merged])
     return map_in_arrow(slices, _reading(plan.reader, schema), schema)
+
+
+def _needed_columns(plan: ReadPlan) -> pa.Schema:
+    """Return the columns that are asked for, and those that the condition or the keys may name."""
+    schema = plan.schema
+    if plan.columns is None:
+        return schema
+    asked = {name.lower() for name in roots_of(plan.columns, schema.names)}
+    text = (plan.where or "").lower()
+    if plan.keys is not None:
+        asked |= {name.lower() for name in roots_of(plan.keys.columns, schema.names)}
+    return pa.schema([f for f in schema if f.name.lower() in asked or f.name.lower() in text])
 
 
 def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.errors import PySparkValueError
@@ -17,6 +17,7 @@ from bucketlake.model.column_type import BLOB
 from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import NONE_LACKS
+from bucketlake.model.variant import SPARK_VARIANT, VARIANT, is_variant
 from bucketlake.model.vector import is_vector, vector_of_word, vector_word
 
 HUDI_TYPE = "hudi_type"
@@ -42,6 +43,8 @@ _SIMPLE: dict[type[T.DataType], pa.DataType] = {
     T.TimestampNTZType: pa.timestamp("us"),
     T.NullType: pa.null(),
 }
+_VARIANT: type[T.DataType] | None = getattr(T, "VariantType", None)  # PySpark 3.5 has none.
+VARIANT_VALUE: Any = getattr(T, "VariantVal", None)
 
 
 def schema_of(df: DataFrame) -> T.StructType:
@@ -72,9 +75,12 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
 def with_declared_types(schema: T.StructType) -> pa.Schema:
     """Return the Arrow schema of a new table, with the types that Hudi's metadata name."""
     words = [str(field.metadata.get(HUDI_TYPE, "")) for field in schema.fields]
-    kinds = [BLOB if word == "BLOB" else vector_of_word(word) for word in words]
+    kinds = [_TOLD.get(word) or vector_of_word(word) for word in words]
     found = zip(arrow_from_spark(schema), kinds, strict=True)
     return pa.schema([field if kind is None else field.with_type(kind) for field, kind in found])
+
+
+_TOLD = {"BLOB": BLOB, "VARIANT": VARIANT}
 
 
 def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
@@ -103,6 +109,8 @@ def spark_from_arrow(schema: pa.Schema) -> T.StructType:
 def _told(data_type: pa.DataType) -> dict[str, str] | None:
     if is_vector(data_type):
         return {HUDI_TYPE: vector_word(data_type)}
+    if is_variant(data_type):
+        return None if _VARIANT else {HUDI_TYPE: "VARIANT"}
     return {HUDI_TYPE: "BLOB"} if data_type == BLOB else None
 
 
@@ -184,6 +192,8 @@ def _arrow_type(spark_type: T.DataType, path: str) -> pa.DataType:
             pa.string() if pa.types.is_null(keys) else keys,  # Arrow has no null type for keys.
             _nullable_if_null("value", value, spark_type.valueContainsNull),
         )
+    if type(spark_type) is _VARIANT and not any(mark in path for mark in ".["):
+        return SPARK_VARIANT
     if type(spark_type) not in _SIMPLE:
         raise InputError(
             f"column {path!r}",
@@ -197,6 +207,8 @@ def spark_type(arrow_type: pa.DataType) -> T.DataType:
     """Return the type in Spark of a column of a table."""
     if pa.types.is_decimal(arrow_type):
         return T.DecimalType(arrow_type.precision, arrow_type.scale)
+    if is_variant(arrow_type) and _VARIANT:
+        return _VARIANT()
     if pa.types.is_struct(arrow_type):
         return T.StructType(
             [T.StructField(f.name, spark_type(f.type), f.nullable) for f in arrow_type]

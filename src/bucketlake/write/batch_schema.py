@@ -26,6 +26,7 @@ from bucketlake.model.schema import (
     without_flag,
 )
 from bucketlake.model.table_type import Operation
+from bucketlake.model.variant import is_variant
 from bucketlake.model.vector import is_vector
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.tag import EFFECT
@@ -109,7 +110,7 @@ def require_known_types(rules: TableVersion, schema: pa.Schema, where: str) -> N
             held, otherwise = "timestamp without a time zone", "give the column a time zone"
         elif is_vector(field.type):
             held, otherwise = type_name(field.type), "make the column a list of any length"
-        elif field.type == BLOB:
+        elif field.type == BLOB or is_variant(field.type):
             held, otherwise = type_name(field.type), "make its fields nullable"
         else:
             continue

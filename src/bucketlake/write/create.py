@@ -51,14 +51,15 @@ from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
 from bucketlake.metadata.record_index.shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.statistics.of_file import usual_columns
-from bucketlake.model.column_type import type_name
-from bucketlake.model.field_path import field_at, why_missing
+from bucketlake.model.column_type import BLOB, type_name
+from bucketlake.model.field_path import field_at, roots_of, why_missing
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec, check_generator
 from bucketlake.model.names import one_of
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema, require_types
 from bucketlake.model.table_type import ChangeLogMode, TableType
+from bucketlake.model.variant import VARIANT
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
@@ -366,6 +367,13 @@ def _require_named_columns(
                     "name a column of the schema, or a field of a struct as header.id",
                 )
             held = field.type
+            root = schema.field(roots_of([column], schema.names)[0])
+            if root.type in (BLOB, VARIANT):
+                raise InputError(
+                    f"create table {path}, column {column}",
+                    f"{role} cannot be in a {type_name(root.type)}, which is one value",
+                    "name another column, or store the value in a column of its own",
+                )
             if pa.types.is_nested(held):
                 raise InputError(
                     f"create table {path}, column {column}",

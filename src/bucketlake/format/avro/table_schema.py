@@ -19,6 +19,7 @@ from bucketlake.errors import InputError
 from bucketlake.model.bounded_json import NESTING_MAX, nesting_of, parse_json
 from bucketlake.model.column_type import BLOB, COMMENT, TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.schema import META_NAMES
+from bucketlake.model.variant import is_variant
 from bucketlake.model.vector import bytes_type, element_word, is_vector
 
 Json = Any  # A JSON value.
@@ -50,6 +51,14 @@ _BLOB: Json = json.loads("""
       {"name": "length", "type": ["null", "long"]},
       {"name": "managed", "type": "boolean"}]}], "default": null}
 ], "logicalType": "blob"}""")
+
+_VARIANT: Json = json.loads("""
+{"type": "record", "name": "variant", "namespace": "", "fields": [
+  {"name": "metadata", "type": "bytes", "doc": "Variant metadata component"},
+  {"name": "value", "type": "bytes", "doc": "Variant value component"}
+], "logicalType": "variant"}""")
+
+_NAMED = ("vector", "blob", "variant")
 
 
 def record_name(table_name: str) -> str:
@@ -116,11 +125,11 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
 
 
 def _name_known_types(fields: list[Json]) -> None:
-    """Give later vectors and blobs of one type its name alone: Avro defines a type once."""
+    """Give later columns of one of Hudi's types its name alone: Avro defines a type once."""
     known = set()
     for field in fields:
         avro = field["type"][-1] if isinstance(field["type"], list) else field["type"]
-        if isinstance(avro, dict) and avro.get("logicalType") in ("vector", "blob"):
+        if isinstance(avro, dict) and avro.get("logicalType") in _NAMED:
             name = avro["name"]
             if name in known:
                 field["type"] = ["null", name] if isinstance(field["type"], list) else name
@@ -169,6 +178,8 @@ def _type(data_type: pa.DataType, name: str, namespace: str) -> Json:
         return _decimal(data_type, f"{namespace}.{name}")
     if data_type == BLOB:
         return _BLOB
+    if is_variant(data_type):
+        return _VARIANT
     if is_vector(data_type):
         return _vector(data_type)
     if pa.types.is_list(data_type):

@@ -26,6 +26,7 @@ from bucketlake.model.column_type import (
     list_type,
     map_of,
 )
+from bucketlake.model.variant import VARIANT, is_variant
 from bucketlake.model.vector import ELEMENTS
 
 _FROM_PRIMITIVE: dict[str, pa.DataType] = {
@@ -42,7 +43,6 @@ _FROM_LOGICAL: dict[tuple[str, str], pa.DataType] = {
 
 _REFUSED_LOGICAL = frozenset(
     {"time-millis", "time-micros", "duration", "timestamp-nanos", "local-timestamp-nanos"}
-    | {"variant"}  # A type of Hudi after table version 9.
 )
 
 
@@ -253,6 +253,10 @@ class _Walk:
             raise self._unsupported(path, f"type {logical}")
         if logical == "vector":
             return self._named_node(avro, namespace, path, self._vector(avro, path))
+        if logical == "variant" and not self._skips:
+            if any(mark in path for mark in ".[{"):
+                raise self._unsupported(path, "a variant inside of another column")
+            return self._named_node(avro, namespace, path, self._variant(avro, namespace, path))
         if logical == "decimal":
             return self._named_node(avro, namespace, path, self._decimal(avro, kind, path))
         if isinstance(kind, str) and isinstance(logical, str) and (kind, logical) in _FROM_LOGICAL:
@@ -304,6 +308,13 @@ class _Walk:
         if not is_known or avro.get("size") != dimension * width:
             raise self._malformed(path, "a vector's dimension and size", avro)
         return AvroNode(Wire.FIXED, pa.list_(element, dimension), size_bytes=dimension * width)
+
+    def _variant(self, avro: Mapping[str, Json], namespace: str, path: str) -> AvroNode:
+        node = self.record(avro, namespace, f"{path}.")
+        if not is_variant(node.arrow):
+            raise self._unsupported(path, "a shredded variant")
+        # Readers and writers of bytes need the fields in the order of the record.
+        return node if self._for_bytes else replace(node, arrow=VARIANT)
 
     def _symbols(self, avro: Mapping[str, Json], path: str) -> tuple[str, ...]:
         symbols = avro.get("symbols")
