@@ -75,6 +75,11 @@ class TableEntry:
         return self.input_format.startswith("org.apache.hudi.")
 
     @property
+    def format(self) -> str:
+        """What it is, for a person: a format of tables, or a view."""
+        return self.parameters.get("table_type") or self.input_format or "a view"
+
+    @property
     def is_read_optimized(self) -> bool:
         """Whether readers of the entry leave log files out; copy-on-write tables have none."""
         return self.input_format == PARQUET_INPUT

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy, deepcopy
@@ -272,6 +273,8 @@ def _generated(uris: str) -> tuple[tuple[Any, Any, Any, Any], Any]:
     except ImportError as error:
         allowed = "a metastore needs the package pymetastore: pip install 'bucketlake[hive]'"
         raise ConfigError("catalog", uris, allowed) from error
+    # Thrift logs tracebacks of what becomes an error here; handlers of the application get them.
+    logging.getLogger("thrift").addHandler(logging.NullHandler())
     return (TSocket, TTransport, TBinaryProtocol, ThriftHiveMetastore.Client), ttypes
 
 
@@ -288,9 +291,10 @@ def _said(error: Exception) -> str:
 
 def _place(uri: str) -> tuple[str, int]:
     found = _URI.fullmatch(uri)
-    if found is None:
+    port = int(found["port"] or _DEFAULT_PORT) if found else 0
+    if found is None or not 0 < port < 2**16:
         raise ConfigError("catalog", uri, "it must be thrift://host:port")
-    return found["host"].strip("[]"), int(found["port"] or _DEFAULT_PORT)
+    return found["host"].strip("[]"), port
 
 
 def _columns(fields: Sequence[Any]) -> tuple[CatalogColumn, ...]:

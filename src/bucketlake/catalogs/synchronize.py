@@ -161,8 +161,7 @@ def entry_in_place(
     if stored is None:
         return None, None
     if not stored.is_hudi:
-        kind = stored.parameters.get("table_type") or stored.input_format or "a view"
-        problem = f"{wanted.title} is no table of Hudi there, but {kind}"
+        problem = f"{wanted.title} is no table of Hudi there, but {stored.format}"
         step = (
             "choose another name, or pass replace=True (--replace) to drop that entry, and no file"
         )
