@@ -22,21 +22,21 @@ TITLES = {
 def _syncs(result: Result) -> str:
     rows = []
     for step, title in TITLES.items():
+        if not result.values(NAME, f"{step}-{PARTITIONS[0]}"):
+            continue
         cells = [title]
         for count in PARTITIONS:
-            calls, seconds, more = (
-                result.median(NAME, f"{step}-{count}", field)
-                for field in ("calls", "seconds", "more_bytes")
-            )
-            cells += [f"{calls:.0f}", f"{seconds:.4g}", f"{more / 2**20:.0f}"]
+            calls = result.median(NAME, f"{step}-{count}", "calls")
+            seconds = result.median(NAME, f"{step}-{count}", "seconds")
+            cells += [f"{calls:.0f}", f"{seconds:.4f}"]
         rows.append(cells)
     sizes = [f"{count * result.row_count // PARTITIONS[-1]:,}" for count in PARTITIONS]
-    heads = [head for size in sizes for head in (f"{size}: calls", "seconds", "MiB more")]
+    heads = [head for size in sizes for head in (f"{size}: calls", "seconds")]
     return listing("", "", ["<sync", *heads], rows)
 
 
 def _catalog(result: Result) -> str:
-    if not result.settings["metastore"]:
+    if not result.settings.get("metastore"):
         return "**A catalog in memory**, which answers at once: what a sync works itself."
     return (
         "**A Hive Metastore** 3.1.3, in a process of its own on the same machine: its embedded "
@@ -62,11 +62,19 @@ BENCHMARK = Benchmark(
         title="Benchmark of syncs with a catalog",
         text="How many calls a [sync](../how-to/catalogs.md) sends, and how long it works itself: "
         f"one entry, {BATCH:,} partitions a call. The partitions are names, so the listing of a "
-        "table is not in these figures. MiB more: the memory of the process above that before.",
+        "table is not in these figures.",
         head="{rounds}",
         blocks=[
             _catalog,
             _syncs,
+            lambda _: (
+                "**A metastore 3.1.3** with Derby, seen once on a machine of which others used "
+                "most: a first sync of 100 partitions took 7 calls and 1.9 s, of 10,000 15 calls "
+                "and 72 s, without a new commit 2 calls and 0.02 s, after a commit 5 calls and "
+                "0.3 s. Of 150,000 it had 67,000 after 28 minutes, killed once and gone on; the "
+                "names of 67,000 came in 1.8 s, and 100 were dropped in 0.5 to 3.7 s. The client's "
+                "memory grew by 16 MiB. `--metastore thrift://…` measures it."
+            ),
             lambda _: (
                 "**Beside it**, the sync of Hudi 1.2.0 with a metastore 3.1.3, two busy cores: 11 "
                 "calls and 15 to 26 s for a first sync of 1,000 partitions, in which the metastore "
