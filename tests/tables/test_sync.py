@@ -513,6 +513,9 @@ def test_an_entry_of_another_format_is_neither_altered_nor_opened(
     with pytest.raises(bl.CatalogError, match="no table of Hudi there, but ICEBERG"):
         bl.open_table(NAME, catalog=catalog)
     assert catalog.names == before
+    catalog.tables[NAME] = replace(theirs, parameters={"spark.sql.sources.provider": "hudi"})
+    assert bl.sync(table, catalog, NAME).entries[0].action == "altered"  # Spark's own CREATE TABLE.
+    catalog.tables[NAME] = theirs
     bl.sync(table, catalog, NAME, replace=True)
     assert catalog.tables[NAME].is_hudi
 

@@ -71,8 +71,9 @@ class TableEntry:
 
     @property
     def is_hudi(self) -> bool:
-        """Whether it is the entry of a table of Hudi."""
-        return self.input_format.startswith("org.apache.hudi.")
+        """Whether it is the entry of a table of Hudi; Spark alone tells it by the provider."""
+        is_named = self.parameters.get("spark.sql.sources.provider") == "hudi"
+        return is_named or self.input_format.startswith("org.apache.hudi.")
 
     @property
     def format(self) -> str:
