@@ -33,6 +33,8 @@ class Runner:
         self.benchmark, self._options = benchmark, options
         self._shape = getattr(options, "shape", SHAPES[0])
         suffix = "" if self._shape == SHAPES[0] else f".{self._shape}"
+        if getattr(options, "metastore", ""):
+            suffix = ".metastore"
         self.path: Path = options.out / f"{benchmark.name}-{options.rows}{suffix}.json"
         self.failed: list[str] = []
         own = {option.setting: getattr(options, option.setting) for option in benchmark.options}

@@ -1,10 +1,12 @@
-"""Syncs of a table of many partitions with a catalog in memory, which counts calls.
+"""Syncs of a table of many partitions with a catalog in memory, which counts calls, or a metastore.
 
 The partitions are names: the table below has no file, so the listing of a table is not measured.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -16,17 +18,22 @@ import pyarrow as pa
 
 from benchmarks.common.benchmark import Settings
 from benchmarks.common.rows import DataSet
+from benchmarks.common.usage import reset_high_water_mark, status_bytes
 from benchmarks.systems.engine_free import EngineFree
+from bucketlake.catalogs.catalog import Catalog
 from bucketlake.catalogs.settings import SyncSettings
 from bucketlake.catalogs.synchronize import TableSync
 from bucketlake.catalogs.table_entries import TableFacts
-from bucketlake.catalogs.table_sync import sync_facts
+from bucketlake.catalogs.table_sync import open_catalog, sync_facts
 from bucketlake.read.snapshot import Snapshot
 from tests.memory_catalog import MemoryCatalog
 
 PARTITIONS = (100, 10_000, 150_000)
 TOUCHED = 10
 """Partitions of a commit; half of them are new."""
+
+DROPPED = 1000
+"""Partitions that the last commit drops; half of all, if those are fewer."""
 
 BATCH = 1000
 _SCHEMA = pa.schema({"id": pa.string(), "v": pa.int64(), "day": pa.string()})
@@ -88,11 +95,11 @@ class NamedPartitions:
             stats = dict.fromkeys(each.paths)
             yield each, SimpleNamespace(write_stats=stats, replaced_file_ids={})
 
-    def sync(self, catalog: MemoryCatalog) -> TableSync:
+    def sync(self, catalog: Catalog, name: str = "orders", lake: str = "/lake") -> TableSync:
         """Bring the entry of the table up to date."""
         facts = TableFacts(
-            name="orders",
-            location="file:/lake/orders",
+            name=name,
+            location=f"file:{lake}/{name}",
             is_merge_on_read=False,
             schema=_SCHEMA,
             comments={},
@@ -113,13 +120,18 @@ class CatalogSync(EngineFree):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(batch=BATCH)
-        self._rows = settings["rows"]
-        self._catalog, self._table = MemoryCatalog(), NamedPartitions()
+        self._rows, self._address = settings["rows"], settings["metastore"]
+        self._catalog: Catalog = MemoryCatalog()
+        self._table, self._name, self._lake = NamedPartitions(), "", ""
 
-    def first(self, _data: DataSet, _folder: Path, partitions: str) -> None:
+    def first(self, _data: DataSet, folder: Path, partitions: str) -> None:
         """Make the entry with all partitions."""
         count = int(partitions) * self._rows // PARTITIONS[-1]
-        self._catalog = MemoryCatalog(batch=BATCH)
+        is_real = bool(self._address)
+        self._catalog = (
+            open_catalog(self._address, BATCH) if is_real else MemoryCatalog(batch=BATCH)
+        )
+        self._name, self._lake = f"orders_{partitions}_{os.getpid()}_{time.time_ns()}", str(folder)
         self._table = NamedPartitions.of(count)
         done = self._sync()
         assert (done.action, done.added) == ("created", count)
@@ -141,13 +153,24 @@ class CatalogSync(EngineFree):
             del self._table.paths[path]
         assert self._sync().dropped == TOUCHED // 2
 
+    def drop(self, _data: DataSet, _folder: Path, _partitions: str) -> None:
+        """Sync after a commit that dropped partitions."""
+        gone = [*self._table.paths][: min(DROPPED, len(self._table.paths) // 2)]
+        self._table.commit(gone)
+        for path in gone:
+            del self._table.paths[path]
+        assert self._sync().dropped == len(gone)
+
     def _sync(self) -> TableSync:
-        before, changes = self._catalog.calls, len(self._catalog.names)
-        done = self._table.sync(self._catalog)
+        before = self._catalog.calls
+        reset_high_water_mark(os.getpid())
+        held = status_bytes(os.getpid(), "VmRSS")
+        done = self._table.sync(self._catalog, self._name, self._lake)
         self.seen = {
             "calls": self._catalog.calls - before,
-            "changes": len(self._catalog.names) - changes,
+            "more_bytes": max(0, status_bytes(os.getpid(), "VmHWM") - held),
         }
+        self._catalog.close()
         return done
 
 

@@ -24,6 +24,7 @@ from bucketlake.spark.frame_source import SPOOL_FOLDER, is_repeatable
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import State
+from tests.memory_catalog import MemoryCatalog
 from tests.spark.frames import Row, frame_of, in_order, rows_of
 from tests.waiting import SECONDS_MAX
 
@@ -297,3 +298,14 @@ def test_a_table_is_read_by_format_in_sql_and_as_a_stream(
         )
         assert query.trigger(availableNow=True).start().awaitTermination(SECONDS_MAX)
     assert in_order(rows_of(spark.read.parquet(target))) == expected
+
+
+@pytest.mark.skipif(not hasattr(SparkSession, "dataSource"), reason="Spark 3 has no such sources")
+def test_tables_of_a_catalog_are_read_by_their_names(spark: SparkSession, table: bl.Table) -> None:
+    catalog = MemoryCatalog()
+    bl.sync(table, catalog, "sales.events")
+    for _ in range(2):  # The second call makes the tables anew.
+        bl.register(spark, catalog=catalog, database="sales")
+    assert spark.sql("SELECT id FROM sales.events WHERE id = 'k3'").collect() == [("k3",)]
+    spark.sql("DROP DATABASE sales CASCADE")
+    assert table.count() == 40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,8 @@ import bucketlake as bl
 if TYPE_CHECKING:
     from dlt import Pipeline
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "orchestration"))
+EXAMPLES = Path(__file__).parents[2] / "examples" / "orchestration"
+sys.path.insert(0, str(EXAMPLES))
 
 # Both engines take seconds to import, so tests do it that run.
 
@@ -84,3 +87,15 @@ def test_a_resource_without_a_primary_key_is_refused(pipeline: Pipeline) -> None
 
     with pytest.raises(PipelineStepFailed, match="give it a primary_key"):
         pipeline.run([{"id": 1}], table_name="orders")
+
+
+def test_a_project_of_dbt_reads_tables_and_its_results_are_upserted(tmp_path: Path) -> None:
+    pytest.importorskip("dbt.adapters.spark", reason="dbt-spark is in no group of this project")
+    rows = pa.table({"id": [1, 2, 3], "region": ["n", "s", "n"], "amount": [5, 7, 1]})
+    bl.create_table(str(tmp_path / "lake" / "orders"), rows, record_key="id")
+    build = EXAMPLES / "dbt" / "build.py"
+    places = {"DBT_TARGET_PATH": str(tmp_path / "target"), "DBT_LOG_PATH": str(tmp_path / "logs")}
+    command = [sys.executable, str(build), str(tmp_path / "lake")]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, **places}, check=True)
+    totals = bl.open_table(str(tmp_path / "lake" / "totals")).to_arrow().sort_by("region")
+    assert totals["amount"].to_pylist() == [6, 7]

@@ -337,7 +337,9 @@ def test_a_wrong_option_is_named(
     assert catalog.calls == 0
 
 
-@pytest.mark.parametrize("address", ["hive://x", "", "thrift://", "glue://EU West", "thrift:/x:y"])
+@pytest.mark.parametrize(
+    "address", ["hive://x", "", "thrift://", "glue://EU West", "thrift:/x:y", "thrift://h:99999"]
+)
 def test_a_wrong_address_is_named(table: bl.Table, address: str) -> None:
     with pytest.raises(bl.ConfigError, match="catalog = "):
         bl.sync(table, address)
@@ -499,6 +501,24 @@ def test_a_name_that_no_catalog_has_is_told(
     with pytest.raises(error, match=words):
         bl.save(rows("eu"), name, options={}, catalog=THRIFT)
     assert not at_hand.names
+
+
+def test_an_entry_of_another_format_is_neither_altered_nor_opened(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    bl.sync(table, catalog, NAME)
+    theirs = replace(catalog.tables[NAME], input_format="", parameters={"table_type": "ICEBERG"})
+    catalog.tables[NAME], before = theirs, [*catalog.names]
+    with pytest.raises(bl.CatalogError, match="no table of Hudi there, but ICEBERG"):
+        bl.sync(table, catalog, NAME)
+    with pytest.raises(bl.CatalogError, match="no table of Hudi there, but ICEBERG"):
+        bl.open_table(NAME, catalog=catalog)
+    assert catalog.names == before
+    catalog.tables[NAME] = replace(theirs, parameters={"spark.sql.sources.provider": "hudi"})
+    assert bl.sync(table, catalog, NAME).entries[0].action == "altered"  # Spark's own CREATE TABLE.
+    catalog.tables[NAME] = theirs
+    bl.sync(table, catalog, NAME, replace=True)
+    assert catalog.tables[NAME].is_hudi
 
 
 @pytest.mark.usefixtures("at_hand")

@@ -71,8 +71,14 @@ class TableEntry:
 
     @property
     def is_hudi(self) -> bool:
-        """Whether it is the entry of a table of Hudi."""
-        return self.input_format.startswith("org.apache.hudi.")
+        """Whether it is the entry of a table of Hudi; Spark alone tells it by the provider."""
+        is_named = self.parameters.get("spark.sql.sources.provider") == "hudi"
+        return is_named or self.input_format.startswith("org.apache.hudi.")
+
+    @property
+    def format(self) -> str:
+        """What it is, for a person: a format of tables, or a view."""
+        return self.parameters.get("table_type") or self.input_format or "a view"
 
     @property
     def is_read_optimized(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,28 @@ from bucketlake.errors import CatalogError, ConfigError
 
 _CREATES, _DELETES, _GETS = 100, 25, 1000
 """Partitions of one call: BatchCreatePartition and BatchUpdatePartition; BatchDeletePartition;
-BatchGetPartition (AWS Glue Web API reference)."""
+BatchGetPartition and a page of GetPartitions (AWS Glue Web API reference)."""
+_TRANSIENT = ("ThrottlingException", "InternalServiceException", "OperationTimeoutException")
+_ATTEMPTS = 4
+"""So often is a part of a batch sent that Glue passes over for a while; boto3 repeats whole calls
+alone."""
+_WAIT_S = 0.25
+_CORRECT = "correct what it names, and sync again"
+_LATER = (
+    "sync again later, which goes on; AWS_RETRY_MODE and AWS_MAX_ATTEMPTS let boto3 wait longer"
+)
+_AGAIN = "another process changed it: sync again"
+_RENEW = "renew the credentials, and sync again"
+_STEPS = {
+    "ConcurrentModificationException": _AGAIN,
+    "EntityNotFoundException": _AGAIN,
+    "ExpiredTokenException": _RENEW,
+    "ExpiredToken": _RENEW,
+    "UnrecognizedClientException": _RENEW,
+    "AccessDeniedException": "allow the call for these credentials",
+    "ResourceNumberLimitExceededException": "ask AWS for a higher quota, and sync again",
+    **dict.fromkeys(_TRANSIENT, _LATER),
+}
 _ADDRESS = re.compile(r"glue(?:://(?P<region>[a-z0-9-]*))?/?")
 _OF_TABLE = (
     *("Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention"),
@@ -150,7 +172,7 @@ class GlueCatalog:
 
     def values(self, entry: TableEntry) -> set[KeyValues]:
         """Return the values of all partitions, page by page."""
-        return {tuple(held["Values"]) for held in self._all(entry)}
+        return {tuple(held["Values"]) for held in self._all(entry, ExcludeColumnSchema=True)}
 
     def locations(self, entry: TableEntry, values: Sequence[KeyValues]) -> dict[KeyValues, str]:
         """Return the locations of some partitions."""
@@ -186,11 +208,11 @@ class GlueCatalog:
             missing = "EntityNotFoundException"
             self._batch("batch_delete_partition", entry, missing, given, "PartitionsToDelete")
 
-    def _all(self, entry: TableEntry) -> Iterable[dict[str, Any]]:
-        told = {"DatabaseName": entry.database, "TableName": entry.name}
-        return self._pages("get_partitions", "Partitions", **told)
+    def _all(self, entry: TableEntry, **more: bool) -> Iterable[dict[str, Any]]:
+        told = {"DatabaseName": entry.database, "TableName": entry.name, "MaxResults": _GETS}
+        return self._pages("get_partitions", "Partitions", **told, **more)
 
-    def _pages(self, name: str, key: str, **told: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, name: str, key: str, **told: object) -> Iterator[dict[str, Any]]:
         token: dict[str, str] = {}
         while True:
             answer = self._call(name, set(), **told, **token)
@@ -211,7 +233,11 @@ class GlueCatalog:
                 PartitionsToGet=asked[:_GETS],
             )
             found += answer.get("Partitions", ())
-            asked = [*answer.get("UnprocessedKeys", ()), *asked[_GETS:]]
+            left = answer.get("UnprocessedKeys", ())
+            if len(left) >= len(asked[:_GETS]):
+                problem = f"it answers batch_get_partition for none of {len(left)} partitions"
+                raise CatalogError(self.address, problem, _LATER)
+            asked = [*left, *asked[_GETS:]]
         return found
 
     def _put(
@@ -232,13 +258,22 @@ class GlueCatalog:
         self, name: str, entry: TableEntry, passed: str, given: Any, key: str = "PartitionInputList"
     ) -> None:
         """Send one batch; Glue tells of each value that it refused, and takes the others."""
-        told = {"DatabaseName": entry.database, "TableName": entry.name, key: given}
-        for error in self._call(name, set(), **told).get("Errors", ()):
-            detail = error.get("ErrorDetail", {})
-            if detail.get("ErrorCode") != passed:
-                values = error.get("PartitionValues") or error.get("PartitionValueList")
-                problem = f"it refuses {name} of {values}: {detail.get('ErrorMessage', detail)}"
-                raise CatalogError(self.address, problem, "correct what it names, and sync again")
+        told = {"DatabaseName": entry.database, "TableName": entry.name}
+        for attempt in range(1, _ATTEMPTS + 1):
+            later = set()
+            for error in self._call(name, set(), **told, **{key: given}).get("Errors", ()):
+                detail, values = error.get("ErrorDetail", {}), _values_of(error)
+                code = detail.get("ErrorCode")
+                if code in _TRANSIENT and attempt < _ATTEMPTS:
+                    later.add(values)
+                elif code != passed:
+                    said = detail.get("ErrorMessage", detail)
+                    problem = f"it refuses {name} of {[*values]}: {said}"
+                    raise CatalogError(self.address, problem, _STEPS.get(code, _CORRECT))
+            if not later:
+                return
+            time.sleep(_WAIT_S * 2**attempt)
+            given = [each for each in given if _values_of(each) in later]
 
     def _call(self, name: str, passed: set[str], **told: Any) -> Any:
         """Return an answer; None for an error that is passed."""
@@ -253,13 +288,7 @@ class GlueCatalog:
             if code in passed:
                 return None
             problem = f"it refuses {name}: {error.response.get('Error', {}).get('Message', code)}"
-            steps = {
-                "ConcurrentModificationException": "another process changed it: sync again",
-                "ExpiredTokenException": "renew the credentials, and sync again",
-                "AccessDeniedException": "allow the call for these credentials",
-            }
-            advice = steps.get(code, "correct what it names, and sync again")
-            raise CatalogError(self.address, problem, advice) from error
+            raise CatalogError(self.address, problem, _STEPS.get(code, _CORRECT)) from error
         except BotoCoreError as error:
             problem = f"it does not answer {name}: {error}"
             raise CatalogError(
@@ -281,6 +310,12 @@ class GlueCatalog:
                 advice = "give a region (glue://region), and check the end point"
                 raise CatalogError(self.address, f"no client: {error}", advice) from error
         return self._client
+
+
+def _values_of(told: Mapping[str, Any]) -> KeyValues:
+    """Return the values in an error, or in a part of a batch: each call has its own word."""
+    words = ("PartitionValues", "PartitionValueList", "Values")
+    return next((tuple(told[word]) for word in words if word in told), ())
 
 
 def _filled(held: dict[str, Any], entry: TableEntry) -> dict[str, Any]:

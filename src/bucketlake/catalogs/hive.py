@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy, deepcopy
 from typing import Any
 
@@ -19,12 +20,19 @@ from bucketlake.catalogs.catalog import (
     CatalogColumn,
     KeyValues,
     TableEntry,
+    batches,
 )
 from bucketlake.errors import CatalogError, ConfigError
 from bucketlake.model.partition_path import decode_segment, encode_segment
 
 _DEFAULT_PORT = 9083
 _ALL = -1
+_DROPS = 100
+"""Partitions of one drop: the metastore makes one statement of their names, and Derby takes no
+1,000 (as measured with 3.1.3); a hundred at a time take no longer."""
+_FIELDS = 100_000
+"""Columns of one call, of all its partitions: a metastore takes messages of 100 MB."""
+_CONNECT_S = 60
 _URI = re.compile(r"(?:thrift://)?(?P<host>\[[^\]]+\]|[^:/,]+)(?::(?P<port>\d{1,5}))?/?")
 
 
@@ -38,7 +46,8 @@ class HiveMetastore:
     batch : int
         Partitions of one call.
     timeout : float
-        Seconds without an answer after which a call fails.
+        Seconds without an answer after which a call fails; by default those of Hive's own clients,
+        since one call may change all partitions of a table.
 
     Raises
     ------
@@ -46,7 +55,7 @@ class HiveMetastore:
         If an address is no address of a metastore, or the package is missing.
     """
 
-    def __init__(self, uris: str, batch: int = 1000, timeout: float = 60.0) -> None:
+    def __init__(self, uris: str, batch: int = 1000, timeout: float = 600.0) -> None:
         self.address, self.batch, self.calls = uris, batch, 0
         self._timeout = timeout
         self._places = [_place(uri.strip()) for uri in uris.split(",") if uri.strip()]
@@ -145,48 +154,55 @@ class HiveMetastore:
 
     def locations(self, entry: TableEntry, values: Sequence[KeyValues]) -> dict[KeyValues, str]:
         """Return the locations of some partitions."""
-        return {tuple(held.values): held.sd.location for held in self._partitions(entry, values)}
+        return {
+            tuple(held.values): held.sd.location
+            for some in _bounded(values, entry)
+            for held in self._partitions(entry, some)
+        }
 
     def add_partitions(self, entry: TableEntry, locations: Mapping[KeyValues, str]) -> None:
         """Add partitions with the columns and formats of their table."""
         descriptor = self._filled(deepcopy(entry.stored), entry).sd
-        request = self._types.AddPartitionsRequest(
-            dbName=entry.database,
-            tblName=entry.name,
-            parts=[
-                self._types.Partition(
-                    values=list(values),
-                    dbName=entry.database,
-                    tableName=entry.name,
-                    sd=_at(descriptor, location),
-                    parameters={},
-                )
-                for values, location in locations.items()
-            ],
-            ifNotExists=True,
-            needResult=False,
-        )
-        self._call("add_partitions_req", request)
+        for some in _bounded(locations, entry):
+            request = self._types.AddPartitionsRequest(
+                dbName=entry.database,
+                tblName=entry.name,
+                parts=[
+                    self._types.Partition(
+                        values=list(values),
+                        dbName=entry.database,
+                        tableName=entry.name,
+                        sd=_at(descriptor, locations[values]),
+                        parameters={},
+                    )
+                    for values in some
+                ],
+                ifNotExists=True,
+                needResult=False,
+            )
+            self._call("add_partitions_req", request)
 
     def move_partitions(self, entry: TableEntry, locations: Mapping[KeyValues, str]) -> None:
         """Give partitions other locations; all else of them stays."""
-        found = self._partitions(entry, list(locations))
-        for held in found:
-            held.sd = _at(held.sd, locations[tuple(held.values)])
-        if found:
-            self._call("alter_partitions", entry.database, entry.name, found)
+        for some in _bounded(locations, entry):
+            found = self._partitions(entry, some)
+            for held in found:
+                held.sd = _at(held.sd, locations[tuple(held.values)])
+            if found:
+                self._call("alter_partitions", entry.database, entry.name, found)
 
     def drop_partitions(self, entry: TableEntry, values: Sequence[KeyValues]) -> None:
         """Drop the entries of partitions and no file."""
-        request = self._types.DropPartitionsRequest(
-            dbName=entry.database,
-            tblName=entry.name,
-            parts=self._types.RequestPartsSpec(names=_names(entry, values)),
-            deleteData=False,
-            ifExists=True,
-            needResult=False,
-        )
-        self._call("drop_partitions_req", request)
+        for some in batches(values, _DROPS):
+            request = self._types.DropPartitionsRequest(
+                dbName=entry.database,
+                tblName=entry.name,
+                parts=self._types.RequestPartsSpec(names=_names(entry, some)),
+                deleteData=False,
+                ifExists=True,
+                needResult=False,
+            )
+            self._call("drop_partitions_req", request)
 
     def _partitions(self, entry: TableEntry, values: Sequence[KeyValues]) -> list[Any]:
         names = _names(entry, values)
@@ -234,15 +250,16 @@ class HiveMetastore:
         last: Exception | None = None
         for host, port in self._places:
             socket = sockets.TSocket(host, port)
-            socket.setTimeout(self._timeout * 1000)
+            socket.setTimeout(min(self._timeout, _CONNECT_S) * 1000)
             transport = transports.TBufferedTransport(socket)
             try:
                 transport.open()
             except (OSError, transports.TTransportException) as error:
                 last = error
                 continue
+            socket.setTimeout(self._timeout * 1000)
             self._transport = transport
-            return client(protocols.TBinaryProtocol(transport))
+            return client(protocols.TBinaryProtocolAccelerated(transport))
         assert last is not None
         raise last
 
@@ -256,6 +273,8 @@ def _generated(uris: str) -> tuple[tuple[Any, Any, Any, Any], Any]:
     except ImportError as error:
         allowed = "a metastore needs the package pymetastore: pip install 'bucketlake[hive]'"
         raise ConfigError("catalog", uris, allowed) from error
+    # Thrift logs tracebacks of what becomes an error here; handlers of the application get them.
+    logging.getLogger("thrift").addHandler(logging.NullHandler())
     return (TSocket, TTransport, TBinaryProtocol, ThriftHiveMetastore.Client), ttypes
 
 
@@ -272,9 +291,10 @@ def _said(error: Exception) -> str:
 
 def _place(uri: str) -> tuple[str, int]:
     found = _URI.fullmatch(uri)
-    if found is None:
+    port = int(found["port"] or _DEFAULT_PORT) if found else 0
+    if found is None or not 0 < port < 2**16:
         raise ConfigError("catalog", uri, "it must be thrift://host:port")
-    return found["host"].strip("[]"), int(found["port"] or _DEFAULT_PORT)
+    return found["host"].strip("[]"), port
 
 
 def _columns(fields: Sequence[Any]) -> tuple[CatalogColumn, ...]:
@@ -285,6 +305,16 @@ def _at(descriptor: Any, location: str) -> Any:
     found = copy(descriptor)
     found.location = location
     return found
+
+
+def _bounded(values: Iterable[KeyValues], entry: TableEntry) -> list[list[KeyValues]]:
+    """Cut values into lists whose partitions, each with all columns, fit one message.
+
+    >>> wide = (CatalogColumn("c", "string"),) * 60_000
+    >>> _bounded([("a",), ("b",)], TableEntry("db", "t", wide, (), "", "", {}, {}))
+    [[('a',)], [('b',)]]
+    """
+    return batches(values, max(1, _FIELDS // max(1, len(entry.columns))))
 
 
 def _names(entry: TableEntry, values: Sequence[KeyValues]) -> list[str]:

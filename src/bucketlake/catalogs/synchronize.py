@@ -154,13 +154,18 @@ def entry_in_place(
     Raises
     ------
     CatalogError
-        If the catalog has a table of that name elsewhere or with other partition keys, which no
-        catalog changes, and it is not to be replaced.
+        If the catalog has a table of that name elsewhere, of another format, or with other
+        partition keys, which no catalog changes, and it is not to be replaced.
     """
     stored = catalog.table(wanted.database, wanted.name)
     if stored is None:
         return None, None
-    if not same_place(stored.location, wanted.location):
+    if not stored.is_hudi:
+        problem = f"{wanted.title} is no table of Hudi there, but {stored.format}"
+        step = (
+            "choose another name, or pass replace=True (--replace) to drop that entry, and no file"
+        )
+    elif not same_place(stored.location, wanted.location):
         problem = f"{wanted.title} is a table at {stored.location}, not at {wanted.location}"
         step = "choose another name, or pass replace=True (--replace) to give it this table"
     elif not _same_keys(stored.keys, wanted.keys):

@@ -268,7 +268,7 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
     Raises
     ------
     CatalogError
-        If it does not know the name.
+        If it does not know the name, or the name is no table of Hudi.
     ConfigError
         If the name is not ``database.table``.
     """
@@ -285,6 +285,9 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
         problem = f"it knows no table {database}.{table}"
         step = "check the name, or register the table: bl.sync(table, …) (bucketlake sync)"
         raise CatalogError(opened.address, problem, step)
+    if not held.is_hudi:
+        problem = f"{held.title} is no table of Hudi there, but {held.format}"
+        raise CatalogError(opened.address, problem, "read it by what made it, or check the name")
     return held.path
 
 

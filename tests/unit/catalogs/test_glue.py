@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any
 
 import boto3
 import pyarrow as pa
 import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
@@ -153,7 +155,7 @@ def test_a_change_meanwhile_is_told(client: Glue, catalog: GlueCatalog) -> None:
     [
         (error("ExpiredTokenException", "get_database"), "renew the credentials"),
         (error("AccessDeniedException", "get_database"), "allow the call"),
-        (error("ThrottlingException", "get_database"), "it refuses get_database: Throttling"),
+        (error("ThrottlingException", "get_database"), "sync again later"),
         (EndpointConnectionError(endpoint_url="https://glue"), "check region, end point"),
     ],
 )
@@ -177,6 +179,102 @@ def test_a_partition_that_glue_refuses_is_named(client: Glue, catalog: GlueCatal
     table = new_table(1)
     with pytest.raises(bl.CatalogError, match=r"\['r000'\]: too long"):
         bl.sync(table, catalog, NAME)
+
+
+def test_what_glue_passes_over_for_a_while_is_sent_again_alone(
+    client: Glue, catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("bucketlake.catalogs.glue.time.sleep", waits.append)
+    sent: list[list[str]] = []
+    never: list[str] = []
+
+    def throttled(stub: Glue, PartitionInputList: Any, **given: Any) -> Any:  # noqa: N803
+        sent.append([each["Values"][0] for each in PartitionInputList])
+        first = PartitionInputList[:1] if len(sent) < 3 or never else []
+        taken = PartitionInputList[len(first) :]
+        if taken:
+            stub._client.batch_create_partition(PartitionInputList=taken, **given)
+        detail = {"ErrorCode": "ThrottlingException", "ErrorMessage": "rate exceeded"}
+        return {"Errors": [{"PartitionValues": f["Values"], "ErrorDetail": detail} for f in first]}
+
+    client.own["batch_create_partition"] = throttled
+    table = new_table(3)
+    bl.sync(table, catalog, NAME)
+    assert sent == [["r000", "r001", "r002"], ["r000"], ["r000"]]
+    assert waits == sorted(waits)
+    assert len(waits) == 2
+    entry = catalog.table("sales", "orders")
+    assert entry is not None
+    assert len(catalog.values(entry)) == 3
+    never.append("again")
+    with pytest.raises(bl.CatalogError, match=r"\['x'\]: rate exceeded; sync again later"):
+        catalog.add_partitions(entry, {("x",): "s3://lake/x"})
+
+
+def test_keys_that_are_never_processed_end(client: Glue, catalog: GlueCatalog) -> None:
+    bl.sync(new_table(1), catalog, NAME)
+    entry = catalog.table("sales", "orders")
+    assert entry is not None
+    client.own["batch_get_partition"] = lambda _stub, PartitionsToGet, **_: {  # noqa: N803
+        "UnprocessedKeys": PartitionsToGet
+    }
+    with pytest.raises(bl.CatalogError, match="for none of 1 partitions"):
+        catalog.locations(entry, [("r000",)])
+
+
+def test_a_call_that_is_throttled_is_repeated_by_boto3(
+    client: Glue, catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    left = [1, 2]
+
+    def throttled(request: AWSPreparedRequest, **_: Any) -> AWSResponse | None:
+        if not left:
+            return None
+        left.pop()
+        body = BytesIO(b'{"__type": "ThrottlingException", "message": "rate exceeded"}')
+        body.stream = lambda *_: [body.getvalue()]  # type: ignore[attr-defined]
+        return AWSResponse(request.url, 400, {}, body)
+
+    client._client.meta.events.register_first("before-send.glue.GetDatabase", throttled)
+    assert not catalog.has_database("sales")
+    assert not left
+
+
+def test_credentials_that_expire_in_the_middle_leave_what_the_next_sync_completes(
+    client: Glue, catalog: GlueCatalog
+) -> None:
+    table, calls = new_table(230), []
+
+    def expires(stub: Glue, **given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise error("ExpiredTokenException", "batch_create_partition")
+        return stub._client.batch_create_partition(**given)
+
+    client.own["batch_create_partition"] = expires
+    with pytest.raises(bl.CatalogError, match="renew the credentials"):
+        bl.sync(table, catalog, NAME)
+    assert bl.sync(table, catalog, NAME).entries[0].added == 130
+
+
+@pytest.mark.parametrize(
+    ("held", "kind"),
+    [
+        ({"TableType": "VIRTUAL_VIEW", "ViewOriginalText": "SELECT 1"}, "a view"),
+        ({"Parameters": {"table_type": "ICEBERG"}}, "ICEBERG"),
+    ],
+)
+def test_an_entry_of_another_format_is_no_table_to_be_altered(
+    client: Glue, catalog: GlueCatalog, held: dict[str, Any], kind: str
+) -> None:
+    client.create_database(DatabaseInput={"Name": "sales"})
+    client.create_table(DatabaseName="sales", TableInput={"Name": "orders", **held})
+    table = new_table(1)
+    with pytest.raises(bl.CatalogError, match=f"no table of Hudi there, but {kind}"):
+        bl.sync(table, catalog, NAME)
+    assert bl.sync(table, catalog, NAME, replace=True).entries[0].action == "replaced"
 
 
 def test_an_address_of_s3a_is_written_as_aws_spells_it(catalog: GlueCatalog) -> None:

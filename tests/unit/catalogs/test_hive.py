@@ -1,0 +1,53 @@
+"""What is sent to a Hive Metastore, by a client that only notes it; real ones are in interop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bucketlake.catalogs.catalog import CatalogColumn, TableEntry
+from bucketlake.catalogs.hive import HiveMetastore
+
+
+class Noted(HiveMetastore):
+    def __init__(self) -> None:
+        super().__init__("thrift://nowhere:9083")
+        self.sent: list[tuple[str, int]] = []
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        last = arguments[-1]
+        parts = getattr(last, "parts", last)
+        self.sent.append((name, len(getattr(parts, "names", parts))))
+        if name != "get_partitions_by_names":
+            return None
+        make, place = self._types.Partition, self._types.StorageDescriptor
+        return [make(values=[each.partition("=")[2]], sd=place(location="x")) for each in last]
+
+
+def entry(columns: int) -> TableEntry:
+    keys = (CatalogColumn("day", "string"),)
+    each = tuple(CatalogColumn(f"c{number}", "string") for number in range(columns))
+    types = Noted()._types
+    stored = types.Table(sd=types.StorageDescriptor(serdeInfo=types.SerDeInfo()))
+    return TableEntry("db", "t", each, keys, "file:/t", "org.apache.hudi.x", {}, {}, stored=stored)
+
+
+@pytest.mark.parametrize(("columns", "most"), [(3, 1000), (1000, 100), (200_000, 1)])
+def test_partitions_of_one_message_are_bounded_by_its_columns_and_those_of_a_drop_by_number(
+    columns: int, most: int
+) -> None:
+    catalog, wide = Noted(), entry(columns)
+    count = min(1000, 3 * most)
+    values = [(str(number),) for number in range(count)]
+    catalog.add_partitions(wide, {each: f"file:/t/{each[0]}" for each in values})
+    catalog.move_partitions(wide, {each: f"file:/t/{each[0]}" for each in values})
+    assert catalog.locations(wide, values).keys() == {*values}
+    catalog.drop_partitions(wide, values)
+    by_name: dict[str, list[int]] = {}
+    for name, number in catalog.sent:
+        by_name.setdefault(name, []).append(number)
+    for name, numbers in by_name.items():
+        assert max(numbers) == min(count, 100 if name == "drop_partitions_req" else most), name
+    assert sum(by_name["add_partitions_req"]) == sum(by_name["drop_partitions_req"]) == count
+    assert sum(by_name["alter_partitions"]) == count
