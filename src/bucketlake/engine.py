@@ -502,21 +502,6 @@ def merge_source(
     return SparkMerge(session, records, storage, root)
 
 
-def rows_of_query(
-    session: SparkSession, query: str, names: Sequence[str], schema: pa.Schema
-) -> DataFrame:
-    """Return the rows of a query, whose columns are some of a table.
-
-    Raises
-    ------
-    InputError
-        If Spark refuses the query, or it has another number of columns.
-    """
-    from bucketlake.spark.read import query_rows
-
-    return query_rows(session, query, names, schema)
-
-
 def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:
     from bucketlake.read.read_plan import plan_read
     from bucketlake.spark.read import has_usual_settings
