@@ -270,7 +270,7 @@ def source_of(
     InputError
         If the data is of another type, or some rows lack a name that others have.
     """
-    from bucketlake.write.arrow_source import ArrowSource
+    from bucketlake.write.pack import ArrowSource
 
     where = f"write to {root}"
     if rows.keeps_missing and not rows.keeps_nulls:
@@ -369,7 +369,7 @@ def stored_rows(
     """
     from bucketlake.read.arrow_reader import read_arrow
     from bucketlake.read.read_plan import plan_slices
-    from bucketlake.write.arrow_source import ArrowSource
+    from bucketlake.write.pack import ArrowSource
 
     storage = snapshot.storage
     plan = plan_slices(snapshot, snapshot.partition_slices(partitions))
@@ -439,7 +439,7 @@ def matching_rows(
     """
     from bucketlake.read.arrow_reader import read_arrow
     from bucketlake.read.read_plan import plan_read
-    from bucketlake.write.arrow_source import ArrowSource
+    from bucketlake.write.pack import ArrowSource
 
     storage = pinned.snapshot.storage
     if session is None:

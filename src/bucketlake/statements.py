@@ -93,7 +93,7 @@ def sql(
     named = _checked(tables)
     # Here, because the SQL parser is slow to import.
     from bucketlake.where.sides import bare, without_side
-    from bucketlake.write.sql_statement import InsertText, MergeText, UpdateText, parse_statement
+    from bucketlake.write.sql_statement import InsertText, MergeText, parse_statement
 
     found = parse_statement(statement)
     if catalog is not None:
@@ -105,7 +105,7 @@ def sql(
         return _inserted(table, found, spark or active_session())
     alias, schema = found.alias, table.schema()
     where = None if found.where is None else without_side(found.where, alias, schema)
-    if isinstance(found, UpdateText):
+    if found.values is not None:
         values = {
             bare(name, alias, schema): without_side(text, alias, schema)
             for name, text in found.values.items()

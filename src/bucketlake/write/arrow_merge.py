@@ -19,11 +19,11 @@ from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.where.expression import Expression
 from bucketlake.where.sides import Equation
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.by_condition import require_assignable
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_pairs import Candidates
-from bucketlake.write.merge_rows import (
+from bucketlake.write.merge_statement import Effect, Match
+from bucketlake.write.merge_write import (
     INSERTS,
     NULL_MARKS,
     MergeTarget,
@@ -32,8 +32,7 @@ from bucketlake.write.merge_rows import (
     source_schema,
     written_columns,
 )
-from bucketlake.write.merge_statement import Effect, Match
-from bucketlake.write.pack import RecordSource
+from bucketlake.write.pack import ArrowSource, RecordSource
 from bucketlake.write.tag import EFFECT
 
 _SOURCE_ROW = "_bucketlake_source_row"

@@ -14,7 +14,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import InputError
-from bucketlake.write import arrow_source
+from bucketlake.write import pack as arrow_source
 from tests.bounds import set_bounds
 
 _NULL = pa.null()

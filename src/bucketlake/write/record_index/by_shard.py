@@ -4,7 +4,7 @@ New keys of a shard of the index go only to buckets of that shard. So the task t
 of a shard owns the buckets of the shard too, as long as these buckets hold no keys of other shards.
 Other programs put new keys into any bucket. A task that finds a key in a bucket of another shard
 writes nothing for its shard and says so; then the write begins again and takes the general way with
-two stages (``write/record_index/indexed_write.py``). ``write/record_index/new_partitions.py`` notes
+two stages (``write/record_index/indexed_write.py``). ``write/record_index/by_shard.py`` notes
 such partitions.
 
 The plan and the set of the records decide everything, so a task that runs twice makes the same
@@ -13,29 +13,39 @@ files: new keys are sorted before they are given to buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER
+from bucketlake.errors import TimelineError
 from bucketlake.flow.stage import Int32Array, Rows
+from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
-from bucketlake.index.groups_for_new_keys import Filling, owner_of_group
-from bucketlake.index.layout import GroupChoice
+from bucketlake.index.groups_for_new_keys import Filling, bucket_of_group, owner_of_group
+from bucketlake.index.layout import GroupChoice, Slot
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
-from bucketlake.metadata.record_index.shards import rows_by_number
+from bucketlake.metadata.record_index.pinned_index import PinnedIndex
+from bucketlake.metadata.record_index.shards import IndexShards, Shard, ShardsBySize, rows_by_number
 from bucketlake.model.arrays import is_everything
 from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.slice_reader import opened_base
+from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.data_file import DataFiles
+from bucketlake.write.record_index.group_plan import Removal
+from bucketlake.write.record_index.index_upkeep import key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import (
     IndexWriter,
     KnownKeys,
@@ -43,8 +53,11 @@ from bucketlake.write.record_index.index_writer import (
     ShardResult,
 )
 from bucketlake.write.record_index.locate import KeyFinder
+from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.slot_stage import WriteStage, WriteTask
-from bucketlake.write.write_plan import SlotPlan, SlotResult
+from bucketlake.write.tag import SlotCounts
+from bucketlake.write.transaction import Lookups, Written
+from bucketlake.write.write_plan import SlotPlan, SlotResult, WritePlan
 
 RowArray: TypeAlias = npt.NDArray[np.int64]
 
@@ -101,7 +114,7 @@ class ShardFound:
     is_shared : bool
         Whether a key is in a bucket of another shard; then nothing was written.
     new, gone, unknown, looked_up, from_cache : int
-        As of :class:`~bucketlake.write.record_index.located.LookupResult`.
+        As of :class:`~bucketlake.write.record_index.locate.LookupResult`.
     """
 
     number: int
@@ -293,3 +306,174 @@ def _taken(keys: pa.Array, rows: RowArray) -> pa.Array:
     if not len(rows):
         return _NO_KEYS
     return keys if is_everything(rows, len(keys)) else keys.take(pa.array(rows))
+
+
+# ---- The plan of a write shard by shard, and what its tasks did ----------------------------------
+
+
+def counts_of_shards(counts: SlotCounts, shards: IndexShards) -> dict[Slot, int]:
+    """Return the records of each shard, from those of each tag.
+
+    A tag is the shard that a record would have in a large partition. A small partition has fewer
+    shards; their number divides that of the tags, so all records with one tag are of one shard.
+    """
+    joined = Counter[Slot]()
+    for (path, tag), count in counts.items():
+        joined[path, tag % shards.count(path)] += count
+    return dict(joined)
+
+
+def plan_shard_writes(
+    plan: WritePlan,
+    changed: Sequence[ShardPlan],
+    *,
+    shards: IndexShards,
+    stored: StoredShards,
+    removal: Removal,
+    gone: Mapping[str, Sequence[FileId]],
+) -> list[ShardWrite | ShardPlan]:
+    """Return what tasks do: shards with records, and those whose entries alone change.
+
+    Parameters
+    ----------
+    plan : WritePlan
+        The slots, each of which is a shard.
+    changed : sequence of ShardPlan
+        How the entries of shards change.
+    shards : IndexShards
+        The shards of the index, with those that the write opens.
+    stored : mapping
+        The slices of stored shards.
+    removal : Removal
+        Partitions whose entries go.
+    gone : mapping of str to sequence of FileId
+        Groups of each partition that are no longer live.
+    """
+    numbers = {shard.shard: shard for shard in changed}
+    works: list[ShardWrite | ShardPlan] = []
+    for slot in plan.slots:
+        path, number = slot.key
+        count = shards.count(path)
+        shard = replace(numbers.pop(Shard(number, path)), task=slot.task)
+        held = None if removal.has(path) else stored.get(path)
+        ids = [*gone.get(path, ()), *plan.replaced.get(path, ())]
+        own = [file_id for file_id in ids if owner_of_group(file_id, count) == number]
+        used = max(own, key=lambda file_id: bucket_of_group(file_id) or 0, default=None)
+        looked_up = held[number] if held else None
+        last = () if used is None else (used,)
+        works.append(ShardWrite(slot, count, shard, looked_up, last))
+    left = [shard for shard in numbers.values() if shard.opens or shard.stored is not None]
+    return works + [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]
+
+
+def result_of_shards(
+    plan: WritePlan, works: Sequence[ShardWrite | ShardPlan], results: Sequence[Any]
+) -> Written:
+    """Return what the tasks of shards did."""
+    found = [result for result in results if isinstance(result, ShardFound)]
+    shards = [work.shard if isinstance(work, ShardWrite) else work for work in works]
+    written = [result for result in results if isinstance(result, ShardResult)]
+    answered = sorted(result.number for result in written)
+    assert answered == sorted(shard.number for shard in shards), "each shard has one result"
+    assert len(found) == len(plan.slots), "each slot has one result"
+    slots = (plan.slots[each.number] for each in found)
+    keys = [key_of(Shard(slot.slot, slot.partition_path)) for slot in slots]
+    pairs = [*zip(keys, found, strict=True)]
+    removed = {key_of(each.shard) for each in shards if each.stored is not None or each.opens}
+    return Written(
+        plan,
+        [result for result in results if isinstance(result, SlotResult)],
+        index_files=write_stats_of(written),
+        changed=ChangedShards(
+            frozenset(key for key, each in pairs if each.new),
+            frozenset(removed | {key for key, each in pairs if each.gone}),
+        ),
+        looked_at=frozenset(key for key, each in pairs if each.unknown),
+        lookups=Lookups(
+            inserted=sum(each.new for each in found),
+            looked_up=sum(each.looked_up for each in found),
+            from_cache=sum(each.from_cache for each in found),
+        ),
+    )
+
+
+# ---- How many shards a write opens for a new data partition, and which are shared ----------------
+#
+# A partition keeps its number of shards, so it is chosen when little is known. The rows that the
+# batch brings to the partition tell most. A stream opens a new day with few rows, so a day like
+# the days before is recognised by what the newest commits wrote. Only the driver chooses; two
+# writers that choose differently conflict (``IndexUpkeep.require_same_index``).
+
+COMMITS_MAX = 8
+"""Number of commits that are looked at: more than pass between two compactions, as a rule, because
+those of a merge-on-read table write few rows otherwise."""
+
+
+def with_new_shards(
+    index: PinnedIndex, rule: ShardsBySize, rows: Mapping[str, int], snapshot: Snapshot
+) -> PinnedIndex:
+    """Return a pinned index with the shards that new data partitions get.
+
+    Parameters
+    ----------
+    index : PinnedIndex
+        The index.
+    rule : ShardsBySize
+        How many shards a new partition gets.
+    rows : mapping of str to int
+        Rows of the batch by data partition.
+    snapshot : Snapshot
+        The pinned data table.
+    """
+    counts = {path: rule.shard_count(rows.get(path, 0)) for path in index.new_partitions}
+    if rule.of_small != rule.of_large and rule.of_small in counts.values():
+        least = rule.shard_count(rows_of_another_partition(snapshot.storage, snapshot.timeline))
+        counts = {path: max(count, least) for path, count in counts.items()}
+    return index.with_new(counts)
+
+
+def rows_of_another_partition(storage: Storage, timeline: Timeline) -> int:
+    """Return the most rows that one of the newest commits wrote in one partition.
+
+    In a copy-on-write table these are all rows of the buckets that the commit rewrote. The cost
+    follows the size of a few commits, and not the table.
+    """
+    newest = timeline.completed_commits()[-COMMITS_MAX:]
+    try:
+        commits = timeline.read_commits(storage, newest)
+    except TimelineError:  # One was rolled back meanwhile, and any number of shards is right.
+        return 0
+    return max(
+        (
+            sum(stat.record_count for stat in stats)
+            for _, commit in commits
+            for stats in commit.write_stats.values()
+        ),
+        default=0,
+    )
+
+
+# ---- Notes of partitions whose buckets hold keys of several shards -------------------------------
+#
+# Buckets that bucketlake filled hold keys of one shard each. Other programs, and conversions from
+# other kinds, do not keep to that. A write that finds such a partition notes it here, so that later
+# writes do not try again (``by_shard.py``). A note only chooses how a write works, never what it
+# writes: a partition without a note is checked by the tasks.
+
+SHARED_FOLDER = f"{EXTENSION_FOLDER}/shared_groups"
+
+
+def note_shared_groups(storage: Storage, partitions: Collection[str]) -> None:
+    """Note partitions that have buckets with keys of several shards."""
+    for path in sorted(partitions):
+        storage.put(f"{SHARED_FOLDER}/{_name(path)}", path.encode())
+
+
+def have_shared_groups(storage: Storage, partitions: Collection[str]) -> bool:
+    """Return whether one of some partitions was noted."""
+    noted = {stored.path.rpartition("/")[2] for stored in storage.list(SHARED_FOLDER)}
+    return bool(noted) and not noted.isdisjoint(map(_name, partitions))
+
+
+def _name(partition_path: str) -> str:
+    return hashlib.sha256(partition_path.encode()).hexdigest()[:32]
