@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.storage.memory import forget
-from bucketlake.write import merge_pairs
+from bucketlake.write import arrow_merge as merge_pairs
 from bucketlake.write.merge_statement import Effect, Match
 from tests.merge_model import AmbiguousError, Part, Row, When, merged
 

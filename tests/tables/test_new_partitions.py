@@ -21,7 +21,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import ArrowSource
-from bucketlake.write.record_index import by_shard as new_partitions
+from bucketlake.write.record_index import new_partitions
 from bucketlake.write.target import open_target
 from tests.indexed_tables import ROWS_OF_LARGE, shards_of
 from tests.meanwhile import meanwhile

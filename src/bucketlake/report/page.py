@@ -386,7 +386,7 @@ def _timeline(report: TableReport) -> Iterator[str]:
 # ---- parts of sections --------------------------------------------------------------------------
 
 
-def _table(caption: str, columns: Columns, rows: Sequence[Row], rest: str = "") -> str:
+def _table(caption: str, columns: Titles, rows: Sequence[Row], rest: str = "") -> str:
     """Return a table of the first rows; ``rest`` names what the row of the others sums up."""
     if len(rows) <= ROWS_MAX:
         return table(caption, columns, rows)
@@ -403,7 +403,7 @@ def _table(caption: str, columns: Columns, rows: Sequence[Row], rest: str = "") 
     return table(caption, columns, rows[:ROWS_MAX], sums)
 
 
-def _columns(names: str, **titles: str) -> Columns:
+def _columns(names: str, **titles: str) -> Titles:
     """Return the titles of columns; one that is not given is the name, in words."""
     shown = {**_TITLES, **titles}
     words = {name: name.removesuffix("_bytes").replace("_", " ") for name in names.split()}
@@ -481,8 +481,8 @@ def _hash_values(bucket: Bucket) -> str | None:
 
 Row = Mapping[str, object]
 
-Columns = Mapping[str, str]
-"""The columns of a table: their titles, by the name of their values in a row."""
+Titles = Mapping[str, str]
+"""Titles of the columns of a table, by the name of their values in a row."""
 
 _TITLES = {"partition_path": "partition", "bucket_id": "bucket", "max_over_mean": "largest / mean"}
 _SENTENCES = ("meaning", "reason", "repair", "call", "command")
@@ -517,7 +517,7 @@ def facts_list(facts: Iterable[tuple[str, object]]) -> str:
     return f"<dl>{''.join(lines)}</dl>"
 
 
-def table(caption: str, columns: Columns, rows: Sequence[Row], rest: Row | None = None) -> str:
+def table(caption: str, columns: Titles, rows: Sequence[Row], rest: Row | None = None) -> str:
     """Return a table; ``rest`` is a last row that sums up what is not shown."""
     head = "".join(f'<th scope="col"{_class(n)}>{text(t)}</th>' for n, t in columns.items())
     lines = [f"<tr>{_cells(columns, row)}</tr>" for row in rows]
@@ -548,7 +548,7 @@ def section(anchor: str, title: str, parts: Iterable[str]) -> str:
     return f'<section id="{anchor}">\n<h2>{text(title)}</h2>\n{inner}\n</section>'
 
 
-def _cells(columns: Columns, row: Row) -> str:
+def _cells(columns: Titles, row: Row) -> str:
     values = ((name, number_text(name, row.get(name))) for name in columns)
     return "".join(f"<td{_class(name)}>{text(value)}</td>" for name, value in values)
 

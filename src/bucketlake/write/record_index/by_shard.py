@@ -4,7 +4,7 @@ New keys of a shard of the index go only to buckets of that shard. So the task t
 of a shard owns the buckets of the shard too, as long as these buckets hold no keys of other shards.
 Other programs put new keys into any bucket. A task that finds a key in a bucket of another shard
 writes nothing for its shard and says so; then the write begins again and takes the general way with
-two stages (``write/record_index/indexed_write.py``). ``write/record_index/by_shard.py`` notes
+two stages (``write/record_index/indexed_write.py``). ``write/record_index/new_partitions.py`` notes
 such partitions.
 
 The plan and the set of the records decide everything, so a task that runs twice makes the same
@@ -13,9 +13,8 @@ files: new keys are sorted before they are given to buckets.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -24,8 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.config.paths_of_table import EXTENSION_FOLDER
-from bucketlake.errors import TimelineError
 from bucketlake.flow.stage import Int32Array, Rows
 from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
@@ -34,15 +31,12 @@ from bucketlake.index.layout import GroupChoice, Slot
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
-from bucketlake.metadata.record_index.pinned_index import PinnedIndex
-from bucketlake.metadata.record_index.shards import IndexShards, Shard, ShardsBySize, rows_by_number
+from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
 from bucketlake.model.arrays import is_everything
 from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.slice_reader import opened_base
-from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.data_file import DataFiles
 from bucketlake.write.record_index.group_plan import Removal
 from bucketlake.write.record_index.index_upkeep import key_of, write_stats_of
@@ -395,85 +389,3 @@ def result_of_shards(
             from_cache=sum(each.from_cache for each in found),
         ),
     )
-
-
-# ---- How many shards a write opens for a new data partition, and which are shared ----------------
-#
-# A partition keeps its number of shards, so it is chosen when little is known. The rows that the
-# batch brings to the partition tell most. A stream opens a new day with few rows, so a day like
-# the days before is recognised by what the newest commits wrote. Only the driver chooses; two
-# writers that choose differently conflict (``IndexUpkeep.require_same_index``).
-
-COMMITS_MAX = 8
-"""Number of commits that are looked at: more than pass between two compactions, as a rule, because
-those of a merge-on-read table write few rows otherwise."""
-
-
-def with_new_shards(
-    index: PinnedIndex, rule: ShardsBySize, rows: Mapping[str, int], snapshot: Snapshot
-) -> PinnedIndex:
-    """Return a pinned index with the shards that new data partitions get.
-
-    Parameters
-    ----------
-    index : PinnedIndex
-        The index.
-    rule : ShardsBySize
-        How many shards a new partition gets.
-    rows : mapping of str to int
-        Rows of the batch by data partition.
-    snapshot : Snapshot
-        The pinned data table.
-    """
-    counts = {path: rule.shard_count(rows.get(path, 0)) for path in index.new_partitions}
-    if rule.of_small != rule.of_large and rule.of_small in counts.values():
-        least = rule.shard_count(rows_of_another_partition(snapshot.storage, snapshot.timeline))
-        counts = {path: max(count, least) for path, count in counts.items()}
-    return index.with_new(counts)
-
-
-def rows_of_another_partition(storage: Storage, timeline: Timeline) -> int:
-    """Return the most rows that one of the newest commits wrote in one partition.
-
-    In a copy-on-write table these are all rows of the buckets that the commit rewrote. The cost
-    follows the size of a few commits, and not the table.
-    """
-    newest = timeline.completed_commits()[-COMMITS_MAX:]
-    try:
-        commits = timeline.read_commits(storage, newest)
-    except TimelineError:  # One was rolled back meanwhile, and any number of shards is right.
-        return 0
-    return max(
-        (
-            sum(stat.record_count for stat in stats)
-            for _, commit in commits
-            for stats in commit.write_stats.values()
-        ),
-        default=0,
-    )
-
-
-# ---- Notes of partitions whose buckets hold keys of several shards -------------------------------
-#
-# Buckets that bucketlake filled hold keys of one shard each. Other programs, and conversions from
-# other kinds, do not keep to that. A write that finds such a partition notes it here, so that later
-# writes do not try again (``by_shard.py``). A note only chooses how a write works, never what it
-# writes: a partition without a note is checked by the tasks.
-
-SHARED_FOLDER = f"{EXTENSION_FOLDER}/shared_groups"
-
-
-def note_shared_groups(storage: Storage, partitions: Collection[str]) -> None:
-    """Note partitions that have buckets with keys of several shards."""
-    for path in sorted(partitions):
-        storage.put(f"{SHARED_FOLDER}/{_name(path)}", path.encode())
-
-
-def have_shared_groups(storage: Storage, partitions: Collection[str]) -> bool:
-    """Return whether one of some partitions was noted."""
-    noted = {stored.path.rpartition("/")[2] for stored in storage.list(SHARED_FOLDER)}
-    return bool(noted) and not noted.isdisjoint(map(_name, partitions))
-
-
-def _name(partition_path: str) -> str:
-    return hashlib.sha256(partition_path.encode()).hexdigest()[:32]

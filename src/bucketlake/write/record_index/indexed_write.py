@@ -37,13 +37,10 @@ from bucketlake.write.record_index.by_shard import (
     ShardFound,
     ShardStage,
     counts_of_shards,
-    have_shared_groups,
-    note_shared_groups,
     plan_shard_writes,
     result_of_shards,
     rows_in,
     rows_of_group,
-    with_new_shards,
 )
 from bucketlake.write.record_index.group_plan import (
     GroupPlan,
@@ -56,6 +53,11 @@ from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, writ
 from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, MovingKeys
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
+from bucketlake.write.record_index.new_partitions import (
+    have_shared_groups,
+    note_shared_groups,
+    with_new_shards,
+)
 from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts

@@ -22,7 +22,7 @@ from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.ingest import rewrite_partitions, write_records
 from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.record_index import indexed_write
-from bucketlake.write.record_index.by_shard import SHARED_FOLDER
+from bucketlake.write.record_index.new_partitions import SHARED_FOLDER
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.choices import some
