@@ -53,6 +53,13 @@ if TYPE_CHECKING:
     from bucketlake.read.clean_guard import CommittedFile
 
 
+# ---- Partition columns that files lack: their values come from the partition path ----------------
+#
+# Hudi leaves them out if ``hoodie.datasource.write.drop.partition.columns`` is set. The table's
+# schema lacks them, too; readers append them as text, as Hudi's reader does, whatever their type
+# was.
+
+
 @dataclass(frozen=True, slots=True)
 class DroppedColumns:
     """The partition columns that files lack.
@@ -124,11 +131,7 @@ class DroppedColumns:
         return decode_segment(text) if self.key_spec.url_encode else text
 
 
-# ---- Partition columns that files lack: their values come from the partition path ----------------
-#
-# Hudi leaves them out if ``hoodie.datasource.write.drop.partition.columns`` is set. The table's
-# schema lacks them, too; readers append them as text, as Hudi's reader does, whatever their type
-# was.
+# ---- A table pinned at a point of its timeline ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

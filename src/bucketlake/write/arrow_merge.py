@@ -35,6 +35,11 @@ from bucketlake.write.merge_write import (
 from bucketlake.write.pack import ArrowSource, RecordSource
 from bucketlake.write.tag import EFFECT
 
+# ---- Pairs of stored and given rows: equal keys, or blocks of all combinations -------------------
+#
+# The pairs of a join can be many more than its rows. So they are never all in memory.
+
+
 BLOCK_PAIRS = 1 << 20
 _NOTHING = -1
 
@@ -158,9 +163,7 @@ def _positions(numbers: IntArray, distinct: IntArray) -> IntArray:
     return found
 
 
-# ---- Pairs of stored and given rows: equal keys, or blocks of all combinations -------------------
-#
-# The pairs of a join can be many more than its rows. So they are never all in memory.
+# ---- The join of an Arrow table, and what the clauses make of it ---------------------------------
 
 _SOURCE_ROW = "_bucketlake_source_row"
 _PAIRS_MAX = 1 << 28

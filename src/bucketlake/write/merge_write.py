@@ -50,6 +50,9 @@ from bucketlake.write.pack import RecordSource
 from bucketlake.write.tag import EFFECT
 from bucketlake.write.target import Target
 
+# ---- The rows that a merge writes: hidden columns, keys, and what is wrong with them -------------
+
+
 IDENTITY = pa.schema({"key": pa.string(), "path": pa.string(), "effect": pa.int32()})
 """Columns of :func:`identify`."""
 
@@ -346,10 +349,7 @@ def distinct_lists(
     yield pa.RecordBatch.from_pylist([dict(zip(schema.names, lists, strict=True))], schema)
 
 
-# ---- The rows that a merge writes: hidden columns, keys, and what is wrong with them -------------
-#
-# ``write/merge_write.py`` plans a merge; ``write/arrow_merge.py`` and ``spark/merge.py`` find
-# rows.
+# ---- The plan of a merge: what its engine joins, and the write -----------------------------------
 
 
 class MergeJoin(Protocol):

@@ -68,6 +68,13 @@ if TYPE_CHECKING:
     from bucketlake.metadata.location_cache.cache import LocationCache
 
 
+# ---- Writing the entries from a task, which may run twice or late --------------------------------
+#
+# A task writes one log file for each shard that it owns. The same keys give the same bytes, so a
+# repeated task finds its files. The markers are in the metadata table; whether the write is still
+# pending is known from the data table.
+
+
 _PARTITION = MetadataPartition.RECORD_INDEX
 _TOKEN = "1-0-1"  # Files that the driver writes have another.
 
@@ -221,11 +228,7 @@ def _require_one_place(entries: GroupEntries, root: str, bounds: Sequence[int] =
         )
 
 
-# ---- Writing the entries from a task, which may run twice or late --------------------------------
-#
-# A task writes one log file for each shard that it owns. The same keys give the same bytes, so a
-# repeated task finds its files. The markers are in the metadata table; whether the write is still
-# pending is known from the data table.
+# ---- Which entries of a shard a write changes ----------------------------------------------------
 
 GONE = -1
 """In place of the slot of a key whose entry is removed."""

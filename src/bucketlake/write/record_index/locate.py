@@ -1,7 +1,7 @@
 """Locating the records of a batch: the first stage of a write under a record-level index.
 
 The task of a lookup reduces the records with one key to one record, looks their keys up, and adds
-to each record the place of its key (``write/record_index/locate.py``). A delete of a key that the
+to each record the place of its key. A delete of a key that the
 index does not have is dropped. The rows depend on the records and on the pinned index alone, so a
 repeated task returns the same rows. Only the number of keys that the cache of the host answered may
 differ.
@@ -53,6 +53,14 @@ from bucketlake.write.tag import (
 
 if TYPE_CHECKING:
     from bucketlake.metadata.location_cache.cache import Checkpoint, LocationCache
+
+
+# ---- Located records: rows of a batch with the place of their key in the index -------------------
+#
+# The task of a lookup adds these columns. The driver then knows how many records each
+# file group gets and how many keys are new, and decides where new keys go. Its decision is a list
+# of cuts: the new keys of a lookup and partition, sorted, have ranks, and from some rank on they
+# go into the next group. So :class:`Routes`, a few numbers, gives each record its slot.
 
 
 LOCATED, ENTRIES = "located", "entries"
@@ -206,12 +214,7 @@ class Routes:
         return slots
 
 
-# ---- Located records: rows of a batch with the place of their key in the index -------------------
-#
-# The task of a lookup adds the columns of this module. The driver then knows how many records each
-# file group gets and how many keys are new, and decides where new keys go. Its decision is a list
-# of cuts: the new keys of a lookup and partition, sorted, have ranks, and from some rank on they
-# go into the next group. So :class:`Routes`, a few numbers, gives each record its slot.
+# ---- Locating the records of a batch: the first stage --------------------------------------------
 
 _PARTITION = "_bucketlake_partition_code"  # Position of the partition in the plan.
 
