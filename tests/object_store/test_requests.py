@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.storage import object_store
-from bucketlake.storage.location import open_storage
 from tests.object_store.proxy import Road
 
 ROWS = pa.table({"id": [f"k{n}" for n in range(20)], "p": ["a", "b"] * 10})
@@ -45,15 +43,3 @@ def test_an_upsert_of_one_file_group_and_a_read_send_few_requests(
     files = sum(path.endswith(".parquet") for _, path in road.asked)
     assert files == 4, road.asked
     assert not any(method == "HEAD" for method, _ in road.asked), road.asked
-
-
-def test_a_copy_within_the_store_counts_as_one_request(
-    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = open_storage(new_path(), {})
-    storage.put("a", b"rows")
-    counted: list[str] = []
-    monkeypatch.setattr(object_store, "count", lambda *_, operation: counted.append(operation))
-    assert storage.duplicate("a", "b")
-    assert counted.count("duplicate") == 1
-    assert storage.read("b") == b"rows"
