@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
 from bucketlake.flow.threads import HERE, Threads
-from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.pack import PackedRecords
+from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import WritePlan

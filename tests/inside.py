@@ -16,8 +16,8 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 
 

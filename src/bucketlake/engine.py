@@ -285,7 +285,7 @@ def source_of(
     InputError
         If the data is of another type, or some rows lack a name that others have.
     """
-    from bucketlake.write.arrow_source import ArrowSource
+    from bucketlake.write.pack import ArrowSource
 
     where = f"write to {root}"
     if rows.keeps_missing and not rows.keeps_nulls:
@@ -384,7 +384,7 @@ def stored_rows(
     """
     from bucketlake.read.arrow_reader import read_arrow
     from bucketlake.read.read_plan import plan_slices
-    from bucketlake.write.arrow_source import ArrowSource
+    from bucketlake.write.pack import ArrowSource
 
     storage = snapshot.storage
     plan = plan_slices(snapshot, snapshot.partition_slices(partitions))
@@ -454,7 +454,7 @@ def matching_rows(
     """
     from bucketlake.read.arrow_reader import read_arrow
     from bucketlake.read.read_plan import plan_read
-    from bucketlake.write.arrow_source import ArrowSource
+    from bucketlake.write.pack import ArrowSource
 
     storage = pinned.snapshot.storage
     if session is None:
@@ -515,21 +515,6 @@ def merge_source(
     from bucketlake.spark.merge import SparkMerge
 
     return SparkMerge(session, records, storage, root)
-
-
-def rows_of_query(
-    session: SparkSession, query: str, names: Sequence[str], schema: pa.Schema
-) -> DataFrame:
-    """Return the rows of a query, whose columns are some of a table.
-
-    Raises
-    ------
-    InputError
-        If Spark refuses the query, or it has another number of columns.
-    """
-    from bucketlake.spark.read import query_rows
-
-    return query_rows(session, query, names, schema)
 
 
 def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:

@@ -49,9 +49,8 @@ from bucketlake.read.request import PinnedRead, ReadRequest
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.table import Table, handle_of
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import RecordSource
+from bucketlake.write.pack import ArrowSource, RecordSource
 from bucketlake.write.target import target_of
 from bucketlake.writing import commit
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bucketlake.engine import active_session, rows_of_query
+from bucketlake.engine import active_session
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.model.arguments import check_session, check_texts
 from bucketlake.model.names import did_you_mean, quoted
@@ -93,7 +93,7 @@ def sql(
     named = _checked(tables)
     # Here, because the SQL parser is slow to import.
     from bucketlake.where.sides import bare, without_side
-    from bucketlake.write.sql_statement import InsertText, MergeText, UpdateText, parse_statement
+    from bucketlake.write.sql_statement import InsertText, MergeText, parse_statement
 
     found = parse_statement(statement)
     if catalog is not None:
@@ -105,7 +105,7 @@ def sql(
         return _inserted(table, found, spark or active_session())
     alias, schema = found.alias, table.schema()
     where = None if found.where is None else without_side(found.where, alias, schema)
-    if isinstance(found, UpdateText):
+    if found.values is not None:
         values = {
             bare(name, alias, schema): without_side(text, alias, schema)
             for name, text in found.values.items()
@@ -120,7 +120,9 @@ def _inserted(table: Table, found: InsertText, session: SparkSession | None) -> 
     schema = table.schema()
     names = inserted_columns(found, schema)
     if session is not None:
-        return table.insert(rows_of_query(session, found.query, names, schema))
+        from bucketlake.spark.read import query_rows
+
+        return table.insert(query_rows(session, found.query, names, schema))
     if found.values is None:
         _needed(session, "a query", "INSERT INTO")
     return table.insert(values_of(found, names, schema))

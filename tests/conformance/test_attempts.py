@@ -21,9 +21,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import PackedRecords
+from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.locate import LocateStage
 from bucketlake.write.record_index.lookups import LookupPlan

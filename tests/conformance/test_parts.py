@@ -13,10 +13,9 @@ from bucketlake.index.layout import SlotPart
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write import write_plan
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import PackedRecords
+from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.record_index import indexed_write
 from bucketlake.write.record_index.locate import LocateStage
 from bucketlake.write.tag import SlotCounts, Tagger

@@ -10,8 +10,8 @@ from bucketlake.errors import CommitConflictError
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.conformance.cases import Checked, Row, arrow, rows
 from tests.inside import storage_of

@@ -12,8 +12,7 @@ import pytest
 from bucketlake.actions.commit import commit_write
 from bucketlake.errors import CommitConflictError
 from bucketlake.storage.location import open_storage
-from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.pack import PackedRecords
+from bucketlake.write.pack import ArrowSource, PackedRecords
 from tests.interop.model import Row, commits_of
 from tests.interop.peer.client import HudiPeer, PeerError
 from tests.interop.shared_table import (

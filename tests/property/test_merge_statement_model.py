@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.storage.memory import forget
-from bucketlake.write import merge_pairs
+from bucketlake.write import arrow_merge
 from bucketlake.write.merge_statement import Effect, Match
 from tests.merge_model import AmbiguousError, Part, Row, When, merged
 
@@ -129,7 +129,7 @@ def test_a_merge_does_what_its_clauses_say(
         table_type="merge_on_read" if logs else "copy_on_write",
         metadata_table=False,
     )
-    patched = mock.patch.object(merge_pairs, "BLOCK_PAIRS", block)
+    patched = mock.patch.object(arrow_merge, "BLOCK_PAIRS", block)
     patched.start()
     try:
         table.upsert(pa.Table.from_pylist(stored, SCHEMA))

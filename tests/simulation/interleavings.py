@@ -54,8 +54,8 @@ from bucketlake.timeline import heartbeat
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import Target, open_target
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.metadata_truth import require_true_metadata

@@ -12,9 +12,8 @@ from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, Subfolder
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.pack import PackedRecords
+from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.index_writer import IndexWriter
 from bucketlake.write.record_index.locate import LocateStage

@@ -25,9 +25,9 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.create import make_table, new_config, plan_table
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.choices import some

@@ -52,8 +52,8 @@ from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import delete_partitions, write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import Target, open_target
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash

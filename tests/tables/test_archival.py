@@ -50,9 +50,8 @@ from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import claim_rollback, outcome_path, read_outcome
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.timeline.transitions import create_requested
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import PackedRecords
+from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.broken_tables import later

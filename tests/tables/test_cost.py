@@ -14,8 +14,8 @@ from bucketlake.read.read_plan import plan_slices
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage
 

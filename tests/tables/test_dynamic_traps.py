@@ -22,8 +22,8 @@ from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.target import open_target
 from tests.meanwhile import meanwhile

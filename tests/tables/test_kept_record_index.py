@@ -23,8 +23,8 @@ from bucketlake.storage.base import Subfolder
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.inside import upsert_once

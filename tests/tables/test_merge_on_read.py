@@ -38,8 +38,8 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action, InstantClock, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.between import InterruptedSource
 from tests.bounds import set_bounds

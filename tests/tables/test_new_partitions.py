@@ -19,8 +19,8 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.record_index import new_partitions
 from bucketlake.write.target import open_target
 from tests.indexed_tables import ROWS_OF_LARGE, shards_of

@@ -37,8 +37,8 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds

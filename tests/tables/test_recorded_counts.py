@@ -27,8 +27,8 @@ from bucketlake.timeline.instant import InstantClock
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.inside import storage_of
 from tests.meanwhile import meanwhile

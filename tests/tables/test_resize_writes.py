@@ -27,8 +27,8 @@ from bucketlake.services.resize import resize as service
 from bucketlake.storage import system_calls
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.open_table import opened_table
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.between import InterruptedEngine
 from tests.bounds import set_bounds

@@ -23,8 +23,8 @@ from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import transaction
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import delete_partitions, write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.inside import storage_of, upsert_once
 from tests.meanwhile import PUTS, dying, meanwhile

@@ -18,8 +18,8 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.where import parser
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage
 from tests.spies import spy

@@ -179,7 +179,7 @@ class CommitPlan:
     @property
     def touched(self) -> ConflictKeys:
         """The conflict keys of the file groups that the write wrote or removed."""
-        written = {(stat.partition_path, stat.file_id) for stat in self.stats}
+        written = {stat.group for stat in self.stats}
         replaced = {(path, file_id) for path, ids in self.replaced.items() for file_id in ids}
         return {self.group_key(path, file_id) for path, file_id in written | replaced}
 

@@ -372,7 +372,7 @@ class _SlicesWork:
         rewriter = SliceRewriter(self.plan.merged, instant, f"{HEARTBEAT_FOLDER}/{instant}")
         stats = rewrite_slices(rewriter, slices, engine)
         by_group = {held.group: held for held in slices}
-        return [by_group[stat.partition_path, stat.file_id] for stat in stats], stats
+        return [by_group[stat.group] for stat in stats], stats
 
     def publish(
         self, slices: Sequence[FileSlice], stats: Sequence[WriteStat], require_held: LockCheck

@@ -15,7 +15,6 @@ from bucketlake.cli import (
     ingest_command,
     read_commands,
     rebucket_commands,
-    undo_commands,
     upkeep_commands,
     write_commands,
 )
@@ -98,7 +97,7 @@ def main() -> None:
 
 _MODULES = (
     *(write_commands, ingest_command, read_commands, upkeep_commands, rebucket_commands),
-    *(undo_commands, check_commands),
+    check_commands,
 )
 _ORDER = (
     "create upsert ingest update delete sql read changes show timeline buckets report advise "

@@ -76,7 +76,7 @@ def choose_layout(group: pa.Table, unbounded: frozenset[str] = frozenset()) -> C
     repeat in the row group, estimated from a sample: a dictionary of distinct values is expensive
     to build. Columns by which no reader prunes have no statistics. A page ends with a batch of the
     writer, so batches of long values are short. Vectors are not compressed: it would save a tenth
-    of their bytes, and reads and writes would take many times as long. For a tiny file, a
+    of their bytes, and writes would take twice and reads seven times as long. For a tiny file, a
     dictionary and zstd cost more time than they save bytes.
     """
     known, columns, undecided = _known_layout(group.schema, unbounded)

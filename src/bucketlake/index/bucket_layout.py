@@ -32,7 +32,6 @@ from bucketlake.index.bucket_hash import (
 from bucketlake.index.conflict_keys import ConflictKey, key_of_slot
 from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
-    Damage,
     DamagedGroups,
     GroupChoice,
     GroupFacts,
@@ -176,7 +175,7 @@ class BucketLayout(Layout):
                     f"file group {file_slice.file_id} belongs to none of the {count} buckets of "
                     "the partition, so writes to the partition fail"
                 )
-                yield DamagedGroups(Damage.UNKNOWN_GROUP, partition, (file_slice,), problem)
+                yield DamagedGroups(partition, (file_slice,), problem)
             else:
                 groups[partition, bucket_id].append(file_slice)
         for (partition, bucket_id), held in sorted(groups.items()):
@@ -185,7 +184,7 @@ class BucketLayout(Layout):
                     f"bucket {bucket_id} has {len(held)} file groups; keys may be stored twice, "
                     "and writes to the partition fail"
                 )
-                yield DamagedGroups(Damage.SURPLUS_GROUPS, partition, tuple(held), problem)
+                yield DamagedGroups(partition, tuple(held), problem, is_surplus=True)
 
     def strayed_keys(
         self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId

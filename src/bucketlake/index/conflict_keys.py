@@ -88,7 +88,7 @@ def written_keys(
 
     ``group_key`` is the rule of the table's layout (``Layout.conflict_key_of_group``).
     """
-    return {group_key(partition, FileId(file_id)) for partition, file_id in commit.file_groups}
+    return {group_key(*group) for group in commit.file_groups}
 
 
 @dataclass(frozen=True, slots=True)

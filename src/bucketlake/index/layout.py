@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol, Self, TypeAlias
 
 import numpy as np
@@ -80,21 +79,17 @@ class GroupChoice:
     log_copy: LogCopy | None = None
 
 
-class Damage(Enum):
-    """What can be wrong with the file groups of a layout."""
-
-    UNKNOWN_GROUP = "unknown_group"  # The group belongs to no slot.
-    SURPLUS_GROUPS = "surplus_groups"  # A slot has more groups than the layout allows.
-
-
 @dataclass(frozen=True, slots=True)
 class DamagedGroups:
-    """File groups that contradict a layout; ``problem`` is a sentence for people."""
+    """File groups that contradict a layout: a group of no slot, or too many groups of one slot.
 
-    damage: Damage
+    ``problem`` is a sentence for people.
+    """
+
     partition_path: str
     slices: tuple[FileSlice, ...]
     problem: str
+    is_surplus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

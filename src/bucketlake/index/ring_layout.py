@@ -28,7 +28,6 @@ from bucketlake.hashing.ring import RingHashes
 from bucketlake.index.conflict_keys import ConflictKey, key_of_group
 from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
-    Damage,
     DamagedGroups,
     GroupChoice,
     Layout,
@@ -271,7 +270,7 @@ class RingLayout(Layout):
                     f"file group {file_slice.file_id} is not on {self.setting_of(partition)}, and "
                     "writes to the partition fail"
                 )
-                yield DamagedGroups(Damage.UNKNOWN_GROUP, partition, (file_slice,), problem)
+                yield DamagedGroups(partition, (file_slice,), problem)
 
     def strayed_keys(
         self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId

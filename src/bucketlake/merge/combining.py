@@ -186,6 +186,8 @@ class Combining:
         Columns with orderings of their own; then nothing else of this class applies.
     sources : str or None
         Ordering field, if rows name the columns that they lack (``merge/column_rules.py``).
+    reads_stored : bool
+        Whether records in log files are whole rows, so that stored rows are read for them.
     """
 
     table: str
@@ -197,6 +199,7 @@ class Combining:
     ties: tuple[str, ...] = ()
     groups: ColumnGroups | None = None
     sources: str | None = None
+    reads_stored: bool = False
 
     def rows(
         self, older: pa.Table, newer: pa.Table, what: str, gaps: ColumnFlags | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.model.file_name import FileId, Group, InstantTime, LogFileName
 
 NO_PREVIOUS_COMMIT = "null"  # Hudi writes this word instead of an absent value.
 
@@ -55,6 +55,11 @@ class WriteStat:
     # Statistics of the file's columns, cut (``metadata/statistics/of_file.py``). Until the
     # commit, which writes them to the metadata table; None if it has none.
     statistics: Any = None
+
+    @property
+    def group(self) -> Group:
+        """The file group: partition path and file id."""
+        return self.partition_path, self.file_id
 
     @property
     def file_sizes(self) -> dict[str, int]:
@@ -112,11 +117,15 @@ class CommitMetadata:
         return [stat for held in self.write_stats.values() for stat in held]
 
     @property
-    def file_groups(self) -> set[tuple[str, str]]:
+    def file_groups(self) -> set[Group]:
         """Partition path and file id of the file groups that the commit wrote or removed."""
-        written = {(stat.partition_path, str(stat.file_id)) for stat in self.stats}
+        return {stat.group for stat in self.stats} | self.replaced_groups
+
+    @property
+    def replaced_groups(self) -> set[Group]:
+        """The file groups that the commit removed."""
         replaced = self.replaced_file_ids.items()
-        return written | {(path, str(file_id)) for path, ids in replaced for file_id in ids}
+        return {(path, file_id) for path, ids in replaced for file_id in ids}
 
     @property
     def resizes(self) -> bool:

@@ -612,7 +612,7 @@ def table_growth(snapshot: Snapshot, slices: Sequence[FileSlice]) -> Growth:
         replay.apply(instant, completed_at, commit)
         if place in recent:
             for stat in commit.stats:
-                group = stat.partition_path, stat.file_id
+                group = stat.group
                 count = stat.insert_count + stat.update_count + stat.delete_count
                 written[group] = written.get(group, 0) + count
         sizes.append(replay.size_after(instant, completed_at))
@@ -663,7 +663,7 @@ def _older_groups(
     opened: set[Group] = set()
     for *_, commit in commits:
         for stat in commit.stats:
-            group = stat.partition_path, stat.file_id
+            group = stat.group
             if group in opened or older.get(group) is not None:
                 continue
             if stat.opens_group and group not in older:
@@ -690,13 +690,12 @@ class _Replay:
             self._set(group, held)
 
     def apply(self, instant: Instant, completed_at: InstantTime, commit: CommitMetadata) -> None:
-        for partition, file_ids in commit.replaced_file_ids.items():
-            for file_id in file_ids:
-                self._set((partition, file_id), None)
+        for group in commit.replaced_groups:
+            self._set(group, None)
         for stat in commit.stats:
             if not stat.path:
                 continue  # Nothing was written.
-            group = stat.partition_path, stat.file_id
+            group = stat.group
             held = self.groups.get(group)
             if stat.is_log:
                 # Without a base file, a log file may tell nothing about its rows.

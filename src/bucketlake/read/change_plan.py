@@ -265,9 +265,8 @@ class _Versions:
             group: self._place.get(instant, _BEFORE_RANGE) for group, instant in active.items()
         }
         for place, commit in enumerate(self._found.commits):
-            for partition, ids in commit.metadata.replaced_file_ids.items():
-                for file_id in ids:
-                    replaced.setdefault((partition, file_id), place)
+            for group in commit.metadata.replaced_groups:
+                replaced.setdefault(group, place)
         return replaced
 
     def _committed(self) -> Iterator[DataFile]:

@@ -202,13 +202,7 @@ def replaced_in_archive(table: OpenTable, timeline: Timeline) -> set[tuple[str, 
     commits = (
         archived_commit(entry) for entry in entries if entry.requested_at not in timeline.undone
     )
-    return {
-        (path, file_id)
-        for commit in commits
-        if commit is not None
-        for path, ids in commit.replaced_file_ids.items()
-        for file_id in ids
-    }
+    return set().union(*(commit.replaced_groups for commit in commits if commit is not None))
 
 
 def was_cleaned(table: OpenTable, pinned: Timeline, newest: Timeline) -> bool:

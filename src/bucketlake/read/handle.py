@@ -114,7 +114,7 @@ class Handle:
                 yield
                 return
             made = Call(call.replace("_", " "), self.address)
-            with calling(made), lineage_told(made, lambda: self.snapshot().schema_or_none):
+            with lineage_told(made, lambda: self.snapshot().schema_or_none), calling(made):
                 yield
                 tell_written(made)
 

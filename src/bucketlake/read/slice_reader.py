@@ -46,10 +46,9 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import COMMIT_TIME, IS_DELETED, OPERATION_COLUMN, RECORD_KEY, with_meta
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.clean_guard import telling_what_is_gone
-from bucketlake.read.dropped_columns import DroppedColumns
-from bucketlake.read.snapshot import Snapshot
+from bucketlake.read.snapshot import DroppedColumns, Snapshot
 from bucketlake.read.stored_keys import RowOrigin, VirtualKeys
-from bucketlake.slices.log_blocks import counted_blocks
+from bucketlake.slices.file_system_view import counted_blocks
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 

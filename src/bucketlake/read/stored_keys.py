@@ -37,7 +37,7 @@ from bucketlake.model.schema import (
     RECORD_KEY,
 )
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.slices.log_blocks import counted_blocks
+from bucketlake.slices.file_system_view import counted_blocks
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 

@@ -118,12 +118,12 @@ def _attention(report: TableReport) -> Iterator[str]:
     if report.findings:
         names = ("severity", "kind", "partition", "meaning", "repair")
         found = [{name: getattr(finding, name) for name in names} for finding in report.findings]
-        yield _table("Findings, worst first", _texts(*names), found)
+        yield _table("Findings, worst first", _columns(" ".join(names)), found)
     if report.findings.not_checked:
         yield paragraph(f"Not checked: {', '.join(report.findings.not_checked)}.")
     changes = report.advice.changes
     if changes:
-        columns = _texts("subject", "now", "advised", "reason", "call", "command")
+        columns = _columns("subject now advised reason call command")
         yield _table("Advice", columns, [asdict(advice) for advice in changes])
     else:
         yield paragraph("Advice: change nothing.")
@@ -184,11 +184,11 @@ def _growth(report: TableReport) -> Iterator[str]:
         )
     yield _table(
         "Size after each commit, newest first",
-        [
-            TableColumn("completed_at", f"completed ({report.zone})", is_number=False),
-            *_numbers(("rows", "rows"), ("size_bytes", "size"), ("log_bytes", "log files")),
-            *_numbers(("file_groups", "file groups")),
-        ],
+        _columns(
+            "completed_at rows size_bytes log_bytes file_groups",
+            completed_at=f"completed ({report.zone})",
+            log_bytes="log files",
+        ),
         [asdict(size) for size in reversed(sizes)],
     )
 
@@ -208,12 +208,9 @@ def _partitions(report: TableReport) -> Iterator[str]:
     )
     yield _table(
         "Partitions, largest first",
-        [
-            TableColumn("partition_path", "partition", is_number=False),
-            *_numbers(("size_bytes", "size"), ("share", "share"), ("rows", "rows")),
-            *_numbers(("growth_bytes", "growth"), ("written", "written")),
-            *_numbers(("file_groups", "file groups"), ("max_over_mean", "largest / mean")),
-        ],
+        _columns(
+            "partition_path size_bytes share rows growth_bytes written file_groups max_over_mean"
+        ),
         [asdict(sizes) for sizes in found],
         rest="partition",
     )
@@ -235,18 +232,13 @@ def _buckets(report: TableReport) -> Iterator[str]:
         asdict(own) | {"hash_values": _hash_values(own), "share_of_partition": own.share}
         for own in found
     ]
-    has_hashes = any(row["hash_values"] for row in rows)
-    hashes = [TableColumn("hash_values", "hash values", is_number=False)] if has_hashes else []
+    hashes = "hash_values " if any(row["hash_values"] for row in rows) else ""
     yield _table(
         "Buckets, largest first",
-        [
-            TableColumn("partition_path", "partition", is_number=False),
-            *_numbers(("bucket_id", "bucket")),
-            *hashes,
-            *_numbers(("size_bytes", "size"), ("share_of_partition", "share of partition")),
-            *_numbers(("rows", "rows"), ("growth_bytes", "growth"), ("written", "written")),
-            *_numbers(("log_files", "log files")),
-        ],
+        _columns(
+            f"partition_path bucket_id {hashes}size_bytes share_of_partition rows growth_bytes "
+            "written log_files"
+        ),
         rows,
         rest="bucket",
     )
@@ -325,12 +317,11 @@ def _file_sizes(report: TableReport) -> Iterator[str]:
     ]
     yield table(
         "Sizes of the files of the newest slices",
-        [
-            TableColumn("kind", "files", is_number=False),
-            *_numbers(("files", "number"), ("smallest_bytes", "smallest")),
-            *_numbers(("median_bytes", "median"), ("largest_bytes", "largest")),
-            *_numbers(("total_bytes", "total")),
-        ],
+        _columns(
+            "kind files smallest_bytes median_bytes largest_bytes total_bytes",
+            kind="files",
+            files="number",
+        ),
         rows,
     )
 
@@ -344,11 +335,11 @@ def _logs(report: TableReport) -> Iterator[str]:
     yield charts([_byte_bars("log-bytes", "Base and log files", note, waiting, _name)])
     yield _table(
         "Log files, most bytes first",
-        [
-            TableColumn("partition_path", "partition", is_number=False),
-            *_numbers(("bucket_id", "bucket"), ("log_files", "log files")),
-            *_numbers(("log_bytes", "log bytes"), ("size_bytes", "size with base file")),
-        ],
+        _columns(
+            "partition_path bucket_id log_files log_bytes size_bytes",
+            log_bytes="log bytes",
+            size_bytes="size with base file",
+        ),
         [asdict(bucket) for bucket in waiting],
         rest="bucket",
     )
@@ -383,13 +374,11 @@ def _timeline(report: TableReport) -> Iterator[str]:
     ]
     yield _table(
         "Instants of the active timeline, newest first",
-        [
-            TableColumn("instant", f"requested ({report.zone})", is_number=False),
-            *_texts("action", "operation", "state"),
-            *_numbers(("written", "written"), ("deleted", "deleted")),
-            *_numbers(("partitions", "partitions"), ("files", "files")),
-            *_numbers(("written_bytes", "bytes"), ("seconds", "seconds")),
-        ],
+        _columns(
+            "instant action operation state written deleted partitions files written_bytes seconds",
+            instant=f"requested ({report.zone})",
+            written_bytes="bytes",
+        ),
         rows,
     )
 
@@ -397,9 +386,7 @@ def _timeline(report: TableReport) -> Iterator[str]:
 # ---- parts of sections --------------------------------------------------------------------------
 
 
-def _table(
-    caption: str, columns: Sequence[TableColumn], rows: Sequence[Row], rest: str = ""
-) -> str:
+def _table(caption: str, columns: Titles, rows: Sequence[Row], rest: str = "") -> str:
     """Return a table of the first rows; ``rest`` names what the row of the others sums up."""
     if len(rows) <= ROWS_MAX:
         return table(caption, columns, rows)
@@ -407,7 +394,7 @@ def _table(
     if not rest:
         return table(caption, columns, rows[:ROWS_MAX])
     others = rows[ROWS_MAX:]
-    sums: dict[str, object] = {columns[0].name: f"the other {counted(len(others), rest)}"}
+    sums: dict[str, object] = {next(iter(columns)): f"the other {counted(len(others), rest)}"}
     for name in _SUMMED:
         values = [row.get(name) for row in others]
         numbers = [value for value in values if isinstance(value, int | float)]
@@ -416,12 +403,11 @@ def _table(
     return table(caption, columns, rows[:ROWS_MAX], sums)
 
 
-def _texts(*names: str) -> list[TableColumn]:
-    return [TableColumn(name, name, is_number=False) for name in names]
-
-
-def _numbers(*named: tuple[str, str]) -> list[TableColumn]:
-    return [TableColumn(name, title) for name, title in named]
+def _columns(names: str, **titles: str) -> Titles:
+    """Return the titles of columns; one that is not given is the name, in words."""
+    shown = {**_TITLES, **titles}
+    words = {name: name.removesuffix("_bytes").replace("_", " ") for name in names.split()}
+    return {name: shown.get(name, own) for name, own in words.items()}
 
 
 def _byte_bars(
@@ -495,16 +481,24 @@ def _hash_values(bucket: Bucket) -> str | None:
 
 Row = Mapping[str, object]
 
+Titles = Mapping[str, str]
+"""Titles of the columns of a table, by the name of their values in a row."""
+
+_TITLES = {"partition_path": "partition", "bucket_id": "bucket", "max_over_mean": "largest / mean"}
 _SENTENCES = ("meaning", "reason", "repair", "call", "command")
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """A column of a table: the name of its values in a row, and its title."""
-
-    name: str
-    title: str
-    is_number: bool = True
+_TEXTS = (
+    *(
+        "partition_path",
+        "partition",
+        "hash_values",
+        "kind",
+        "severity",
+        "subject",
+        "now",
+        "advised",
+    ),
+    *("instant", "completed_at", "action", "operation", "state"),
+)
 
 
 def text(value: object) -> str:
@@ -523,11 +517,9 @@ def facts_list(facts: Iterable[tuple[str, object]]) -> str:
     return f"<dl>{''.join(lines)}</dl>"
 
 
-def table(
-    caption: str, columns: Sequence[TableColumn], rows: Sequence[Row], rest: Row | None = None
-) -> str:
+def table(caption: str, columns: Titles, rows: Sequence[Row], rest: Row | None = None) -> str:
     """Return a table; ``rest`` is a last row that sums up what is not shown."""
-    head = "".join(f'<th scope="col"{_class(c)}>{text(c.title)}</th>' for c in columns)
+    head = "".join(f'<th scope="col"{_class(n)}>{text(t)}</th>' for n, t in columns.items())
     lines = [f"<tr>{_cells(columns, row)}</tr>" for row in rows]
     if rest is not None:
         lines.append(f'<tr class="rest">{_cells(columns, rest)}</tr>')
@@ -556,17 +548,15 @@ def section(anchor: str, title: str, parts: Iterable[str]) -> str:
     return f'<section id="{anchor}">\n<h2>{text(title)}</h2>\n{inner}\n</section>'
 
 
-def _cells(columns: Sequence[TableColumn], row: Row) -> str:
-    return "".join(
-        f"<td{_class(column)}>{text(number_text(column.name, row.get(column.name)))}</td>"
-        for column in columns
-    )
+def _cells(columns: Titles, row: Row) -> str:
+    values = ((name, number_text(name, row.get(name))) for name in columns)
+    return "".join(f"<td{_class(name)}>{text(value)}</td>" for name, value in values)
 
 
-def _class(column: TableColumn) -> str:
-    if column.is_number:
-        return ' class="number"'
-    return ' class="words"' if column.name in _SENTENCES else ""
+def _class(name: str) -> str:
+    if name in _SENTENCES:
+        return ' class="words"'
+    return "" if name in _TEXTS else ' class="number"'
 
 
 # ---- Numbers as people read them: sizes, counts, shares, times -----------------------------------

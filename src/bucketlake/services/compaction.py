@@ -575,7 +575,7 @@ def _followed(table: OpenTable, timeline: Timeline, instant: InstantTime) -> set
     """Return the file groups to whose new slices commits have added."""
     later = [commit for commit in timeline.completed_commits() if commit.requested_at > instant]
     return {
-        (stat.partition_path, stat.file_id)
+        stat.group
         for _, commit in timeline.read_commits(table.storage, later)
         for stat in commit.stats
         if log_instant(stat.path) == instant

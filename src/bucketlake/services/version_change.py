@@ -642,5 +642,5 @@ def _require_none_overtaken(table: OpenTable, timeline: Timeline, drop: Sequence
 
 def _share(one: CommitMetadata, other: CommitMetadata) -> bool:
     """Return whether two commits wrote to one file group."""
-    groups = [{(stat.partition_path, stat.file_id) for stat in each.stats} for each in (one, other)]
+    groups = [{stat.group for stat in each.stats} for each in (one, other)]
     return not groups[0].isdisjoint(groups[1])

@@ -48,11 +48,11 @@ from bucketlake.spark.spark_schema import (
     spark_from_arrow,
 )
 from bucketlake.storage.base import Storage
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.by_condition import require_assignable
 from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
-from bucketlake.write.merge_rows import (
+from bucketlake.write.merge_statement import Effect, Match
+from bucketlake.write.merge_write import (
     COUNT,
     IDENTITY,
     INSERTS,
@@ -69,8 +69,7 @@ from bucketlake.write.merge_rows import (
     tell,
     written_columns,
 )
-from bucketlake.write.merge_statement import Effect, Match
-from bucketlake.write.pack import RecordSource
+from bucketlake.write.pack import ArrowSource, RecordSource
 from bucketlake.write.tag import EFFECT
 
 _STORED = "_bucketlake_stored"

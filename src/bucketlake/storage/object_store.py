@@ -203,8 +203,9 @@ class ObjectStorage:
 
     def duplicate(self, source: str, target: str) -> bool:
         """Copy an object within the store."""
-        with self._asking(source, "duplicate"):
-            copied = self._copy(source, target)
+        check_path(source, "duplicate")
+        _require_no_control_characters(self._full(source), "duplicate")
+        copied = self._copy(source, target)
         on_azure = isinstance(self._store, AzureStore)
         if on_azure:
             self._wait_for_copy(source, target)

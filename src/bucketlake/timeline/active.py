@@ -269,9 +269,8 @@ class Timeline:
         replaced: dict[tuple[str, FileId], InstantTime] = {}
         commits = [i for i in self.completed_commits() if i.action is Action.REPLACE_COMMIT]
         for instant, commit in self.read_commits(storage, commits):
-            for partition, file_ids in commit.replaced_file_ids.items():
-                for file_id in file_ids:
-                    replaced.setdefault((partition, file_id), instant.requested_at)
+            for group in commit.replaced_groups:
+                replaced.setdefault(group, instant.requested_at)
         return replaced
 
     def latest_schema(self, storage: Storage) -> str | None:

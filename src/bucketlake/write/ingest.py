@@ -8,8 +8,9 @@ written, because the count reads all keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,12 +32,11 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import ListedSlices
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.markers import mark_instant
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batch_schema import schema_after
 from bucketlake.write.commit_checks import require_same_setting
 from bucketlake.write.key_rule_check import as_stored, decided
 from bucketlake.write.new_keys import require_empty_partitions
-from bucketlake.write.pack import Packed, PackedRecords, RecordSource
+from bucketlake.write.pack import ArrowSource, Packed, PackedRecords, RecordSource
 from bucketlake.write.rehash import RehashSource
 from bucketlake.write.row_merging import row_writing
 from bucketlake.write.stages import conflict_keys, run_stages, slots_by_partition
@@ -44,22 +44,6 @@ from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import BegunWrite, Written, begun_write, commit_written
 from bucketlake.write.write_plan import WritePlan, plan_write
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeCounts:
-    """How many rows of a table a write changes.
-
-    Attributes
-    ----------
-    inserted, updated, deleted, ignored : int
-        As in :class:`WriteResult`.
-    """
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    ignored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +96,7 @@ def write_records(
     counted: CountedRecords | None = None,
     still_match: CommitStep | None = None,
     rows: RowMerge = WHOLE_ROWS,
-    count_changes: Callable[[], ChangeCounts] | None = None,
+    count_changes: Callable[[], dict[str, int]] | None = None,
     checks: Sequence[CommitStep] = (),
 ) -> WriteResult:
     """Write the records of a source, and commit.
@@ -152,12 +136,12 @@ def write_records(
     if was_committed(target.table, timeline, origin):
         return WriteResult(None, skipped=True)
     source, schema = _fitting(target, operation, source, merge, rows)
-    how = row_writing(target, operation, schema, source, rows)
+    combining = row_writing(target, operation, schema, source, rows)
     meets = still_match is None or count_changes is not None  # Else they are stored rows, changed.
     tombstones = target.tombstones(schema, operation, meets=meets)
     tagger = target.tagger(schema, tombstones)
     target, packed, listed = _packed(target, operation, source, tagger, counted)
-    changes = None if count_changes is None else count_changes()
+    changes: dict[str, Any] | None = None if count_changes is None else count_changes()
     counts = packed.counts
     changes_nothing = not counts and operation is not Operation.INSERT_OVERWRITE_TABLE
     if changes_nothing and origin.position is None:
@@ -170,7 +154,7 @@ def write_records(
     with begun_write(target, operation) as write:
         listed.require_whole(write.begun)
         slots = slots_by_partition(counts)
-        begun = BegunWrite.on(write, target, slots, listed.slices, schema, how)
+        begun = BegunWrite.on(write, target, slots, listed.slices, schema, combining)
         nothing = Written(WritePlan((), {}, 0), index_files=())  # Only the position moves.
         done = nothing if changes_nothing else run_stages(begun, packed, origin.batch)
         done = replace(
@@ -183,11 +167,11 @@ def write_records(
         return result
     if changes is None:
         deleted = sum(counts.values()) - result.written
-        changes = ChangeCounts(updated=result.written, deleted=deleted)
-    elif packed.late:  # Rows of a merge whose keys are not stored.
-        late = packed.late
-        changes = replace(changes, inserted=changes.inserted - late, ignored=changes.ignored + late)
-    return replace(result, **asdict(changes))
+        changes = {"inserted": 0, "updated": result.written, "deleted": deleted, "ignored": 0}
+    else:
+        changes["inserted"] -= packed.late  # Rows of a merge whose keys are not stored.
+        changes["ignored"] += packed.late
+    return replace(result, **changes)
 
 
 def _packed(

@@ -1,6 +1,6 @@
 """A merge as the user states it: its clauses, in order.
 
-``write/merge_binding.py`` checks a statement against a table and a source, ``write/merge_rows.py``
+``write/merge_binding.py`` checks a statement against a table and a source, ``write/merge_write.py``
 finds the rows that it writes.
 """
 

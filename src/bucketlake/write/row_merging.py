@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -21,30 +21,10 @@ from bucketlake.write.pack import RecordSource
 from bucketlake.write.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class RowWriting:
-    """How the columns of a record and of the stored row are combined.
-
-    Attributes
-    ----------
-    combining : Combining or None
-        None if a record replaces the row.
-    reads_stored : bool
-        Whether records in log files are whole rows, so that stored rows are read for them.
-    """
-
-    combining: Combining | None = None
-    reads_stored: bool = False
-
-
-ONE_ROW = RowWriting()
-"""Records replace whole rows."""
-
-
 def row_writing(
     target: Target, operation: Operation, schema: pa.Schema, source: RecordSource, rows: RowMerge
-) -> RowWriting:
-    """Return how a write combines the columns of rows.
+) -> Combining | None:
+    """Return how a write combines the columns of rows; None if records replace whole rows.
 
     Parameters
     ----------
@@ -69,7 +49,7 @@ def row_writing(
         return _writing_of_groups(target, operation, schema, source, rows)
     sources = _sources(target, schema, given)
     if operation is Operation.DELETE or not (rows or own or sources):
-        return ONE_ROW
+        return None
     where = f"write to {target.storage.root}"
     roles = _fixed_columns(target, schema)
     rules = {}
@@ -98,11 +78,12 @@ def row_writing(
         sources=sources,
     )
     if not (rows or own):
-        return RowWriting(combining, source.schema.field(UNAVAILABLE).metadata != NONE_LACKS)
+        lacks = source.schema.field(UNAVAILABLE).metadata != NONE_LACKS
+        return replace(combining, reads_stored=lacks)
     has_rules = bool(rules) or function is not None
     # Readers of the table take stored values for nulls by its own rule.
     read_by_rule = own is not None and (own.nulls or not (missing or nulls or source.gaps))
-    return RowWriting(combining, has_rules or not read_by_rule)
+    return replace(combining, reads_stored=has_rules or not read_by_rule)
 
 
 def _sources(target: Target, schema: pa.Schema, given: Sequence[str]) -> str | None:
@@ -116,9 +97,9 @@ def _sources(target: Target, schema: pa.Schema, given: Sequence[str]) -> str | N
 
 def _writing_of_groups(
     target: Target, operation: Operation, schema: pa.Schema, source: RecordSource, rows: RowMerge
-) -> RowWriting:
+) -> Combining | None:
     if operation is Operation.DELETE or target.refuses_repeats:  # The latter are rows as they are.
-        return ONE_ROW
+        return None
     where = f"write to {target.storage.root}"
     groups = groups_of_table(target.config, target.index, schema, where)
     assert groups is not None, "the table has groups"
@@ -133,8 +114,7 @@ def _writing_of_groups(
     for columns in (names := frozenset(source.names), names - source.gaps):
         groups.require_whole(schema.names, columns, may_lack=rows.keeps_missing, where=where)
     ties = _ordering_of_ties(target) if rows.fails_on_tie else ()
-    combining = Combining(target.storage.root, Gaps(), ties=ties, groups=groups)
-    return RowWriting(combining, reads_stored=True)
+    return Combining(target.storage.root, Gaps(), ties=ties, groups=groups, reads_stored=True)
 
 
 def groups_of_table(

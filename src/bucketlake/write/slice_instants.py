@@ -57,7 +57,7 @@ def require_newest_slices(stats: Sequence[WriteStat], view: CommitView) -> None:
     for other, commit in view.since:
         if commit.compacted:
             for stat in commit.stats:
-                group = stat.partition_path, stat.file_id
+                group = stat.group
                 made[group] = max(other, made.get(group, other))
     followed = {compaction.requested_at for compaction in _compactions(write.pinned)}
     for group, named in sorted(logs.items()):
@@ -80,7 +80,7 @@ def _named_slices(stats: Iterable[WriteStat]) -> Iterator[tuple[Group, InstantTi
     for stat in stats:
         named = log_instant(stat.path)
         if named is not None:
-            yield (stat.partition_path, stat.file_id), named
+            yield stat.group, named
         if stat.log_copy is not None:
             yield (stat.partition_path, stat.log_copy.file_id), stat.log_copy.resize
 

@@ -69,22 +69,16 @@ class MergeText:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateText:
-    """``UPDATE``: the table and its alias, new values by column, and the condition."""
+class ChangeText:
+    """``UPDATE`` or ``DELETE FROM``: the table and its alias, the condition, and new values.
 
-    table: NamedTable
-    alias: str
-    values: Mapping[str, str]
-    where: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteText:
-    """``DELETE FROM``: the table and its alias, and the condition."""
+    ``values`` are by column; None of a delete.
+    """
 
     table: NamedTable
     alias: str
     where: str | None
+    values: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +103,7 @@ class InsertText:
     values: tuple[tuple[str, ...], ...] | None
 
 
-StatementText: TypeAlias = MergeText | UpdateText | DeleteText | InsertText
+StatementText: TypeAlias = MergeText | ChangeText | InsertText
 
 
 def parse_statement(text: str) -> StatementText:
@@ -125,7 +119,8 @@ def parse_statement(text: str) -> StatementText:
     Examples
     --------
     >>> parse_statement("DELETE FROM bucketlake.`/lake/orders` AS o WHERE o.n > 3")
-    DeleteText(table=NamedTable(parts=('bucketlake', '/lake/orders')), alias='o', where='o.n > 3')
+    ChangeText(table=NamedTable(parts=('bucketlake', '/lake/orders')), alias='o', where='o.n > 3',
+    values=None)
     """
     reader = _Reader(text)
     forms: dict[str, Callable[[], StatementText]] = {
@@ -179,18 +174,19 @@ class _Reader:
             clauses.append(self._clause())
         return MergeText(table, source, MergeStatement(on, alias, source_alias, tuple(clauses)))
 
-    def update(self) -> UpdateText:
+    def update(self) -> ChangeText:
         self._take("UPDATE")
         table = self._table()
         alias = self._alias(("SET",)) or _usual_alias(table, "t")
         self._take("SET")
-        return UpdateText(table, alias, self._assignments("WHERE"), self._where())
+        values = self._assignments("WHERE")
+        return ChangeText(table, alias, self._where(), values)
 
-    def delete(self) -> DeleteText:
+    def delete(self) -> ChangeText:
         self._take("DELETE", "FROM")
         table = self._table()
         alias = self._alias(("WHERE",)) or _usual_alias(table, "t")
-        return DeleteText(table, alias, self._where())
+        return ChangeText(table, alias, self._where())
 
     def insert(self) -> InsertText:
         self._take("INSERT")

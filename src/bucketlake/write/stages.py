@@ -117,7 +117,7 @@ def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
     writers: dict[tuple[str, FileId], int] = {}
     for result in results:
         for stat in result.stats:
-            group = stat.partition_path, stat.file_id
+            group = stat.group
             writer = writers.setdefault(group, result.number)
             assert writer == result.number, "two slots, or parts of one, wrote one file group"
             assert stat.opens_group != (group in known), "a file group is new, or in the plan"

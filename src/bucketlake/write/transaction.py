@@ -31,6 +31,7 @@ from bucketlake.index.conflict_keys import ChangedShards, ConflictKeys
 from bucketlake.index.layout import Layout
 from bucketlake.index.ring_engine import extension_entries
 from bucketlake.index.state import record_written
+from bucketlake.merge.combining import Combining
 from bucketlake.metadata.record_index.pinned_index import PinnedIndex, maintained_index
 from bucketlake.metadata.statistics.of_file import indexed_columns
 from bucketlake.model.file_name import FileId, InstantTime
@@ -55,7 +56,6 @@ from bucketlake.write.commit_checks import (
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.new_keys import UnstoredKeys
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
-from bucketlake.write.row_merging import ONE_ROW, RowWriting
 from bucketlake.write.slice_instants import require_newest_slices, with_compactions
 from bucketlake.write.slot_stage import WriteTask
 from bucketlake.write.tag import Tagger
@@ -83,8 +83,8 @@ class BegunWrite:
         The layout with the state of these partitions.
     schema : pa.Schema
         The table's schema after the write.
-    how : RowWriting
-        How the columns of a record and of the stored row are combined.
+    combining : Combining or None
+        How the columns of a record and of the stored row are combined; None: a record replaces it.
     """
 
     pending: PendingWrite
@@ -93,7 +93,7 @@ class BegunWrite:
     slices: Sequence[FileSlice]
     layout: Layout
     schema: pa.Schema
-    how: RowWriting = ONE_ROW
+    combining: Combining | None = None
 
     @classmethod
     def on(
@@ -103,13 +103,13 @@ class BegunWrite:
         slots: Mapping[str, Collection[int]],
         slices: Sequence[FileSlice],
         schema: pa.Schema,
-        how: RowWriting = ONE_ROW,
+        combining: Combining | None = None,
     ) -> BegunWrite:
         """Pin the state of the partitions that a write touches."""
         slices = with_compactions(target.storage, pending.pinned, slices)
         paths = {*slots, *(held.partition_path for held in slices)}
         layout = _layout_of_write(target, pending, paths)
-        return cls(pending, target, slots, slices, layout, schema, how)
+        return cls(pending, target, slots, slices, layout, schema, combining)
 
     @property
     def operation(self) -> Operation:
@@ -120,6 +120,11 @@ class BegunWrite:
     def instant(self) -> Instant:
         """The instant of the write."""
         return Instant(self.pending.instant, self.pending.action, State.INFLIGHT)
+
+    @property
+    def reads_stored(self) -> bool:
+        """Whether records in log files are whole rows, so that stored rows are read for them."""
+        return self.combining is not None and self.combining.reads_stored
 
     def upkeep(self, partitions: Collection[str]) -> IndexUpkeep | None:
         """Return the upkeep of the record-level index; None if there is none to maintain."""
@@ -142,7 +147,7 @@ class BegunWrite:
         pending, target = self.pending, self.target
         layout, schema = self.layout.unpinned, self.schema
         slices = None
-        if self.how.reads_stored:
+        if self.reads_stored:
             slices = replace(SliceReader.of_snapshot(target.snapshot), schema=with_meta(schema))
         writer = GroupWriter(
             target.storage,
@@ -157,7 +162,7 @@ class BegunWrite:
             appends=target.appends,
             log_format=target.log_format,
             indexed=indexed_columns(target.table, schema),
-            combining=self.how.combining,
+            combining=self.combining,
             slices=slices,
             change_log=target.config.change_log,
             new_keys=UnstoredKeys.of_write(target, self.operation),
@@ -206,7 +211,7 @@ class Lookups:
         deleted = sum(stat.delete_count for stat in stats) - self.moved
         if target.appends:  # Of log files, the lookups know more.
             compares = target.merge_rule(begun.operation).compares
-            is_unread = written > inserted and not begun.how.reads_stored
+            is_unread = written > inserted and not begun.reads_stored
             may_lose = (deleted or is_unread) and compares
             result = replace(result, ignored=None if may_lose else ignored)
         else:  # A merge counts by itself.
@@ -389,7 +394,7 @@ def _result(
     ignored: int,
 ) -> WriteResult:
     """Return what a commit did, as far as the statistics of its files tell."""
-    target, reads_stored = begun.target, begun.how.reads_stored
+    target, reads_stored = begun.target, begun.reads_stored
     inserted = sum(s.insert_count for s in stats)
     updated = sum(s.update_count for s in stats)
     deleted = sum(s.delete_count for s in stats)

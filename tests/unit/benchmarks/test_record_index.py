@@ -19,8 +19,8 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from tests.bounds import set_bounds
 from tests.faulty_storage import FaultyStorage

@@ -25,7 +25,6 @@ from bucketlake.index.conflict_keys import (
     looked_at_metadata,
     written_keys,
 )
-from bucketlake.index.layout import Damage
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.setting import INDEX_KINDS
 from bucketlake.index.simple import SimpleBucket
@@ -109,8 +108,9 @@ def test_groups_that_contradict_a_layout_are_refused_and_described() -> None:
         layout.live_slots([foreign])
     with pytest.raises(IndexStateError, match="has two for bucket 0"):
         layout.live_slots([good, twice])
-    found = {one.damage: one.slices for one in layout.damaged_groups([good, twice, high, foreign])}
-    assert found[Damage.SURPLUS_GROUPS] == (good, twice)
+    found = [*layout.damaged_groups([good, twice, high, foreign])]
+    assert [one.slices for one in found if one.is_surplus] == [(good, twice)]
+    assert [one.slices for one in found if not one.is_surplus] == [(high,), (foreign,)]
     assert [*SimpleBucket(2, max_file_size=9).layout().damaged_groups([good, twice])] == []
 
 

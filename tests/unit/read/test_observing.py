@@ -19,7 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import bucketlake as bl
 from bucketlake.errors import InputError, ServiceWarning
-from bucketlake.flow.call import Call
+from bucketlake.flow.call import Call, current_call
+from bucketlake.read import observing
 from bucketlake.read.observing import lineage_told
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
@@ -180,3 +181,13 @@ def test_lineage_that_cannot_be_told_does_not_fail_the_write(
     with pytest.warns(ServiceWarning, match="lineage could not be told"):
         table.upsert(ROWS)
     assert table.count() == 3
+
+
+def test_the_call_has_ended_when_its_lineage_is_sent(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work: list[Call | None] = []
+    monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:9/")
+    monkeypatch.setattr(observing, "_emit", lambda *_: at_work.append(current_call()))
+    table.upsert(ROWS)
+    assert at_work == [None]  # Its duration is noted, without that of the sending.

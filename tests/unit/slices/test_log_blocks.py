@@ -9,7 +9,7 @@ from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.slices.log_blocks import counted_blocks
+from bucketlake.slices.file_system_view import counted_blocks
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action, Instant, State

@@ -379,3 +379,15 @@ def test_process_that_was_forked_after_the_first_use_is_told_so(
     monkeypatch.setattr(object_store.os, "getpid", lambda: -1)
     with pytest.raises(StorageError, match="forked"):
         storage.stat("a")
+
+
+def test_a_copy_within_the_store_counts_as_one_request(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = bucket.open("copies")
+    storage.put("a", b"rows")
+    counted: list[str] = []
+    monkeypatch.setattr(object_store, "count", lambda *_, operation: counted.append(operation))
+    assert storage.duplicate("a", "b")
+    assert counted.count("duplicate") == 1
+    assert storage.read("b") == b"rows"

@@ -14,7 +14,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import InputError
-from bucketlake.write import arrow_source
+from bucketlake.write import pack
 from tests.bounds import set_bounds
 
 _NULL = pa.null()
@@ -355,7 +355,7 @@ def test_key_column_keeps_its_type_and_no_advice_leads_nowhere(
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every few records of a table be a part, which a thread tags and routes."""
-    set_bounds(monkeypatch, arrow_source, _PART_ROWS_MIN=2)
+    set_bounds(monkeypatch, pack, _PART_ROWS_MIN=2)
 
 
 @pytest.mark.usefixtures("small_parts")

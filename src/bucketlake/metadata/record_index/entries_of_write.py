@@ -2,7 +2,7 @@
 
 A write enters the keys that it inserted into file groups, and removes keys that are gone. An update
 in the same file group changes no entry (Hudi's table format, "record index"). The writer decides
-which keys are new and which are gone; ``write/record_index/index_log.py`` writes the entries.
+which keys are new and which are gone; ``write/record_index/index_writer.py`` writes the entries.
 """
 
 from __future__ import annotations

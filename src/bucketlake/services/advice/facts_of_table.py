@@ -159,7 +159,7 @@ def _writes(commits: _Commits) -> list[_Write]:
                 if is_write and stat.opens_group:
                     added[stat.partition_path] += stat.insert_count
                 continue
-            group = stat.partition_path, stat.file_id
+            group = stat.group
             before = rows.get(group, stat.record_count)
             net = stat.insert_count - stat.delete_count if is_write else stat.record_count - before
             added[stat.partition_path] += net

@@ -11,7 +11,6 @@ from bucketlake.config.table_version import table_version
 from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import HeaderKey, read_log_blocks
-from bucketlake.index.layout import Damage
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import PARTITION_PATH
@@ -99,7 +98,7 @@ def _skipped(table: Examination) -> Iterator[Finding]:
     bases: dict[tuple[str, FileId], list[tuple[Instant, WriteStat]]] = defaultdict(list)
     for instant, stat in table.committed.values():
         if BaseFileName.from_file_name(stat.path.rpartition("/")[2]) is not None:
-            bases[stat.partition_path, stat.file_id].append((instant, stat))
+            bases[stat.group].append((instant, stat))
     is_merged = table.config.table_type is TableType.MERGE_ON_READ
     skipped = [
         (commit.requested_at, lost, skipper.requested_at)
@@ -266,13 +265,8 @@ def _groups(table: Examination) -> Iterator[Finding]:
         return
     for found in table.index.layout().damaged_groups(table.placed):
         paths = tuple(path for file_slice in found.slices for path in file_slice.paths)
-        yield Finding(_DAMAGE[found.damage], found.problem, found.partition_path, paths)
-
-
-_DAMAGE = {
-    Damage.UNKNOWN_GROUP: FindingKind.BUCKET_UNKNOWN,
-    Damage.SURPLUS_GROUPS: FindingKind.BUCKET_TWICE,
-}
+        kind = FindingKind.BUCKET_TWICE if found.is_surplus else FindingKind.BUCKET_UNKNOWN
+        yield Finding(kind, found.problem, found.partition_path, paths)
 
 
 FILE_CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (

@@ -85,8 +85,8 @@ from bucketlake.timeline.table_properties import (
     restore_properties,
     table_at,
 )
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import rewrite_partitions
+from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
 from bucketlake.write.tombstones import forget_tombstones
 

@@ -297,9 +297,7 @@ def overtaking(
     resizes = {resize.partition_path: resize for resize in resizes_of_plan(instant, plan)}
     for other, commit in newest.read_commits(service.table.storage, newest.completed_commits()):
         at = other.requested_at
-        gone = planned.keys() & {
-            (path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids
-        }
+        gone = planned.keys() & commit.replaced_groups
         if gone:
             return f"instant {at} replaced file group {min(gone)[1]}"
         if commit.compacted:
@@ -307,10 +305,9 @@ def overtaking(
         completed_at = newest.completion_time(at) or at
         written = [stat for stat in commit.stats if stat.path not in known]
         touched = {
-            group
+            stat.group
             for stat in written
-            if (group := (stat.partition_path, stat.file_id)) in planned
-            and not _is_older(completed_at, planned[group])
+            if stat.group in planned and not _is_older(completed_at, planned[stat.group])
         }
         if not touched:
             continue
@@ -333,9 +330,7 @@ def _has_copies(
     written: Iterable[WriteStat],
 ) -> bool:
     """Return whether a write that touched groups of a plan wrote log files for new groups, too."""
-    copied = {
-        (stat.partition_path, stat.file_id) for stat in written if log_instant(stat.path) == instant
-    }
+    copied = {stat.group for stat in written if log_instant(stat.path) == instant}
     for partition, file_id in touched:
         resize = resizes.get(partition)
         group = None if resize is None else resize.find(file_id)

@@ -14,7 +14,7 @@ from bucketlake.errors import IndexStateError, MissingFileError, TimelineError
 from bucketlake.index.conflict_keys import ChangedShards, looked_at_keys, written_keys
 from bucketlake.index.setting import TableIndex, resolve_index, without_records
 from bucketlake.index.state import setting_instants
-from bucketlake.model.file_name import InstantTime, log_instant
+from bucketlake.model.file_name import Group, InstantTime, log_instant
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -187,7 +187,7 @@ def _require_state_of_before(
         raise _needs_files_before(min(times), f"{error.path} is missing") from error
     held = {file_slice.group for file_slice in slices}
     created = {
-        (stat.partition_path, stat.file_id)
+        stat.group
         for instant, commit in zip(undone, commits, strict=True)
         for stat in commit.stats
         if stat.opens_group or _is_copy(snapshot.timeline, stat, instant.requested_at)
@@ -211,15 +211,14 @@ def _needs_files_before(instant: InstantTime, held: str) -> IndexStateError:
     )
 
 
-def _replaced_since(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:
+def _replaced_since(before: Snapshot, groups: set[Group]) -> set[Group]:
     """Return the groups that a commit replaced which stays: a resize that the undone one served."""
     replaced = set()
     if groups:
         timeline = before.timeline
         for commit in timeline.completed_commits():
             if commit.action is Action.REPLACE_COMMIT:
-                held = timeline.read_commit(before.storage, commit).replaced_file_ids
-                replaced |= {(path, file_id) for path, ids in held.items() for file_id in ids}
+                replaced |= timeline.read_commit(before.storage, commit).replaced_groups
     return groups & replaced
 
 
@@ -231,12 +230,12 @@ def _is_copy(timeline: Timeline, stat: WriteStat, instant: InstantTime) -> bool:
     return named not in (None, instant)
 
 
-def _opened_with_logs(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:
+def _opened_with_logs(before: Snapshot, groups: set[Group]) -> set[Group]:
     """Return the groups that no commit before wrote: Hudi does not tell that it opens a group."""
     if not groups or has_archive(before.table):
         return set()  # An archived commit may have made the group.
     timeline = before.timeline
-    earlier: set[tuple[str, str]] = set()
+    earlier: set[Group] = set()
     for instant in timeline.completed_commits():
         earlier |= timeline.read_commit(before.storage, instant).file_groups
     return groups - earlier
@@ -323,9 +322,8 @@ def _is_served_by(commit: CommitMetadata, instant: Instant, resize: CommitMetada
     """
     if not resize.resizes:
         return False
-    replaced = {(path, str(held)) for path, ids in resize.replaced_file_ids.items() for held in ids}
     is_named = any(log_instant(stat.path) == instant.requested_at for stat in commit.stats)
-    return is_named and not replaced.isdisjoint(commit.file_groups)
+    return is_named and not resize.replaced_groups.isdisjoint(commit.file_groups)
 
 
 def _counted_otherwise(

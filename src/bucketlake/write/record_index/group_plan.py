@@ -19,8 +19,8 @@ from bucketlake.index.groups_for_new_keys import Filling, RowCounter
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import FileId, Group, InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.write.record_index.index_writer import NewGroupKeys, ShardPlan
-from bucketlake.write.record_index.located import Cut, LookupResult, Routes
+from bucketlake.write.record_index.index_writer import ShardPlan
+from bucketlake.write.record_index.locate import Cut, LookupResult, Routes
 from bucketlake.write.record_index.lookups import LookupPlan, StoredShards
 from bucketlake.write.write_plan import (
     RECORD_SIZE_BYTES_ESTIMATE,
@@ -267,10 +267,7 @@ class GroupPlanner:
         numbers: dict[Shard, int] = {}
         for shard in sorted(changed | {*removing}, key=lambda shard: shard.file_id):
             numbers[shard] = len(plans)
-            groups = tuple(
-                NewGroupKeys(number, slots[number].partition_path, ids[number])
-                for number in sorted(of_shard[shard])
-            )
+            groups = {n: (slots[n].partition_path, ids[n]) for n in sorted(of_shard[shard])}
             held = removing.get(shard)
             replaced = () if held is None else self.removal.partitions
             plans.append(

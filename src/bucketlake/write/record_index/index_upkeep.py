@@ -38,8 +38,8 @@ from bucketlake.timeline.instant import Instant, instant_to_ms
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.record_index.group_plan import Removal
-from bucketlake.write.record_index.index_log import IndexLogWriter
 from bucketlake.write.record_index.index_writer import (
+    IndexLogWriter,
     IndexTask,
     IndexWriter,
     ShardPlan,

@@ -36,6 +36,9 @@ from bucketlake.write.record_index.by_shard import (
     STORED_BYTES_MAX,
     ShardFound,
     ShardStage,
+    counts_of_shards,
+    plan_shard_writes,
+    result_of_shards,
     rows_in,
     rows_of_group,
 )
@@ -48,8 +51,7 @@ from bucketlake.write.record_index.group_plan import (
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
-from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingKeys
-from bucketlake.write.record_index.located import LookupResult
+from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, MovingKeys
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.record_index.new_partitions import (
     have_shared_groups,
@@ -57,11 +59,6 @@ from bucketlake.write.record_index.new_partitions import (
     with_new_shards,
 )
 from bucketlake.write.record_index.place import PlaceStage
-from bucketlake.write.record_index.shard_plan import (
-    counts_of_shards,
-    plan_shard_writes,
-    result_of_shards,
-)
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts
 from bucketlake.write.transaction import BegunWrite, Lookups, Written

@@ -23,7 +23,7 @@ from bucketlake.write.record_index.index_writer import (
     ShardResult,
     placed_entries,
 )
-from bucketlake.write.record_index.located import ENTRIES, LOCATED, LOOKUP, PLACE, RANK, Routes
+from bucketlake.write.record_index.locate import ENTRIES, LOCATED, LOOKUP, PLACE, RANK, Routes
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import with_numbers
 from bucketlake.write.write_plan import SlotPlan, SlotResult

@@ -25,7 +25,7 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import claim_rollback
-from bucketlake.write.record_index.index_log import IndexLogWriter
+from bucketlake.write.record_index.index_writer import IndexLogWriter
 from tests.storages import objects_of
 
 INSTANT, AT_MS = InstantTime("20240102030405678"), 1704164645678

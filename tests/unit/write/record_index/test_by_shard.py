@@ -19,9 +19,8 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import rewrite_partitions, write_records
-from bucketlake.write.pack import PackedRecords
+from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.record_index import indexed_write
 from bucketlake.write.record_index.new_partitions import SHARED_FOLDER
 from bucketlake.write.target import open_target

@@ -26,7 +26,7 @@ from bucketlake.write.record_index.group_plan import (
     dead_groups,
     weight_of_rows,
 )
-from bucketlake.write.record_index.located import LOOKUP, PLACE, RANK, LookupResult
+from bucketlake.write.record_index.locate import LOOKUP, PLACE, RANK, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.tag import TaggedRecords
 from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE
@@ -208,15 +208,15 @@ def test_new_keys_of_a_shard_fill_its_own_buckets_by_their_rows_and_then_new_one
         ("q", bucket(0)): 1,
         ("q", 1): 2,
     }
-    groups = [group for shard in planned.shards for group in shard.groups]
+    groups = [group for shard in planned.shards for group in shard.groups.items()]
     assert len(groups) == 6
-    for group in groups:
-        slot = planned.write.slots[group.slot]
-        assert group.partition_path == slot.partition_path
+    for number, (path, file_id) in groups:
+        slot = planned.write.slots[number]
+        assert path == slot.partition_path
         if slot.slices:
-            assert group.file_id == slot.slices[0].file_id
+            assert file_id == slot.slices[0].file_id
         else:
-            assert group.file_id == filling.new_group_id(INSTANT, slot.partition_path, slot.slot)
+            assert file_id == filling.new_group_id(INSTANT, slot.partition_path, slot.slot)
 
 
 def test_a_write_has_the_replaced_groups_and_spreads_slots_and_shards_over_tasks() -> None:
@@ -310,8 +310,8 @@ def test_each_shard_with_changed_keys_has_a_plan_and_new_partitions_open_all_the
         (Shard(0, "old"), 2, False),
     ]
     assert planned.shard_of_lookup == (0, 1, 2, -1)
-    (group,) = planned.shards[0].groups
-    assert (group.slot, group.partition_path) == (0, "new")
+    ((slot, (path, _)),) = planned.shards[0].groups.items()
+    assert (slot, path) == (0, "new")
     tasks = {slot.task for slot in planned.write.slots} | {p.task for p in planned.shards}
     assert max(tasks) < planned.write.task_count
 
