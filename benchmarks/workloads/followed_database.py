@@ -41,7 +41,7 @@ from bucketlake.errors import TableNotFoundError
 from examples.database.compare import differences
 from examples.database.history import History
 from examples.database.ingest_job import CONNECTORS
-from examples.database.stack import Stack
+from examples.database.stack import Stack, StackUnavailableError
 
 JARS = REPOSITORY / ".uv" / "change-stream"
 TABLES = {
@@ -184,7 +184,10 @@ class FollowedDatabase(EngineFree):
             self._stack.kill(part)
             self._stack.start(part)
         if part == "connect":
-            self._connect()
+            try:
+                self._connect()
+            except StackUnavailableError:  # A busy machine may take longer than the stack waits.
+                self._connect()
 
     # ---- threads: who changes the database, and who kills ---------------------------------------
 
