@@ -201,17 +201,17 @@ PANELS = [
 BENCHMARK = Benchmark(
     name="change_stream",
     description="A random database followed through Debezium and Kafka while all parts are "
-    "killed. The figures of the page: --minutes 60 --kills 28.",
+    "killed. The figures of the page: --minutes 60 --kills 20 --rate 15.",
     contenders=(Contender(NAME, FollowedDatabase, steps=("run",), once=True),),
     turn=plain_work,
     orders=False,
     options=[
         Option("--minutes", float, 60.0, "time of the run"),
         Option("--seed", int, 1, "what the changes and the kills follow from"),
-        Option("--kills", count, 28, "parts that are killed, one after another"),
-        Option("--rate", count, 50, "rows that the database changes in a second"),
+        Option("--kills", count, 20, "parts that are killed, one after another"),
+        Option("--rate", count, 15, "rows that the database changes in a second"),
     ],
-    defaults={"rows": 10_000, "rounds": 1, "warmup_rounds": 0},
+    defaults={"rows": 5_000, "rounds": 1, "warmup_rounds": 0},
     quick={"rows": 1_000, "warmup_rounds": 0, "minutes": 2.0, "kills": 4, "rate": 30},
     page=Page(
         title="Benchmark of a followed database",

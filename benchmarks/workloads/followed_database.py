@@ -222,9 +222,10 @@ class FollowedDatabase(EngineFree):
             self._rows += rows
 
     def _kill_some(self) -> None:
-        """Kill parts at random moments, all of them within the run."""
-        seconds, number = 60 * self._given["minutes"], self._given["kills"]
-        moments = sorted(self._random.uniform(0.03, 0.97) * seconds for _ in range(number))
+        """Kill parts, each at a random moment of its share of the time."""
+        number = self._given["kills"]
+        share = 60 * self._given["minutes"] / (number + 1)  # The last one passes without a kill.
+        moments = [(place + self._random.random()) * share for place in range(number)]
         parts = self._random.choices([*PARTS], [*PARTS.values()], k=number)
         for moment, part in zip(moments, parts, strict=True):
             if self._done.wait(max(0.0, self._began + moment - time.monotonic())):
