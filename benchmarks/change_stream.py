@@ -24,6 +24,9 @@ from benchmarks.workloads.followed_database import SAMPLE_SECONDS, TABLES, Follo
 
 NAME = "bucketlake"
 QUARTERS = 4
+SETTLED_SECONDS = 120
+"""A job that was started so long ago has read, written and compacted."""
+
 FLAT = 1.5
 """A figure is flat if that of the last quarter is at most so many times that of the first."""
 
@@ -34,6 +37,17 @@ Form = Callable[[Sequence[float]], float]
 def seen(result: Result) -> Mapping[str, Any]:
     """Return what the run told; nothing if it did not end."""
     return result.first(NAME, "run")
+
+
+def parts_of(result: Result) -> Mapping[str, Sequence[Sample]]:
+    """Return the batches, the samples, and the samples of a job that runs for a while."""
+    run, began = seen(result), dict[int, float]()
+    settled = []
+    for each in run["samples"]:
+        began.setdefault(each["job"], each["at"])
+        if each["at"] - began[each["job"]] >= SETTLED_SECONDS:
+            settled.append(each)
+    return {"batches": run["batches"], "samples": run["samples"], "settled": settled}
 
 
 def percentile_95(values: Sequence[float]) -> float:
@@ -55,7 +69,7 @@ def field(name: str, unit: float = 1) -> Callable[[Sample], float | None]:
 
 
 Told = tuple[str, str, Callable[[Sample], float | None], Form, int]
-"""A row: its title, whether batches or samples tell it, how, which of them, and its digits."""
+"""A row: its title, which part of `parts_of` tells it, how, which of the values, its digits."""
 
 ROWS: Sequence[Told] = (
     ("seconds of a batch, median", "batches", field("seconds"), statistics.median, 2),
@@ -66,9 +80,9 @@ ROWS: Sequence[Told] = (
     ("files of the timelines, most", "samples", files("timeline_files"), max, 0),
     ("files of `.hoodie`, most", "samples", files("hoodie_files"), max, 0),
     ("bytes of `.hoodie`, MB, most", "samples", lambda s: files("hoodie_bytes")(s) / 1e6, max, 1),
-    ("memory of Python, MB, median", "samples", field("python_bytes", 1e6), statistics.median, 0),
-    ("memory of the JVM, MB, median", "samples", field("jvm_bytes", 1e6), statistics.median, 0),
-    ("open handles, median", "samples", field("handles"), statistics.median, 0),
+    ("memory of Python, MB, median", "settled", field("python_bytes", 1e6), statistics.median, 0),
+    ("memory of the JVM, MB, median", "settled", field("jvm_bytes", 1e6), statistics.median, 0),
+    ("open handles, median", "settled", field("handles"), statistics.median, 0),
 )
 PLAIN: Sequence[Told] = (
     ("messages in a batch, median", "batches", field("rows"), statistics.median, 0),
@@ -77,16 +91,26 @@ PLAIN: Sequence[Told] = (
 """Not judged: what follows from the load, and from how long a part was away."""
 
 
-def quarters(result: Result, told: Told) -> list[float]:
-    """Return a figure of each quarter of the time."""
+def quarters(result: Result, told: Told) -> list[float | None]:
+    """Return a figure of each quarter of the time; None where nothing was seen."""
     _, of, tell, form, _ = told
     length = 60 * result.settings["minutes"] / QUARTERS
     parts: list[list[float]] = [[] for _ in range(QUARTERS)]
-    for each in seen(result)[of]:
+    for each in parts_of(result)[of]:
         value, quarter = tell(each), int(each["at"] // length)
         if value is not None and 0 <= quarter < QUARTERS:
             parts[quarter].append(value)
-    return [form(part) if part else 0.0 for part in parts]
+    return [form(part) if part else None for part in parts]
+
+
+def verdict(found: Sequence[float | None], digits: int) -> list[str]:
+    """Judge the last quarter by the first."""
+    first, last = found[0], found[-1]
+    if first is None or last is None:
+        return ["–", "–"]
+    # What no figure of the table shows is no growth.
+    is_flat = last <= FLAT * first or last - first < 10**-digits
+    return [f"{last / first:.2f}x" if first else "–", met(is_flat)]
 
 
 def flatness(result: Result) -> str:
@@ -96,15 +120,12 @@ def flatness(result: Result) -> str:
     rows = []
     for told in (*ROWS, *PLAIN):
         found, digits = quarters(result, told), told[-1]
-        ratio = found[-1] / found[0] if found[0] else 1.0
-        # Less than one message, file or hundredth of a second apart is no growth.
-        is_flat = ratio <= FLAT or found[-1] - found[0] < 10**-digits
-        verdict = [f"{ratio:.2f}x", met(is_flat)] if told in ROWS else ["", ""]
-        rows.append([told[0], *(f"{value:,.{digits}f}" for value in found), *verdict])
+        cells = ["–" if value is None else f"{value:,.{digits}f}" for value in found]
+        rows.append([told[0], *cells, *(verdict(found, digits) if told in ROWS else ["", ""])])
     text = (
         f"Seconds are those of each commit with the services after it; the rest is seen each "
-        f"{SAMPLE_SECONDS} seconds, of both tables together. Memory is that of the job, which each "
-        f"kill of it resets."
+        f"{SAMPLE_SECONDS} seconds, of both tables together. Memory and handles are those of a job "
+        f"that was started {SETTLED_SECONDS} seconds ago or more."
     )
     heads = [f"{n + 1}. quarter" for n in range(QUARTERS)]
     heads = ["<", *heads, "last over first", f"<at most {FLAT:g}x"]
@@ -131,7 +152,7 @@ def summary(result: Result) -> str:
     )
 
 
-def last(result: Result) -> str:
+def tables(result: Result) -> str:
     """Tell rows, dead letters and findings of the tables."""
     rows = []
     for each in seen(result).get("tables", []):
@@ -229,7 +250,7 @@ BENCHMARK = Benchmark(
             ),
             summary,
             flatness,
-            last,
+            tables,
             ended,
         ],
         chart=Chart("A followed database", PANELS, bars=6),
