@@ -43,8 +43,11 @@ class TopicReader(Protocol):
         """Return the offset after the last record of each partition of each topic."""
         ...
 
-    def beginnings(self, topic: str) -> TopicOffsets:
-        """Return the first offset of each partition; :data:`EARLIEST` if it is close to the end."""
+    def beginnings(self, ends: Mapping[str, TopicOffsets]) -> Mapping[str, TopicOffsets]:
+        """Return the first offset of each partition of the topics that have these ends.
+
+        :data:`EARLIEST` if it is at the end, or next to it.
+        """
         ...
 
     def messages(self, topic: str, starts: TopicOffsets, ends: TopicOffsets) -> Records:
@@ -86,6 +89,8 @@ class Topics:
     limits: Limits = field(default_factory=Limits)
     from_end: bool = False
     _checked: set[str] = field(default_factory=set)
+    _ends_now: Mapping[str, TopicOffsets] = field(default_factory=dict)  # Of this round.
+    _begins_now: Mapping[str, TopicOffsets] = field(default_factory=dict)  # Once they are needed.
     _first: dict[str, TopicOffsets] = field(default_factory=dict)  # The ends at the first look.
     _taken: Mapping[str, TopicOffsets] = field(default_factory=dict)  # If the last round was whole.
 
@@ -106,7 +111,8 @@ class Topics:
             self._taken = taken
             return
         self._checked.clear()
-        every = self._ends()
+        every = self._ends_now = self._ends()
+        self._begins_now = {}
         waiting = [self._of_topic(topic, ends, opened) for topic, ends in every.items()]
         while waiting:
             for batches in [*waiting]:
@@ -219,7 +225,9 @@ class Topics:
                 told = "is gone" if end is None else f"ends at {end - 1}"
                 raise _lost(topic, partition, f"it {told}, and {old} is stored as written")
         if topic not in self._checked or EARLIEST in starts.values():
-            there = self.reader.beginnings(topic)
+            if not self._begins_now:
+                self._begins_now = self.reader.beginnings(self._ends_now)
+            there = self._begins_now[topic]
             for partition, start in starts.items():
                 begin = there.get(partition, EARLIEST)
                 if begin == EARLIEST and EARLIEST < start < ends[partition] - 1:
