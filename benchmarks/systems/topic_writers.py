@@ -171,6 +171,7 @@ class BucketlakeTopic(TopicWriter):
             "max_rows": settings["batch_rows"], **({} if index is None else {"index": index}),
         }  # fmt: skip
         self.settings |= {k: repr(v) for k, v in self._options.items() if k != "schema"}
+        self._follower = threading.Thread()
         self._instants = self._taken = 0
 
     def frame(self, table: Path, columns: Any = None) -> DataFrame:
@@ -184,13 +185,19 @@ class BucketlakeTopic(TopicWriter):
     @contextmanager
     def following(self, topic: str, table: Path) -> Iterator[None]:
         """Write what comes, in a thread that ends with the process."""
-        given = {**self._options, "every": 0.02}
-        arguments = (self.kafka(topic), str(table))
-        threading.Thread(target=bl.ingest, args=arguments, kwargs=given, daemon=True).start()
+
+        def follow() -> None:
+            self.spark.createDataFrame([(0,)], "n int")  # The session is active in this thread now.
+            bl.ingest(self.kafka(topic), str(table), every=0.02, **self._options)
+
+        self._follower = threading.Thread(target=follow, daemon=True)
+        self._follower.start()
         yield
 
     def taken(self, topic: str, table: Path) -> int:
         """Return how many messages of a topic are in commits."""
+        if not self._follower.is_alive():
+            raise RuntimeError("the ingest has ended; the log says why")
         with suppress(FileNotFoundError, TableNotFoundError):
             # The ingest runs in this process: a look at its table must cost little.
             instants = sum(1 for _ in (table / ".hoodie/timeline").iterdir())
