@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -88,9 +89,7 @@ class Topics:
     name: str | None = None
     limits: Limits = field(default_factory=Limits)
     from_end: bool = False
-    _checked: set[str] = field(default_factory=set)
-    _ends_now: Mapping[str, TopicOffsets] = field(default_factory=dict)  # Of this round.
-    _begins_now: Mapping[str, TopicOffsets] = field(default_factory=dict)  # Once they are needed.
+    _beginnings: Callable[[], Mapping[str, TopicOffsets]] = dict  # Looked for once a round.
     _first: dict[str, TopicOffsets] = field(default_factory=dict)  # The ends at the first look.
     _taken: Mapping[str, TopicOffsets] = field(default_factory=dict)  # If the last round was whole.
 
@@ -110,9 +109,8 @@ class Topics:
             yield from found
             self._taken = taken
             return
-        self._checked.clear()
-        every = self._ends_now = self._ends()
-        self._begins_now = {}
+        every = self._ends()
+        self._beginnings = cache(partial(self.reader.beginnings, every))
         waiting = [self._of_topic(topic, ends, opened) for topic, ends in every.items()]
         while waiting:
             for batches in [*waiting]:
@@ -224,19 +222,15 @@ class Topics:
             if end is None or end < old + 1:
                 told = "is gone" if end is None else f"ends at {end - 1}"
                 raise _lost(topic, partition, f"it {told}, and {old} is stored as written")
-        if topic not in self._checked or EARLIEST in starts.values():
-            if not self._begins_now:
-                self._begins_now = self.reader.beginnings(self._ends_now)
-            there = self._begins_now[topic]
-            for partition, start in starts.items():
-                begin = there.get(partition, EARLIEST)
-                if begin == EARLIEST and EARLIEST < start < ends[partition] - 1:
-                    begin = ends[partition] - 1  # It is there or at the end.
-                if begin > start != EARLIEST:
-                    told = f"records {start} to {begin - 1} are gone"
-                    raise _lost(topic, partition, told)
-                starts[partition] = max(start, begin)
-            self._checked.add(topic)
+        there = self._beginnings().get(topic, {})
+        for partition, start in starts.items():
+            begin = there.get(partition, EARLIEST)
+            if begin == EARLIEST and EARLIEST < start < ends[partition] - 1:
+                begin = ends[partition] - 1  # It is there or at the end.
+            if begin > start != EARLIEST:
+                told = f"records {start} to {begin - 1} are gone"
+                raise _lost(topic, partition, told)
+            starts[partition] = max(start, begin)
         return starts
 
     def _limited(self, starts: TopicOffsets, ends: TopicOffsets) -> dict[int, int]:

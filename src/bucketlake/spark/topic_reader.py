@@ -66,11 +66,8 @@ class KafkaReader:
         limits = {"maxOffsetsPerTrigger": "1", "subscribe": ",".join(ends)}
         every = self._first_offsets("earliest", limits, "endOffset")
         return {
-            topic: {
-                p: EARLIEST if after == held.get(p) else after - 1
-                for p, after in every.get(topic, {}).items()
-            }
-            for topic, held in ends.items()
+            topic: {p: EARLIEST if n == ends[topic].get(p) else n - 1 for p, n in after.items()}
+            for topic, after in every.items()
         }
 
     def messages(self, topic: str, starts: TopicOffsets, ends: TopicOffsets) -> DataFrame:
