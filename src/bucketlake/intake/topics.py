@@ -228,8 +228,7 @@ class Topics:
             if begin == EARLIEST and EARLIEST < start < ends[partition] - 1:
                 begin = ends[partition] - 1  # It is there or at the end.
             if begin > start != EARLIEST:
-                told = f"records {start} to {begin - 1} are gone"
-                raise _lost(topic, partition, told)
+                raise _lost(topic, partition, f"records {start} to {begin - 1} are gone")
             starts[partition] = max(start, begin)
         return starts
 
