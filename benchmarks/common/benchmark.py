@@ -21,7 +21,8 @@ Settings = Mapping[str, Any]
 
 NAMES = (
     "upsert vectors lakeloader growth statements merge_on_read rescale resize groups startup "
-    "metadata record_index dynamic dimensions streaming tombstones location_cache "
+    "metadata record_index dynamic dimensions streaming change_stream topic_rate tombstones "
+    "location_cache "
     "catalog_sync base_files hashing"
 ).split()
 

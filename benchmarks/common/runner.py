@@ -40,13 +40,14 @@ class Runner:
         own = {option.setting: getattr(options, option.setting) for option in benchmark.options}
         shared = {name: getattr(options, name) for name in ("cores", "driver_memory", "buckets")}
         settings = {**shared, **own}
-        rows = {"rows": options.rows, "partitions": options.partitions, "seed": generator.SEED}
+        seed = own.get("seed", generator.SEED)
+        rows = {"rows": options.rows, "partitions": options.partitions, "seed": seed}
         work = {"zstd_level": ZSTD_LEVEL, "work": str(options.work)}
         self._told: dict[str, Any] = {**settings, **rows, **work}
         warmup = {"rows": min(WARMUP_ROWS, options.rows), "rounds": options.warmup_rounds}
         self._result: dict[str, Any] = {
             "benchmark": benchmark.name,
-            "data": {"rows": options.rows, "seed": generator.SEED},
+            "data": {"rows": options.rows, "seed": seed},
             "settings": {**settings, "rounds": options.rounds, "warmup": warmup},
             "machine": usage.machine(),
             "contenders": {},

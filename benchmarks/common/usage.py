@@ -140,6 +140,11 @@ def cpu_seconds(process: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, _children(process)))
 
 
+def family(process: int) -> list[int]:
+    """Return a process and its living descendants."""
+    return [process, *(each for child in _children(process) for each in family(child))]
+
+
 def machine_cpu_seconds() -> float:
     """Time that the machine's cores were not idle, summed over them, and time stolen from it."""
     user, nice, system, _idle, _waiting, irq, soft, stolen = map(

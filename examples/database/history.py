@@ -8,7 +8,7 @@ history.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 TABLE = "orders"
@@ -39,12 +39,18 @@ class History:
         What the history follows from.
     table : str
         The table's name as SQL writes it.
+    weights : sequence of int
+        How often rows are inserted, updated, deleted, moved and renamed.
+    columns_every : int
+        Transactions between two changes of columns.
     """
 
     database: str
     seed: int = 0
     table: str = TABLE
-    keys: set[int] = field(default_factory=set)
+    weights: Sequence[int] = (40, 40, 10, 6, 4)
+    columns_every: int = 40
+    keys: list[int] = field(default_factory=list)
     added: str | None = None  # A column that is there for a while.
 
     def __post_init__(self) -> None:
@@ -65,9 +71,9 @@ class History:
         for number in range(1, count + 1):
             # Debezium's connector for MySQL that is killed after a change of columns, before it
             # saves its place, reads older rows by the newer columns and fails for good.
-            if number % 40 == 0 and self.database == "postgres":
+            if number % self.columns_every == 0 and self.database == "postgres":
                 yield self._other_columns()
-            keys, last = set(self.keys), self.last_key
+            keys, last = self.keys.copy(), self.last_key
             statements = [self._statement() for _ in range(self.random.randint(1, 8))]
             end = "commit;"
             if self.random.random() < 0.1:
@@ -76,12 +82,12 @@ class History:
 
     def _statement(self) -> str:
         kinds = [self._insert, self._update, self._delete, self._move, self._rename]
-        [make] = self.random.choices(kinds, (40, 40, 10, 6, 4))
+        [make] = self.random.choices(kinds, self.weights)
         return make() if self.keys else self._insert()
 
     def _insert(self) -> str:
         self.last_key += 1
-        self.keys.add(self.last_key)
+        self.keys.append(self.last_key)
         values = [str(self.last_key), self._region(), *self._values().values(), self._note()]
         names = "id, region, state, total, paid, at, day, note"
         return f"insert into {self.table} ({names}) values ({', '.join(values)});"
@@ -97,8 +103,7 @@ class History:
         return self._set(self._key(), changed)
 
     def _delete(self) -> str:
-        key = self._key()
-        self.keys.remove(key)
+        key = self._taken_key()
         return f"delete from {self.table} where id = {key};"
 
     def _move(self) -> str:
@@ -106,10 +111,9 @@ class History:
         return self._set(self._key(), {"region": self._region()})
 
     def _rename(self) -> str:
-        old = self._key()
+        old = self._taken_key()
         self.last_key += 1
-        self.keys.remove(old)
-        self.keys.add(self.last_key)
+        self.keys.append(self.last_key)
         return self._set(old, {"id": str(self.last_key), "note": self._note()})
 
     def _set(self, key: int, values: dict[str, str]) -> str:
@@ -126,7 +130,13 @@ class History:
         return f"alter table {self.table} drop column {dropped};"
 
     def _key(self) -> int:
-        return self.random.choice(sorted(self.keys))
+        return self.random.choice(self.keys)
+
+    def _taken_key(self) -> int:
+        """Take a key out; the order of the others does not matter."""
+        place = self.random.randrange(len(self.keys))
+        self.keys[place], self.keys[-1] = self.keys[-1], self.keys[place]
+        return self.keys.pop()
 
     def _region(self) -> str:
         return f"'{self.random.choice(REGIONS)}'"

@@ -57,8 +57,8 @@ class Frames:
     def ends(self) -> Mapping[str, TopicOffsets]:
         return {"orders": {0: self.count}}
 
-    def beginnings(self, topic: str) -> TopicOffsets:
-        return {0: 0}
+    def beginnings(self, ends: Mapping[str, TopicOffsets]) -> Mapping[str, TopicOffsets]:
+        return {"orders": {0: 0}}
 
     def messages(self, topic: str, starts: TopicOffsets, ends: TopicOffsets) -> DataFrame:
         return self.messages_of.where(f"offset >= {starts[0]} AND offset < {ends[0]}")

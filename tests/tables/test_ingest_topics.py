@@ -34,6 +34,7 @@ class Broker:
     begins: dict[tuple[str, int], int] = field(default_factory=dict)
     reads: list[tuple[str, dict[int, int], dict[int, int]]] = field(default_factory=list)
     looks: int = 0
+    searches: int = 0
 
     def send(self, topic: str, *rows: Any, partition: int = 0) -> None:
         parts = self.topics.setdefault(topic, [[], []])
@@ -48,10 +49,13 @@ class Broker:
     def there(self) -> dict[str, dict[int, int]]:
         return {t: {p: len(held) for p, held in enumerate(ps)} for t, ps in self.topics.items()}
 
-    def beginnings(self, topic: str) -> dict[int, int]:
-        begins = {p: self.begins.get((topic, p), 0) for p in range(len(self.topics[topic]))}
-        ends = self.there()[topic]
-        return {p: EARLIEST if begin >= ends[p] - 1 else begin for p, begin in begins.items()}
+    def beginnings(self, ends: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
+        self.searches += 1
+        begins = {t: {p: self.begins.get((t, p), 0) for p in held} for t, held in ends.items()}
+        return {
+            t: {p: EARLIEST if begin >= ends[t][p] - 1 else begin for p, begin in held.items()}
+            for t, held in begins.items()
+        }
 
     def messages(self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> pa.Table:
         self.reads.append((topic, {**starts}, {**ends}))
@@ -177,6 +181,18 @@ def test_a_round_after_a_whole_one_reads_what_came_since_and_looks_at_no_ends(
     broker.topics["orders"][0] = []
     with pytest.raises(InputError, match="partition 0: it ends at -1, and 6 is stored"):
         made.run(None)
+
+
+def test_the_beginnings_of_all_topics_are_looked_for_once_a_round(root: str) -> None:
+    broker = Broker()
+    for topic in ("orders", "clicks"):
+        broker.send(topic, *[row(f"k{n}") for n in range(6)])  # The other partition is empty.
+    made = job(broker, f"{root}/{{topic}}", max_rows=2)
+    assert made.run(None).batches == 6
+    assert broker.searches == 1
+    broker.send("orders", *[row(f"m{n}") for n in range(6)])
+    assert made.run(None).batches == 9
+    assert broker.searches == 2
 
 
 def test_batches_have_a_limit_and_tell_what_is_left(root: str) -> None:
@@ -388,8 +404,8 @@ class Recording(Broker):
     def ends(self) -> Mapping[str, dict[int, int]]:
         return {"orders": {0: len(self.held)}}
 
-    def beginnings(self, topic: str) -> dict[int, int]:
-        return {0: 0}
+    def beginnings(self, ends: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
+        return {"orders": {0: 0}}
 
     def messages(self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> pa.Table:
         return self.held.slice(starts[0], ends[0] - starts[0])

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -43,8 +44,11 @@ class TopicReader(Protocol):
         """Return the offset after the last record of each partition of each topic."""
         ...
 
-    def beginnings(self, topic: str) -> TopicOffsets:
-        """Return the first offset of each partition; :data:`EARLIEST` if it is close to the end."""
+    def beginnings(self, ends: Mapping[str, TopicOffsets]) -> Mapping[str, TopicOffsets]:
+        """Return the first offset of each partition of the topics that have these ends.
+
+        :data:`EARLIEST` if it is at the end, or next to it.
+        """
         ...
 
     def messages(self, topic: str, starts: TopicOffsets, ends: TopicOffsets) -> Records:
@@ -85,7 +89,7 @@ class Topics:
     name: str | None = None
     limits: Limits = field(default_factory=Limits)
     from_end: bool = False
-    _checked: set[str] = field(default_factory=set)
+    _beginnings: Callable[[], Mapping[str, TopicOffsets]] = dict  # Looked for once a round.
     _first: dict[str, TopicOffsets] = field(default_factory=dict)  # The ends at the first look.
     _taken: Mapping[str, TopicOffsets] = field(default_factory=dict)  # If the last round was whole.
 
@@ -105,8 +109,8 @@ class Topics:
             yield from found
             self._taken = taken
             return
-        self._checked.clear()
         every = self._ends()
+        self._beginnings = cache(partial(self.reader.beginnings, every))
         waiting = [self._of_topic(topic, ends, opened) for topic, ends in every.items()]
         while waiting:
             for batches in [*waiting]:
@@ -218,17 +222,14 @@ class Topics:
             if end is None or end < old + 1:
                 told = "is gone" if end is None else f"ends at {end - 1}"
                 raise _lost(topic, partition, f"it {told}, and {old} is stored as written")
-        if topic not in self._checked or EARLIEST in starts.values():
-            there = self.reader.beginnings(topic)
-            for partition, start in starts.items():
-                begin = there.get(partition, EARLIEST)
-                if begin == EARLIEST and EARLIEST < start < ends[partition] - 1:
-                    begin = ends[partition] - 1  # It is there or at the end.
-                if begin > start != EARLIEST:
-                    told = f"records {start} to {begin - 1} are gone"
-                    raise _lost(topic, partition, told)
-                starts[partition] = max(start, begin)
-            self._checked.add(topic)
+        there = self._beginnings().get(topic, {})
+        for partition, start in starts.items():
+            begin = there.get(partition, EARLIEST)
+            if begin == EARLIEST and EARLIEST < start < ends[partition] - 1:
+                begin = ends[partition] - 1  # It is there or at the end.
+            if begin > start != EARLIEST:
+                raise _lost(topic, partition, f"records {start} to {begin - 1} are gone")
+            starts[partition] = max(start, begin)
         return starts
 
     def _limited(self, starts: TopicOffsets, ends: TopicOffsets) -> dict[int, int]:

@@ -57,15 +57,18 @@ class KafkaReader:
         """Return the offset after the last record of each partition of each topic."""
         return self._first_offsets("latest", {}, "endOffset")
 
-    def beginnings(self, topic: str) -> TopicOffsets:
+    def beginnings(self, ends: Mapping[str, TopicOffsets]) -> Mapping[str, TopicOffsets]:
         """Return the first offset of each partition; ``EARLIEST`` where it is close to the end.
 
-        A query that may take one record of each partition goes from the beginning one further.
+        A query that may take one record of each partition goes from the beginning one further. It
+        is the same one for all topics: to start it takes seconds.
         """
-        limits = {"maxOffsetsPerTrigger": "1", "subscribe": topic}
-        after = self._first_offsets("earliest", limits, "endOffset").get(topic, {})
-        ends = self._first_offsets("latest", {"subscribe": topic}, "endOffset").get(topic, {})
-        return {p: EARLIEST if end == ends.get(p) else end - 1 for p, end in after.items()}
+        limits = {"maxOffsetsPerTrigger": "1", "subscribe": ",".join(ends)}
+        every = self._first_offsets("earliest", limits, "endOffset")
+        return {
+            topic: {p: EARLIEST if n == ends[topic].get(p) else n - 1 for p, n in after.items()}
+            for topic, after in every.items()
+        }
 
     def messages(self, topic: str, starts: TopicOffsets, ends: TopicOffsets) -> DataFrame:
         """Return the messages from starts up to and without ends."""

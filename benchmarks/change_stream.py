@@ -1,0 +1,258 @@
+"""Does a table equal a database after an hour of random changes, while every part is killed?
+
+Two tables of Postgres change at a steady rate; Debezium and Kafka carry the changes, and
+``bucketlake ingest`` keeps a merge-on-read table of dynamic buckets for each, with its services
+(`workloads/followed_database.py`). At random moments one part is killed and started again. The run
+fails unless both tables equal the database at its end, row by row. The page judges what must stay
+as it was by the first and the last quarter of the time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.common.benchmark import Benchmark, Contender, Option, count
+from benchmarks.common.figures import Result, met
+from benchmarks.common.plot import AIM, BLUE, FAINT, ORANGE, OURS, Chart, Line, Lines
+from benchmarks.common.report import Page
+from benchmarks.common.tables import listing
+from benchmarks.common.turn import plain_work
+from benchmarks.workloads.followed_database import SAMPLE_SECONDS, TABLES, FollowedDatabase
+
+NAME = "bucketlake"
+QUARTERS = 4
+SETTLED_SECONDS = 120
+"""A job that was started so long ago has read, written and compacted."""
+
+FLAT = 1.5
+"""A figure is flat if that of the last quarter is at most so many times that of the first."""
+
+Sample = Mapping[str, Any]
+Form = Callable[[Sequence[float]], float]
+
+
+def seen(result: Result) -> Mapping[str, Any]:
+    """Return what the run told; nothing if it did not end."""
+    return result.first(NAME, "run")
+
+
+def parts_of(result: Result) -> Mapping[str, Sequence[Sample]]:
+    """Return the batches, the samples, and the samples of a job that runs for a while."""
+    run, began = seen(result), dict[int, float]()
+    settled = []
+    for each in run["samples"]:
+        began.setdefault(each["job"], each["at"])
+        if each["at"] - began[each["job"]] >= SETTLED_SECONDS:
+            settled.append(each)
+    return {"batches": run["batches"], "samples": run["samples"], "settled": settled}
+
+
+def percentile_95(values: Sequence[float]) -> float:
+    """Return the smallest value that 95 of 100 do not exceed."""
+    return sorted(values)[-(-95 * len(values) // 100) - 1]
+
+
+# ---- what is told of a quarter ------------------------------------------------------------------
+
+
+def files(kind: str) -> Callable[[Sample], float]:
+    """Return what adds up the files of a kind over the tables."""
+    return lambda sample: sum(each.get(kind, 0) for each in sample["tables"])
+
+
+def field(name: str, unit: float = 1) -> Callable[[Sample], float | None]:
+    """Return what tells a value of a batch or a sample; None where it was not known."""
+    return lambda each: None if each[name] is None else each[name] / unit
+
+
+Told = tuple[str, str, Callable[[Sample], float | None], Form, int]
+"""A row: its title, which part of `parts_of` tells it, how, which of the values, its digits."""
+
+ROWS: Sequence[Told] = (
+    ("seconds of a batch, median", "batches", field("seconds"), statistics.median, 2),
+    ("seconds of a batch, p95", "batches", field("seconds"), percentile_95, 2),
+    ("lag, messages, median", "samples", field("lag"), statistics.median, 0),
+    ("base files, most", "samples", files("data_files"), max, 0),
+    ("log files, most", "samples", files("log_files"), max, 0),
+    ("files of the timelines, most", "samples", files("timeline_files"), max, 0),
+    ("files of `.hoodie`, most", "samples", files("hoodie_files"), max, 0),
+    ("bytes of `.hoodie`, MB, most", "samples", lambda s: files("hoodie_bytes")(s) / 1e6, max, 1),
+    ("memory of Python, MB, median", "settled", field("python_bytes", 1e6), statistics.median, 0),
+    ("memory of the JVM, MB, median", "settled", field("jvm_bytes", 1e6), statistics.median, 0),
+    ("open handles, median", "settled", field("handles"), statistics.median, 0),
+)
+PLAIN: Sequence[Told] = (
+    ("messages in a batch, median", "batches", field("rows"), statistics.median, 0),
+    ("lag, messages, most", "samples", field("lag"), max, 0),
+)
+"""Not judged: what follows from the load, and from how long a part was away."""
+
+
+def quarters(result: Result, told: Told) -> list[float | None]:
+    """Return a figure of each quarter of the time; None where nothing was seen."""
+    _, of, tell, form, _ = told
+    length = 60 * result.settings["minutes"] / QUARTERS
+    parts: list[list[float]] = [[] for _ in range(QUARTERS)]
+    for each in parts_of(result)[of]:
+        value, quarter = tell(each), int(each["at"] // length)
+        if value is not None and 0 <= quarter < QUARTERS:
+            parts[quarter].append(value)
+    return [form(part) if part else None for part in parts]
+
+
+def verdict(found: Sequence[float | None], digits: int) -> list[str]:
+    """Judge the last quarter by the first."""
+    first, last = found[0], found[-1]
+    if first is None or last is None:
+        return ["–", "–"]
+    # What no figure of the table shows is no growth.
+    is_flat = last <= FLAT * first or last - first < 10**-digits
+    return [f"{last / first:.2f}x" if first else "–", met(is_flat)]
+
+
+def flatness(result: Result) -> str:
+    """Tell the figures of the quarters, and judge the last one by the first."""
+    if not seen(result):
+        return ""
+    rows = []
+    for told in (*ROWS, *PLAIN):
+        found, digits = quarters(result, told), told[-1]
+        cells = ["–" if value is None else f"{value:,.{digits}f}" for value in found]
+        rows.append([told[0], *cells, *(verdict(found, digits) if told in ROWS else ["", ""])])
+    text = (
+        f"Seconds are those of each commit with the services after it; the rest is seen each "
+        f"{SAMPLE_SECONDS} seconds, of both tables together. Memory and handles are those of a job "
+        f"that was started {SETTLED_SECONDS} seconds ago or more."
+    )
+    heads = [f"{n + 1}. quarter" for n in range(QUARTERS)]
+    heads = ["<", *heads, "last over first", f"<at most {FLAT:g}x"]
+    return listing("First and last quarter", text, heads, rows)
+
+
+# ---- the rest of the page -----------------------------------------------------------------------
+
+
+def summary(result: Result) -> str:
+    """Tell what was changed, killed and found."""
+    run = seen(result)
+    if not run:
+        return ""
+    kills = Counter(each["part"] for each in run["kills"])
+    told = ", ".join(f"{part} {number} times" for part, number in sorted(kills.items()))
+    ended = len(run["ended"])
+    return (
+        f"**Both tables equal the database, row by row**, {run['equal_after']:.0f} seconds after "
+        f"its last change, and after {run['rows_changed']:,} changed rows "
+        f"({run['rows_changed'] / 60 / result.settings['minutes']:.0f} a second) in "
+        f"{len(run['batches']):,} commits. Killed and started again: {told}. The job ended by "
+        f"itself {ended} times{', and was started again' if ended else ''}."
+    )
+
+
+def tables(result: Result) -> str:
+    """Tell rows, dead letters and findings of the tables."""
+    rows = []
+    for each in seen(result).get("tables", []):
+        letters = Counter(each["dead_letters"])
+        reasons = "; ".join(f"{number}: {text}" for text, number in letters.items()) or "none"
+        findings = "; ".join(each["findings"]) or "none"
+        data, log = (f"{each['files'][kind]:,}" for kind in ("data_files", "log_files"))
+        rows.append([each["name"], f"{each['rows']:,}", data, log, reasons, findings])
+    heads = ["<table", "rows", "base files", "log files", "<dead letters", "<doctor"]
+    return listing("The tables at the end", "", heads, rows)
+
+
+def ended(result: Result) -> str:
+    """Tell why the job ended by itself."""
+    rows = [
+        [f"{each['at'] / 60:.1f}", each["words"].strip().splitlines()[-1].replace("|", "/")]
+        for each in seen(result).get("ended", [])
+    ]
+    return listing("Ends of the job that nobody asked for", "", ["minute", "<last line"], rows)
+
+
+def lines(*told: tuple[str, str, Callable[[Sample], float | None], str]) -> Any:
+    """Return what makes lines over minutes, and a dot for each kill."""
+
+    def make(result: Result) -> list[Line]:
+        run = seen(result)
+        if not run:
+            return []
+        made = []
+        for title, of, tell, colour in told:
+            points = [(each["at"] / 60, tell(each)) for each in run[of] if each["at"] >= 0]
+            known = [(at, value) for at, value in points if value is not None]
+            made.append(Line(title, known, colour, is_dots=of == "batches"))
+        kills = [(each["at"] / 60, 0.0) for each in run["kills"]]
+        return [*made, Line("a part is killed", kills, AIM, is_dots=True)] if kills else made
+
+    return make
+
+
+PANELS = [
+    Lines("lag", lines(("messages", "samples", field("lag"), OURS)), ("minute", "messages")),
+    Lines(
+        "time of a batch",
+        lines(("a commit with its services", "batches", field("seconds"), FAINT)),
+        ("minute", "seconds"),
+    ),
+    Lines(
+        "files",
+        lines(
+            ("base files", "samples", files("data_files"), OURS),
+            ("log files", "samples", files("log_files"), ORANGE),
+            ("timelines", "samples", files("timeline_files"), BLUE),
+            ("all of .hoodie", "samples", files("hoodie_files"), FAINT),
+        ),
+        ("minute", "number"),
+    ),
+    Lines(
+        "memory of the job",
+        lines(
+            ("JVM", "samples", field("jvm_bytes", 1e6), ORANGE),
+            ("Python", "samples", field("python_bytes", 1e6), OURS),
+        ),
+        ("minute", "MB"),
+    ),
+]
+
+BENCHMARK = Benchmark(
+    name="change_stream",
+    description="A random database followed through Debezium and Kafka while all parts are "
+    "killed. The figures of the page: --minutes 60 --kills 20 --rate 15.",
+    contenders=(Contender(NAME, FollowedDatabase, steps=("run",), once=True),),
+    turn=plain_work,
+    orders=False,
+    options=[
+        Option("--minutes", float, 60.0, "time of the run"),
+        Option("--seed", int, 1, "what the changes and the kills follow from"),
+        Option("--kills", count, 20, "parts that are killed, one after another"),
+        Option("--rate", count, 15, "rows that the database changes in a second"),
+    ],
+    defaults={"rows": 5_000, "rounds": 1, "warmup_rounds": 0},
+    quick={"rows": 1_000, "warmup_rounds": 0, "minutes": 2.0, "kills": 4, "rate": 30},
+    page=Page(
+        title="Benchmark of a followed database",
+        text="Two tables of Postgres change at random; Debezium and Kafka carry the changes, and "
+        "one `bucketlake ingest` keeps a merge-on-read table with dynamic buckets and "
+        '`upkeep="auto"` for each ([follow a database](../how-to/follow-a-database.md)). Broker, '
+        "connector, database and job are killed at random moments and started again.",
+        image="Lag, time of the batches, files and memory, by minute",
+        head="{minutes:g} minutes of random changes and kills",
+        blocks=[
+            lambda result: (
+                f"Tables of {result.row_count:,} rows ({', '.join(TABLES)}): inserts, updates, "
+                "deletes, new keys, new partitions, texts of 3 to 6 kB that are not in the "
+                "messages of updates, transactions that are rolled back, columns that come and go."
+            ),
+            summary,
+            flatness,
+            tables,
+            ended,
+        ],
+        chart=Chart("A followed database", PANELS, bars=6),
+    ),
+)
