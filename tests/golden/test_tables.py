@@ -83,5 +83,5 @@ def test_time_travel_to_each_commit_gives_hudis_own_rows(
 
 def test_golden_tables_are_all_there() -> None:
     assert len(NAMES) >= 30
-    assert len(WITH_LOGS) == 88
+    assert len(WITH_LOGS) == 89
     assert len(HISTORIES) == 7
