@@ -119,8 +119,7 @@ def parse_statement(text: str) -> StatementText:
     Examples
     --------
     >>> parse_statement("DELETE FROM bucketlake.`/lake/orders` AS o WHERE o.n > 3")
-    ChangeText(table=NamedTable(parts=('bucketlake', '/lake/orders')), alias='o', where='o.n > 3',
-    values=None)
+    ChangeText(table=NamedTable(parts=(...)), alias='o', where='o.n > 3', values=None)
     """
     reader = _Reader(text)
     forms: dict[str, Callable[[], StatementText]] = {
