@@ -265,8 +265,8 @@ BENCHMARK = Benchmark(
         blocks=[
             lambda result: (
                 f"Tables of {result.row_count:,} rows ({', '.join(TABLES)}): inserts, updates, "
-                "deletes, new keys, new partitions, texts of 3 to 6 kB that updates of `lines` leave "
-                "out, transactions that are rolled back, columns that come and go."
+                "deletes, new keys, new partitions, texts of 3 to 6 kB that updates of `lines` "
+                "leave out, transactions that are rolled back, columns that come and go."
             ),
             summary,
             flatness,
