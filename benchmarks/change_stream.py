@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.common.benchmark import Benchmark, Contender, Option, count
@@ -40,14 +41,19 @@ def seen(result: Result) -> Mapping[str, Any]:
 
 
 def parts_of(result: Result) -> Mapping[str, Sequence[Sample]]:
-    """Return the batches, the samples, and the samples of a job that runs for a while."""
+    """Return batches, samples, those of a job that runs for a while, and use of the machine."""
     run, began = seen(result), dict[int, float]()
     settled = []
     for each in run["samples"]:
         began.setdefault(each["job"], each["at"])
         if each["at"] - began[each["job"]] >= SETTLED_SECONDS:
             settled.append(each)
-    return {"batches": run["batches"], "samples": run["samples"], "settled": settled}
+    machine = [
+        {"at": b["at"], "busy": 100 * (b["machine"] - a["machine"]) / (b["at"] - a["at"])}
+        for a, b in pairwise(run["samples"])
+    ]
+    kept = {"batches": run["batches"], "samples": run["samples"]}
+    return {**kept, "settled": settled, "machine": machine}
 
 
 def percentile_95(values: Sequence[float]) -> float:
@@ -58,9 +64,18 @@ def percentile_95(values: Sequence[float]) -> float:
 # ---- what is told of a quarter ------------------------------------------------------------------
 
 
-def files(kind: str) -> Callable[[Sample], float]:
-    """Return what adds up the files of a kind over the tables."""
-    return lambda sample: sum(each.get(kind, 0) for each in sample["tables"])
+METADATA = ("metadata_files", "metadata_timeline_files")
+
+
+def files(*kinds: str) -> Callable[[Sample], float]:
+    """Return what adds up the files of some kinds over the tables."""
+    return lambda sample: sum(each.get(kind, 0) for each in sample["tables"] for kind in kinds)
+
+
+def others(sample: Sample) -> float:
+    """Return how many files of ``.hoodie`` are none of the timelines and metadata tables."""
+    known = files("timeline_files", "archive_files", *METADATA)(sample)
+    return files("hoodie_files")(sample) - known
 
 
 def field(name: str, unit: float = 1) -> Callable[[Sample], float | None]:
@@ -78,15 +93,18 @@ ROWS: Sequence[Told] = (
     ("base files, most", "samples", files("data_files"), max, 0),
     ("log files, most", "samples", files("log_files"), max, 0),
     ("files of the timelines, most", "samples", files("timeline_files"), max, 0),
-    ("files of `.hoodie`, most", "samples", files("hoodie_files"), max, 0),
+    ("files of the metadata tables, most", "samples", files(*METADATA), max, 0),
+    ("other files of `.hoodie`, most", "samples", others, max, 0),
     ("bytes of `.hoodie`, MB, most", "samples", lambda s: files("hoodie_bytes")(s) / 1e6, max, 1),
     ("memory of Python, MB, median", "settled", field("python_bytes", 1e6), statistics.median, 0),
     ("memory of the JVM, MB, median", "settled", field("jvm_bytes", 1e6), statistics.median, 0),
     ("open handles, median", "settled", field("handles"), statistics.median, 0),
 )
 PLAIN: Sequence[Told] = (
+    ("commits", "batches", field("seconds"), len, 0),
     ("messages in a batch, median", "batches", field("rows"), statistics.median, 0),
     ("lag, messages, most", "samples", field("lag"), max, 0),
+    ("machine in use, by anybody, %, median", "machine", field("busy"), statistics.median, 0),
 )
 """Not judged: what follows from the load, and from how long a part was away."""
 
@@ -125,7 +143,9 @@ def flatness(result: Result) -> str:
     text = (
         f"Seconds are those of each commit with the services after it; the rest is seen each "
         f"{SAMPLE_SECONDS} seconds, of both tables together. Memory and handles are those of a job "
-        f"that was started {SETTLED_SECONDS} seconds ago or more."
+        f"that was started {SETTLED_SECONDS} seconds ago or more. A metadata table keeps what is "
+        "younger than five minutes, and a clean leaves files of remembered deletes for an hour, so "
+        "these follow the commits of that time."
     )
     heads = [f"{n + 1}. quarter" for n in range(QUARTERS)]
     heads = ["<", *heads, "last over first", f"<at most {FLAT:g}x"]
@@ -245,8 +265,8 @@ BENCHMARK = Benchmark(
         blocks=[
             lambda result: (
                 f"Tables of {result.row_count:,} rows ({', '.join(TABLES)}): inserts, updates, "
-                "deletes, new keys, new partitions, texts of 3 to 6 kB that are not in the "
-                "messages of updates, transactions that are rolled back, columns that come and go."
+                "deletes, new keys, new partitions, texts of 3 to 6 kB that updates of `lines` "
+                "leave out, transactions that are rolled back, columns that come and go."
             ),
             summary,
             flatness,
