@@ -18,7 +18,6 @@ from bucketlake.services.check.findings import Severity
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
-from tests.conformance import test_attempts
 from tests.conformance.cases import FLAG, Case, Row
 from tests.conformance.test_attempts import AttemptedAgain
 from tests.inside import storage_of
@@ -192,16 +191,13 @@ def test_no_change_of_two_writers_is_lost(wide: Wide, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "rows", [RowMerge.of(None, "keep", {"n": "sum"}), RowMerge.of("keep", None, None)]
 )
-def test_attempts_of_a_task_make_the_same_bytes(
-    wide: Wide, rows: RowMerge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(test_attempts, "arrow", batch_of)
+def test_attempts_of_a_task_make_the_same_bytes(wide: Wide, rows: RowMerge) -> None:
     names = WIDE.names if rows.rules else ["id", "day", "at", "n"]
     batch = [
         {name: row[name] for name in names}
         for row in [*wide_rows(range(4, 16), 7), *wide_rows(range(4, 6), 8)]
     ]
-    source = AttemptedAgain(wide.table, batch)
+    source = AttemptedAgain(wide.table, batch, batch_of(batch).schema)
     target = open_target(table_at(storage_of(wide.table)), None)
     write_records(target, Operation.UPSERT, source, rows=rows)
     first, second, third = source.attempts
