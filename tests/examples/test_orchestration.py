@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "orchestration"
 sys.path.insert(0, str(EXAMPLES))
 
 # Both engines take seconds to import, so tests do it that run.
+
+
+@pytest.fixture(autouse=True)
+def _signals_of_this_process() -> Iterator[None]:
+    """Importing Dagster makes SIGTERM ignored where SIGINT is; no later pool would end."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_assets_of_dagster_are_tables_that_later_assets_read(tmp_path: Path) -> None:
