@@ -41,8 +41,9 @@ def variant(json: str) -> dict[str, bytes]:
     '{"clicks":[1,2.5]}'
     """
     check_texts(json=json)
+    kind = variant_class()
     try:
-        held = variant_class().parseJson(json)
+        held = kind.parseJson(json)
     except Exception as error:  # PySpark and its JSON library raise several.
         problem = f"it is no JSON ({str(error).partition(chr(10))[0]})"
         raise InputError("variant", problem, "correct the text") from error

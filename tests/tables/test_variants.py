@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import InputError
+from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.model.variant import SPARK_VARIANT, VARIANT
+from bucketlake.spark import spark_schema
 from tests.golden.objects import objects_of_table
 from tests.storages import memory_of
 
@@ -162,3 +163,13 @@ def test_json_becomes_variants_and_variants_become_json() -> None:
         bl.variant("{")
     with pytest.raises(InputError, match="it is none"):
         bl.variant_json({"metadata": b"", "value": b""})
+
+
+def test_json_of_variants_needs_a_pyspark_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_schema, "VARIANT_VALUE", None)  # As in PySpark 3.5.
+    for call in (
+        lambda: bl.variant("{}"),
+        lambda: bl.variant_json({"metadata": b"", "value": b""}),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match="install pyspark 4"):
+            call()
