@@ -487,18 +487,9 @@ Titles = Mapping[str, str]
 _TITLES = {"partition_path": "partition", "bucket_id": "bucket", "max_over_mean": "largest / mean"}
 _SENTENCES = ("meaning", "reason", "repair", "call", "command")
 _TEXTS = (
-    *(
-        "partition_path",
-        "partition",
-        "hash_values",
-        "kind",
-        "severity",
-        "subject",
-        "now",
-        "advised",
-    ),
-    *("instant", "completed_at", "action", "operation", "state"),
-)
+    "partition_path partition hash_values kind severity subject now advised instant completed_at "
+    "action operation state"
+).split()
 
 
 def text(value: object) -> str:
