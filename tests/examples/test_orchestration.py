@@ -26,7 +26,7 @@ sys.path.insert(0, str(EXAMPLES))
 
 @pytest.fixture(autouse=True)
 def _signals_of_this_process() -> Iterator[None]:
-    """Importing Dagster makes SIGTERM ignored where SIGINT is; no later pool would end."""
+    """A run of Dagster ignores SIGTERM from then on where SIGINT is ignored; no pool would end."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

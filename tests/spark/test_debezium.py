@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.following import reading_of
-from bucketlake.spark.debezium import decoded
-from tests.cdc_streams import as_texts, kinds_of, messages, rows_at_end
+from tests.cdc_streams import messages
 from tests.spark.frames import frame_of
+from tests.spark.message_frames import require_bad_message_apart, require_rows_of_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,19 +24,7 @@ pytestmark = [
 def test_a_stream_in_two_frames_gives_the_rows_of_its_database(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The second one has a row whose key changed and whose value is in a row of the first one."""
-    rows, table = messages("random", "default", "public.ledger"), None
-    for number, part in enumerate((rows.slice(0, 150), rows.slice(150))):
-        batch = bl.debezium(frame_of(spark, part, tmp_path / f"part{number}"), table)
-        if table is None:
-            path = str(tmp_path / "ledger")
-            table = bl.create_table(
-                path, schema=batch.schema, record_key="id", ordering="_position"
-            )
-        table.upsert(batch)
-    kinds = kinds_of("random", "public.ledger")
-    held = as_texts(table.to_arrow(), [*kinds], kinds)
-    assert held == rows_at_end("random", "public.ledger")
+    require_rows_of_database(spark, tmp_path)
 
 
 @pytest.mark.any_spark
@@ -60,16 +46,4 @@ def test_a_truncate_deletes_stored_rows_and_those_of_its_batch(
 def test_a_message_that_cannot_be_read_is_apart_or_fails_the_write(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    rows = messages("random", "default", "public.ledger").slice(0, 3)
-    broken = rows.set_column(1, "value", pa.array([b"{", *rows["value"].to_pylist()[1:]]))
-    frame = frame_of(spark, broken, tmp_path / "rows")
-    found = decoded(frame, reading_of())
-    assert found.rows.count() == 2
-    (bad,) = found.bad.collect()
-    assert (bad.offset, bytes(bad.value)) == (rows["offset"][0].as_py(), b"{")
-    table = bl.create_table(
-        str(tmp_path / "t"), schema=found.rows.schema, record_key="id", ordering="_position"
-    )
-    with pytest.raises(bl.InputError, match="offset 0: it cannot be read"):
-        table.upsert(bl.debezium(frame))
-    assert table.timeline() == []
+    require_bad_message_apart(spark, tmp_path)
