@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's users know.
@@ -67,8 +68,9 @@ class Frames:
         return None
 
 
-def test_many_messages_are_decoded_by_tasks_and_bad_ones_are_dead_letters(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("bytes_here", [100_000, 100_000_000], ids=["by tasks", "here"])
+def test_messages_are_decoded_by_tasks_if_they_are_many_and_bad_ones_are_dead_letters(
+    spark: SparkSession, tmp_path: Path, bytes_here: int
 ) -> None:
     count = 25_000
     value = F.when(F.col("id") == 777, F.lit("{broken")).otherwise(
@@ -86,6 +88,9 @@ def test_many_messages_are_decoded_by_tasks_and_bad_ones_are_dead_letters(
     table = str(tmp_path / "table")
     messages = {"envelope": "row", "schema": "id string, n bigint"}
     made = topics_of(Frames(frame, count), table, IngestOptions(), messages)
+    made.bytes_here = bytes_here
+    planned = next(made.batches(JobRules().opened))
+    assert isinstance(planned.rows, pa.Table) == (bytes_here > 100_000)
     report = Job(made, JobRules()).run(None)
     assert (report.batches, report.dead_letters) == (1, 1)
     assert rows_of(table) == {f"k{n}": count - 100 + n for n in range(100)}

@@ -39,6 +39,7 @@ from bucketlake.cdc.message_settings import MessageSettings
 from bucketlake.cdc.programs import PROGRAMS
 from bucketlake.cdc.values import Field, converted
 from bucketlake.errors import BucketLakeError, InputError
+from bucketlake.flow.threads import HERE
 from bucketlake.merge.column_rules import sources_of
 from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import cast_table
@@ -76,7 +77,7 @@ BAD_ROWS = pa.schema(
 """The columns of messages that cannot be read."""
 
 _ADDED = (IS_DELETED, PLACE_COLUMN, UNAVAILABLE)
-_PARTS = 1 << 16  # Messages that are read at once.
+_PARTS = 1 << 14  # Messages that a thread reads at once.
 _BRANCHES = 8  # Into so many parts are messages divided of which one cannot be read.
 _SAMPLE = 100
 _OFFSET_DIGITS = 16  # Of a position that is an offset; those in logs are longer, or "0".
@@ -455,7 +456,8 @@ def decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) -> 
         Columns of the rows, see :func:`batch_schema`.
     """
     starts = range(0, max(1, messages.num_rows), _PARTS)
-    parts = [_decode(messages.slice(start, _PARTS), reading, columns) for start in starts]
+    slices = [messages.slice(start, _PARTS) for start in starts]
+    parts = HERE.each(lambda part: [_decode(part, reading, columns)], slices)
     rows, bad = ([getattr(part, name) for part in parts] for name in ("rows", "bad"))
     at = np.concatenate([part.at + start for part, start in zip(parts, starts, strict=True)])
     return Decoded(pa.concat_tables(rows).combine_chunks(), at, pa.concat_tables(bad))

@@ -81,6 +81,8 @@ class Topics:
         Of a batch.
     from_end : bool
         Whether a topic without a position begins with what comes next.
+    bytes_here : int
+        Messages of so many bytes are decoded in this process; more by tasks of Spark.
     """
 
     reader: TopicReader
@@ -89,9 +91,11 @@ class Topics:
     name: str | None = None
     limits: Limits = field(default_factory=Limits)
     from_end: bool = False
+    bytes_here: int = 128 << 20
     _beginnings: Callable[[], Mapping[str, TopicOffsets]] = dict  # Looked for once a round.
     _first: dict[str, TopicOffsets] = field(default_factory=dict)  # The ends at the first look.
     _taken: Mapping[str, TopicOffsets] = field(default_factory=dict)  # If the last round was whole.
+    _bytes: dict[str, float] = field(default_factory=dict)  # Of a message, as last seen, by topic.
 
     def tables(self) -> list[str]:
         """Return the paths of the tables of the topics that are there."""
@@ -167,7 +171,7 @@ class Topics:
         starts = {topic: self._next(topic, known[topic], stored[topic]) for topic in known}
         if any(held and len(held.last) > len(known[topic]) for topic, held in stored.items()):
             return None
-        rows = self.reader.following(starts, min(COLLECTED_ROWS, self.limits.rows))
+        rows = self.reader.following(starts, min(self._rows_here(*known), self.limits.rows))
         if rows is None:
             return None
         batches = []
@@ -175,6 +179,7 @@ class Topics:
             own = rows.filter(pc.equal(rows["topic"], topic))
             ends = own.group_by("partition").aggregate([("offset", "max")])
             seen = zip(ends["partition"].to_pylist(), ends["offset_max"].to_pylist(), strict=True)
+            self._measured(topic, own)
             upto = {**starts[topic], **{partition: last + 1 for partition, last in seen}}
             span = (starts[topic], upto, upto)
             batches.append(self._batch(topic, own, span, stored[topic], tables[topic]))
@@ -192,11 +197,24 @@ class Topics:
             if not upto:
                 return
             messages = self.reader.messages(topic, starts, upto)
-            if sum(end - max(starts[p], 0) for p, end in upto.items()) <= COLLECTED_ROWS:
+            count = sum(end - max(starts[p], 0) for p, end in upto.items())
+            if count > self._rows_here(topic):
+                self._measured(topic, sample_rows(messages, MEASURED_ROWS, "messages of a topic"))
+            if count <= self._rows_here(topic):
                 messages = sample_rows(messages, None, "messages of a topic")
+                self._measured(topic, messages)
             with ExitStack() as kept:
                 messages = _kept(messages, kept)
                 yield self._batch(topic, messages, (starts, upto, ends), stored, table, kept)
+
+    def _rows_here(self, *topics: str) -> int:
+        """Return how many messages this process takes at once, by the sizes of those before."""
+        size = max((self._bytes.get(topic, MESSAGE_BYTES_MAX) for topic in topics), default=1)
+        return int(self.bytes_here / size)
+
+    def _measured(self, topic: str, messages: pa.Table) -> None:
+        if len(messages):
+            self._bytes[topic] = max(1.0, messages.nbytes / len(messages))
 
     def _next(
         self, topic: str, partitions: Iterable[int], stored: Position | None
@@ -303,8 +321,8 @@ def _lost(topic: str, partition: int, problem: str) -> InputError:
 
 # ---- Messages: decoded, as letters, and the names in their keys ----------------------------------
 
-COLLECTED_ROWS = 20_000
-"""So many messages are decoded in this process; more by tasks of Spark."""
+MESSAGE_BYTES_MAX, MEASURED_ROWS = 1 << 20, 100
+"""The largest message that a broker takes, unless told otherwise; and so many show a usual one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import column_facts, in_tasks
 from bucketlake.spark.record_pieces import chunks, pack
-from bucketlake.spark.reports import Batches, BatchFunction, collect_noted, noting
+from bucketlake.spark.reports import Batches, BatchFunction, collect_noted, noting, raising_noted
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
     assigned_column,
@@ -238,17 +238,35 @@ def rows_after(df: DataFrame, position: Mapping[str, int], columns: tuple[str, s
 
 def first_rows(df: DataFrame, rows_max: int | None, each_max: int | None = None) -> pa.Table:
     """Return up to so many rows of a DataFrame, and of each of its tasks; None for all."""
+    schema = arrow_from_spark(schema_of(df))
+    if rows_max is None and each_max is None and hasattr(df, "toArrow") and _are_usual(schema):
+        with raising_noted(df.sparkSession):
+            return df.toArrow().cast(schema)  # Without Python workers; PySpark 3.5 has no such way.
 
     def send(batches: Batches) -> Batches:
         for chunk in chunks(batches if each_max is None else _first_of(batches, each_max)):
             _, pieces = pack(chunk, np.zeros(chunk.num_rows, np.int32))
             yield pa.RecordBatch.from_arrays([pieces], schema=_PIECES)
 
-    empty = arrow_from_spark(schema_of(df)).empty_table()
     some = df if rows_max is None else df.limit(rows_max)
     rows = collect_noted(map_in_arrow(some, noting(send), _PIECES))
     sent = [pa.ipc.open_stream(bytes(row.piece)).read_all() for row in rows]
-    return pa.concat_tables(sent) if sent else empty
+    return pa.concat_tables(sent) if sent else schema.empty_table()
+
+
+def _are_usual(schema: pa.Schema) -> bool:
+    """Return whether columns are texts, bytes, numbers, times, or lists and structs of them."""
+    kinds = [field.type for field in schema]
+    while kinds:
+        kind = kinds.pop()
+        if pa.types.is_list(kind) or pa.types.is_struct(kind):
+            kinds += [kind.field(at).type for at in range(kind.num_fields)]
+        elif kind not in _USUAL:
+            return False
+    return True
+
+
+_USUAL = {pa.string(), pa.binary(), pa.bool_(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC")}
 
 
 def _first_of(batches: Batches, rows_max: int) -> Batches:
