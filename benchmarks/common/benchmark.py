@@ -20,10 +20,9 @@ Settings = Mapping[str, Any]
 """The options of a run that its contenders are told."""
 
 NAMES = (
-    "upsert vectors lakeloader growth statements merge_on_read rescale resize groups startup "
-    "metadata record_index dynamic dimensions streaming change_stream topic_rate tombstones "
-    "location_cache "
-    "catalog_sync base_files hashing"
+    "upsert few_rows vectors lakeloader growth statements merge_on_read rescale resize groups "
+    "startup metadata record_index dynamic dimensions streaming change_stream topic_rate "
+    "tombstones location_cache catalog_sync base_files hashing"
 ).split()
 
 
