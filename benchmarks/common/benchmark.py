@@ -21,8 +21,8 @@ Settings = Mapping[str, Any]
 
 NAMES = (
     "upsert few_rows vectors lakeloader growth statements merge_on_read rescale resize groups "
-    "startup metadata record_index dynamic dimensions streaming change_stream topic_rate "
-    "tombstones location_cache catalog_sync base_files hashing"
+    "startup metadata record_index dynamic dimensions spark_dimensions streaming change_stream "
+    "topic_rate tombstones location_cache catalog_sync base_files hashing"
 ).split()
 
 

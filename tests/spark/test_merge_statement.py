@@ -130,6 +130,18 @@ def test_statements_run_on_paths_names_views_and_subqueries(
     assert (found["k1"]["n"], found["z"]["mail"], found["k1"]["mail"]) == (102, "y", "m0")
 
 
+def test_columns_that_are_never_null_may_have_many_values(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = spark.range(12_000).withColumn("n", F.col("id") % 7)  # Too many to be in the driver.
+    table = bl.create_table(str(tmp_path / "t"), source, record_key="id", index=bl.SimpleBucket(2))
+    table.upsert(source.where("id < 5").withColumn("n", F.lit(99).cast("long")))
+    merge = table.merge(source, "t.id = s.id").when_matched_update_all()
+    result = merge.when_not_matched_insert_all().execute()
+    assert (result.updated, result.inserted) == (5, 11_995)
+    assert table.to_pandas()["n"].max() == 6
+
+
 @pytest.mark.parametrize("clauses", [1, 4])
 def test_a_merge_has_few_jobs_however_many_clauses_it_has(
     spark: SparkSession, tmp_path: Path, clauses: int

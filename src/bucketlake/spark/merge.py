@@ -151,7 +151,8 @@ class SparkMerge:
             return {}
         source = self._source().alias(bound.source_alias)
         given = source.select([F.expr(text).alias(field) for field, text in texts.items()])
-        lists = pa.schema([f.with_type(pa.list_(f.type)) for f in arrow_from_spark(given.schema)])
+        known = arrow_from_spark(given.schema)
+        lists = pa.schema([(field.name, pa.list_(field.type)) for field in known])
         tell_values, few = partial(distinct_lists, lists, VALUES_MAX), few_rows(given)
         self._has_few = few is not None
         if few is None:

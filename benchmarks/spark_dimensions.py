@@ -1,0 +1,152 @@
+"""Many new partitions, and MERGE beside an upsert of the same rows, with DataFrames on Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+import bucketlake as bl
+from benchmarks.common.benchmark import Benchmark, Contender, Settings
+from benchmarks.common.figures import Result
+from benchmarks.common.report import Page
+from benchmarks.common.rows import DataSet
+from benchmarks.common.tables import listing
+from benchmarks.common.turn import plain_work
+from benchmarks.systems.bucketlake import BucketLake
+from benchmarks.systems.delta import DeltaMerge
+from benchmarks.systems.spark import SparkSystem
+
+DEFAULT, SIMPLE, DELTA = "bucketlake-spark4", "bucketlake-simple-spark4", "delta"
+GROUPS = (250, 1_000, 4_000)
+ROWS, STORED, CHANGED = 100_000, 750_000, 250_000
+GROUP_STEPS = tuple(f"groups-{count}" for count in GROUPS)
+UPSERT, MERGE = "upsert_many", "merge_many"
+BUCKETS = 8  # Of the table that MERGE and upsert write to.
+
+
+def orders_of(system: SparkSystem, rows: range, partitions: int) -> DataFrame:
+    """Return rows with a key, a partition and a few values."""
+    frame = system.spark.range(rows.start, rows.stop, 1, 2)
+    return frame.selectExpr(
+        "id", f"concat('p', id % {partitions}) AS part", "id % 977 AS n", "md5(string(id)) AS text"
+    )
+
+
+class _Timed:
+    """The time of the work alone, without what prepares it."""
+
+    timed: float | None = None
+
+    def measure(self, work: Callable[[], object]) -> None:
+        begun = time.perf_counter()
+        work()
+        self.timed = time.perf_counter() - begun
+
+    def observe(self, _step: str, _table: Path) -> dict[str, Any]:
+        """Return the time of the work."""
+        timed, self.timed = self.timed, None
+        return {} if timed is None else {"work_s": timed}
+
+
+class OursOnSpark(_Timed, BucketLake):
+    """bucketlake."""
+
+    def _new(self, path: Path, rows: DataFrame) -> bl.Table:
+        return bl.create_table(
+            str(path), rows, record_key=["id"], partition_by=["part"], index=self.index
+        )
+
+    def groups(self, _data: DataSet, table: Path, count: str) -> None:
+        """Write rows into so many new partitions."""
+        rows = orders_of(self, range(ROWS), int(count))
+        made = self._new(table.with_name(f"groups-{count}"), rows)
+        self.measure(lambda: made.upsert(rows))
+
+    def _loaded(self, table: Path) -> tuple[bl.Table, DataFrame]:
+        made = self._new(table, orders_of(self, range(STORED), BUCKETS))
+        made.upsert(orders_of(self, range(STORED), BUCKETS))
+        first = STORED - CHANGED // 2  # Half of the batch is new.
+        return made, orders_of(self, range(first, first + CHANGED), BUCKETS)
+
+    def upsert_many(self, _data: DataSet, table: Path) -> None:
+        """Write the batch by an upsert."""
+        made, batch = self._loaded(table.with_name("upserted"))
+        self.measure(lambda: made.upsert(batch))
+
+    def merge_many(self, _data: DataSet, table: Path) -> None:
+        """Write the batch by a MERGE with a condition."""
+        made, batch = self._loaded(table.with_name("merged"))
+        merge = made.merge(batch, "t.id = s.id AND t.part = s.part")
+        merge = merge.when_matched_update_all("s.n >= 0").when_not_matched_insert_all()
+        self.measure(merge.execute)
+
+
+class DeltaOnSpark(_Timed, DeltaMerge):
+    """Delta's append."""
+
+    def groups(self, _data: DataSet, table: Path, count: str) -> None:
+        """Write rows into so many new partitions."""
+        rows, path = orders_of(self, range(ROWS), int(count)), table.with_name(f"groups-{count}")
+        writer = rows.write.format("delta").partitionBy("part")
+        self.measure(lambda: writer.save(str(path)))
+
+
+def _ours(settings: Settings, index: Any) -> OursOnSpark:
+    return OursOnSpark(settings, index, metadata_table=True)
+
+
+def _rows(result: Result) -> Iterator[list[str]]:
+    names: Mapping[str, tuple[str, ...]] = {
+        **{f"{ROWS:,} rows into {n:,} new partitions": (f"groups-{n}",) for n in GROUPS},
+        f"upsert of {CHANGED:,} rows into {STORED:,}": (UPSERT,),
+        "the same rows by MERGE with a condition": (MERGE,),
+    }
+    for title, (step,) in names.items():
+        cells = []
+        for contender in (DEFAULT, SIMPLE, DELTA):
+            seconds = result.values(contender, step, "work_s")
+            text = f"{result.median(contender, step, 'work_s'):.1f}" if seconds else "–"
+            cells.append(text)
+        yield [title, *cells]
+
+
+def _table(result: Result) -> str:
+    heads = ["<work, seconds", "bucketlake, default", "bucketlake, simple buckets", "Delta"]
+    text = "Medians of the rounds. Delta appends, without a look at keys."
+    return listing("", text, heads, _rows(result))
+
+
+BENCHMARK = Benchmark(
+    name="spark_dimensions",
+    description="Many new partitions, and MERGE beside an upsert, on Spark, beside Delta.",
+    contenders=[
+        Contender(
+            DEFAULT,
+            lambda settings: _ours(settings, bl.DynamicBucket()),
+            "bucketlake",
+            steps=(*GROUP_STEPS, UPSERT, MERGE),
+        ),
+        Contender(
+            SIMPLE,
+            lambda settings: _ours(settings, bl.SimpleBucket(1)),
+            "bucketlake",
+            steps=(*GROUP_STEPS, UPSERT, MERGE),
+        ),
+        Contender(DELTA, DeltaOnSpark, spark35=True, steps=GROUP_STEPS),
+    ],
+    turn=plain_work,
+    orders=False,
+    defaults={"rows": ROWS, "rounds": 2, "warmup_rounds": 1},
+    quick={"rounds": 1, "warmup_rounds": 0},
+    page=Page(
+        title="Many partitions and MERGE on Spark",
+        text="The rows of [other dimensions](dimensions.md) that need Spark: a batch into many new "
+        "partitions, and a MERGE beside an upsert of the same rows.",
+        head="{rounds}",
+        blocks=[_table],
+    ),
+)
