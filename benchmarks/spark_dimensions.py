@@ -57,7 +57,11 @@ class OursOnSpark(_Timed, BucketLake):
 
     def _new(self, path: Path, rows: DataFrame) -> bl.Table:
         return bl.create_table(
-            str(path), rows, record_key=["id"], partition_by=["part"], index=self.index
+            str(path),
+            schema=rows,
+            record_key=["id"],
+            partition_by=["part"],
+            index=self.index,
         )
 
     def groups(self, _data: DataSet, table: Path, count: str) -> None:

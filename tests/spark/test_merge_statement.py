@@ -134,7 +134,9 @@ def test_columns_that_are_never_null_may_have_many_values(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     source = spark.range(12_000).withColumn("n", F.col("id") % 7)  # Too many to be in the driver.
-    table = bl.create_table(str(tmp_path / "t"), source, record_key="id", index=bl.SimpleBucket(2))
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=source, record_key="id", index=bl.SimpleBucket(2)
+    )
     table.upsert(source.where("id < 5").withColumn("n", F.lit(99).cast("long")))
     merge = table.merge(source, "t.id = s.id").when_matched_update_all()
     result = merge.when_not_matched_insert_all().execute()
