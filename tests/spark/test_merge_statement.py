@@ -138,7 +138,7 @@ def test_columns_that_are_never_null_may_have_many_values(
         str(tmp_path / "t"), schema=source, record_key="id", index=bl.SimpleBucket(2)
     )
     table.upsert(source.where("id < 5").withColumn("n", F.lit(99).cast("long")))
-    merge = table.merge(source, "t.id = s.id").when_matched_update_all()
+    merge = table.merge(source, "t.id = s.id").when_matched_update_all("s.n >= 0")
     result = merge.when_not_matched_insert_all().execute()
     assert (result.updated, result.inserted) == (5, 11_995)
     assert table.to_pandas()["n"].max() == 6
