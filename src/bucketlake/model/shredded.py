@@ -175,11 +175,15 @@ def _objects(value: pa.Array, typed: pa.StructArray, metadata: pa.BinaryArray) -
         held = {name: values[row] for name, values in fields.items() if values[row] is not None}
         if found[row] is not None:
             rest = _fields(found[row], known)
-            for name in rest.keys() & fields.keys():
-                _require(False, f"field {name.decode()} is in value, but has a column")
+            twice = rest.keys() & fields.keys()
+            _require(not twice, f"fields are in value, but have a column: {_shown(twice)}")
             held |= rest
         found[row] = _object(held, ids)
     return pa.array(found, pa.binary())
+
+
+def _shown(names: Iterable[bytes]) -> str:
+    return ", ".join(sorted(name.decode(errors="replace") for name in names))
 
 
 def _require(holds: bool, problem: str) -> None:
@@ -220,8 +224,8 @@ def _read(data: bytes, at: int, width: int, count: int) -> list[int]:
 
 def _object(fields: Mapping[bytes, bytes], ids: Mapping[bytes, int]) -> bytes:
     names = sorted(fields)
-    for name in names:
-        _require(name in ids, f"the name of field {name.decode()} is not in the metadata")
+    unknown = fields.keys() - ids.keys()
+    _require(not unknown, f"names of fields are not in the metadata: {_shown(unknown)}")
     numbers = [ids[name] for name in names]
     id_width = _width(max(numbers, default=0))
     packed, width = _packed([fields[name] for name in names])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -85,14 +86,14 @@ BOTH = {"value": b"\x0c\1", "typed_value": 1}
         (
             {"value": b"\2\1\0\0\1\0", "typed_value": {"a": {}}},
             OBJECT,
-            "field a is in value, but has a column",
+            "fields are in value, but have a column: a",
         ),
         ({"value": b"\2\1\0\0\2\0", "typed_value": {"a": {}}}, OBJECT, "its value is cut"),
         ({"typed_value": {"a": BOTH}}, OBJECT, "both have one, and int8"),
         (
             {"typed_value": {"b": {"typed_value": 1}}},
             pa.struct({"b": level(pa.int8())}),
-            "the name of field b is not in the metadata",
+            "names of fields are not in the metadata: b",
         ),
         ({"metadata": b"\7", "typed_value": 1}, pa.int8(), "metadata have an unknown version"),
     ],
@@ -120,3 +121,22 @@ def reader_of(values: pa.StructArray) -> BaseFileReader:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"id": pa.nulls(len(values), pa.string()), "v": values}), sink)
     return BaseFileReader.of_bytes(sink.getvalue(), "part.parquet")
+
+
+def test_changed_bytes_are_a_variant_or_refused() -> None:
+    (path,) = (path for path in FILES if path.stem == "object")
+    column_of_file = pq.read_table(path)["v"].combine_chunks()
+    rows = [row for row in column_of_file.to_pylist() if row and row["value"]]
+    rng, refused = random.Random(3), 0
+    for _ in range(400):
+        row, part = dict(rng.choice(rows)), rng.choice(["metadata", "value"])
+        changed = bytearray(row[part])
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+        row[part] = bytes(
+            changed[: rng.randrange(len(changed) + 1)] if rng.random() < 0.3 else changed
+        )
+        try:
+            whole_variants(pa.array([row], column_of_file.type))
+        except pa.ArrowInvalid:
+            refused += 1
+    assert 0 < refused < 400
