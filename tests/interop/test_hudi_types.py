@@ -1,4 +1,4 @@
-"""Vectors and blobs in turns: what either writer stores, both read, merge and compact."""
+"""Vectors, blobs and variants in turns: what either writer stores, both read, merge and compact."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.model.column_type import BLOB, with_arrays
+from bucketlake.model.variant import VARIANT
 from bucketlake.spark.spark_schema import spark_from_arrow
 from bucketlake.timeline.instant import Action
-from tests.interop.peer.client import HudiPeer
+from tests.interop.peer.client import HudiPeer, PeerError
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer
 from tests.interop.table_kind import TableKind
 
@@ -89,3 +90,66 @@ def test_values_of_both_writers_are_those_of_the_last_write(
     write(BUCKETLAKE, rows(range(5), 5))
     assert Action.COMMIT in {entry.action for entry in table.ours.timeline()}  # Of a compaction.
     assert not table.ours.doctor(check_files=True)
+
+
+ON_SPARK_4 = r"VARIANT type is only supported in Spark 4\.0"
+VARIANTS = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", VARIANT)])
+
+
+@pytest.mark.parametrize("merge_on_read", [False, True], ids=["cow", "mor"])
+def test_hudi_keeps_variants_when_it_writes_rows_without_them(
+    hudi: HudiPeer, tmp_path: Path, merge_on_read: bool
+) -> None:
+    """Hudi's bundle for Spark 3.5 can rewrite base files of such a table, and do nothing more."""
+    kind = replace(KIND, schema=VARIANTS, merge_on_read=merge_on_read, partition_by=())
+    table = SharedTable(hudi, tmp_path / "variants", kind)
+    options = {"hoodie.write.set.null.for.missing.columns": "true"}
+    expected: dict[str, tuple[int, int | None]] = {}
+
+    def write(writer: Writer, numbers: range, ts: int, log_format: str = "parquet") -> None:
+        held = [None if n % 4 == 0 or writer is HUDI else n + ts for n in numbers]
+        expected.update({f"k{n}": (ts, v) for n, v in zip(numbers, held, strict=True)})
+        values = [v and {"metadata": b"\1\0\0", "value": bytes([12, v])} for v in held]
+        ids = [f"k{n}" for n in numbers]
+        batch = pa.table([ids, [ts] * len(ids), pa.array(values, VARIANT)], VARIANTS)
+        if writer is HUDI:
+            hudi.write(table.path, batch.drop_columns(["v"]), {**table.options, **options})
+        else:
+            bl.open_table(str(table.path), index=kind.index, log_format=log_format).upsert(batch)
+
+    def check() -> None:
+        found = table.ours.to_arrow().to_pylist()
+        assert {
+            row["id"]: (row["ts"], row["v"] and row["v"]["value"][1]) for row in found
+        } == expected
+
+    table.begin()
+    write(BUCKETLAKE, range(8), 1)
+    write(HUDI, range(2), 2)  # Null, as the rows that it gave have no value.
+    check()
+    write(BUCKETLAKE, range(3, 6), 3)
+    write(BUCKETLAKE, range(5, 7), 4, "avro")
+    if merge_on_read:
+        inline = {
+            "hoodie.compact.inline": "true",
+            "hoodie.compact.inline.max.delta.commits": "1",
+        }
+        options |= inline
+        with pytest.raises(PeerError, match=ON_SPARK_4):  # The compaction alone fails.
+            write(HUDI, range(9, 11), 5)
+        check()
+        options = {name: value for name, value in options.items() if name not in inline}
+        table.ours.compact()
+    else:
+        write(HUDI, range(9, 11), 5)
+    assert Action.COMMIT in {entry.action for entry in table.ours.timeline()}
+    check()
+    keys = pa.table({"id": ["k3"], "ts": pa.array([9], pa.int64())})
+    deletes = {"hoodie.datasource.write.operation": "delete"}
+    hudi.write(table.path, keys, {**table.options, **options, **deletes})
+    del expected["k3"]
+    write(BUCKETLAKE, range(7, 12), 10)
+    check()
+    assert not table.ours.doctor(check_files=True)
+    with pytest.raises(PeerError, match=ON_SPARK_4):
+        hudi.read(table.path, columns=["id", "ts"])

@@ -82,29 +82,47 @@ def test_variants_of_spark_are_read_back_equal(
 
 
 @pytest.mark.spark
-def test_shredded_variants_are_read_by_spark_and_refused_by_name_elsewhere(
+def test_shredded_variants_are_read_and_merged_and_are_whole_in_new_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     values: dict[str, str | None] = {f"k{n}": f'{{"n":{n},"m":"x"}}' for n in range(8)}
+    values |= {"none": None, "more": '{"m":"y","z":{"n":1}}'}
     path, frame = tmp_path / "table", frame_of(spark, values, 0)
-    table = bl.create_table(str(path), frame, record_key="id", index=bl.SimpleBucket(1))
+    how: dict[str, Any] = {"record_key": "id", "table_type": "merge_on_read"}
+    table = bl.create_table(str(path), frame, index=bl.SimpleBucket(1), **how)
     (base,) = path.glob("*.parquet")
     rows, shredded = table.read(spark), tmp_path / "shredded"
     meta = spark.read.parquet(str(base)).schema.names
     named = [name for name in meta if name.startswith("_hoodie")]
     with_meta = spark.read.parquet(str(base)).select(*named, "id").join(rows, "id")
+    ordered = with_meta.select(*named, "id", "n", "v").coalesce(1).sortWithinPartitions("id")
     spark.conf.set("spark.sql.variant.writeShredding.enabled", "true")
     try:
-        with_meta.select(*named, "id", "n", "v").coalesce(1).write.parquet(str(shredded))
+        ordered.write.parquet(str(shredded))
     finally:
         spark.conf.unset("spark.sql.variant.writeShredding.enabled")
     (written,) = shredded.glob("*.parquet")
     base.write_bytes(written.read_bytes())
     (path / f".{base.name}.crc").unlink(missing_ok=True)
     assert "typed_value" in str(pq.read_schema(base))
-    assert texts(table.read(spark)) == expected_of(values)
-    assert table.to_arrow(columns=["id"]).num_rows == len(values)
-    problem = rf"base file {base.name}, column v: a shredded variant is not supported"
-    for call in (table.to_arrow, lambda: table.upsert(frame_of(spark, {"k1": "1"}, 1))):
-        with pytest.raises(bl.UnsupportedFeatureError, match=problem):
-            call()
+
+    def check() -> None:
+        assert texts(table.read(spark)) == expected_of(values)
+        found = {row["id"]: bl.variant_json(row["v"]) for row in table.to_arrow().to_pylist()}
+        assert {key: text and json.loads(text) for key, text in found.items()} == {
+            key: text and json.loads(text) for key, text in values.items()
+        }
+
+    check()
+    changed = {"k1": "1", "k2": None, "new": '{"n":70}'}
+    table.upsert(frame_of(spark, changed, 1))
+    values |= changed
+    table.upsert(spark.sql("SELECT 'k3' AS id, 5L AS n"), missing="keep")
+    table.delete(spark.sql("SELECT 'k4' AS id"))
+    del values["k4"]
+    check()
+    table.compact(spark=spark)
+    check()
+    newest = max(path.glob("*.parquet"), key=lambda file: file.name.rpartition("_")[2])
+    assert newest != base
+    assert "typed_value" not in str(pq.read_schema(newest))

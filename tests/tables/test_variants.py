@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -102,6 +103,38 @@ def test_broken_variant_is_refused_with_its_key_before_anything_is_written(
     rows = [{"id": key, "v": held} for key, held in (("good", WHOLE), ("no", None), ("bad", bad))]
     with pytest.raises(InputError, match=rf"column v: .*key 'bad'.*{problem}"):
         table.upsert(pa.Table.from_pylist(rows, SCHEMA))
+    assert not table.timeline()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("v", {"metadata": b"\1\0\0"}, r"column v\.value: the table requires .* of key 'bad'"),
+        ("v", '{"a": 1}', r"column v: .*bl\.variant"),
+        ("b", b"raw", r"column b: .*bl\.blob"),
+        (
+            "b",
+            {**bl.blob(b""), "type": None},
+            r"column b\.type: .* requires .* of key 'bad'",
+        ),
+        (
+            "b",
+            {**bl.blob(b""), "type": "ELSEWHERE"},
+            r"column b\.type: .*key 'bad'.*INLINE or",
+        ),
+        ("b", {**bl.blob(b""), "type": "OUT_OF_LINE"}, "column b: .*key 'bad'.*has no reference"),
+    ],
+)
+def test_value_that_is_none_of_its_type_is_refused_with_column_and_key(
+    tmp_path: Path, column: str, value: Any, problem: str
+) -> None:
+    schema = "id string, v variant, b blob"
+    table = bl.create_table(str(tmp_path / "table"), schema=schema, record_key="id")
+    rows: list[dict[str, Any]] = [{"id": "no"}, {"id": "bad", column: value}]
+    if isinstance(value, dict):
+        rows.append({"id": "good", "v": WHOLE, "b": bl.blob(b"")})
+    with pytest.raises(InputError, match=problem):
+        table.upsert(rows)
     assert not table.timeline()
 
 

@@ -58,7 +58,8 @@ from bucketlake.model.schema import (
     with_meta,
     without_meta,
 )
-from bucketlake.model.variant import is_shredded
+from bucketlake.model.shredded import whole_variants
+from bucketlake.model.variant import VARIANT, is_shredded
 from bucketlake.model.vector import bytes_type, footer_of_vectors, is_vector, with_vectors
 from bucketlake.storage.base import Buffer, Storage
 
@@ -446,13 +447,19 @@ class BaseFileReader:
         except Exception as error:  # For broken bytes, Arrow may raise any exception.
             raise self._unreadable(error) from error
         self._refused: dict[str, InputError | UnsupportedFeatureError] = {}
+        self._shredded: set[str] = set()
         stored = []
         for field in fields:
             if is_shredded(field.type):
-                self._refused[field.name] = UnsupportedFeatureError(
-                    "a shredded variant", f"base file {path}, column {field.name}", _UNSHREDDED
-                )
-                continue
+                where = f"base file {path}, column {field.name}"
+                try:
+                    whole_variants(pa.array([], field.type))
+                except pa.ArrowNotImplementedError as error:
+                    refused = UnsupportedFeatureError(str(error), where, _UNSHREDDED)
+                    self._refused[field.name] = refused
+                    continue
+                self._shredded.add(field.name)
+                field = field.with_type(VARIANT)
             try:
                 stored += stored_fields([field], "", f"base file {path}")
             except InputError as error:  # The other columns can be read.
@@ -523,6 +530,13 @@ class BaseFileReader:
 
     def _cast(self, selected: pa.Schema, batch: pa.RecordBatch) -> pa.Table:
         rows = pa.Table.from_batches([batch])
+        for name in self._shredded.intersection(rows.column_names):
+            try:
+                whole = whole_variants(batch.column(name))
+            except pa.ArrowInvalid as error:
+                wanted = f"a column {name} of shredded variants"
+                raise FormatError(self._path, wanted, str(error)) from error
+            rows = rows.set_column(rows.schema.get_field_index(name), name, whole)
         return cast_table(rows, selected, where=f"base file {self._path}")
 
     def _selected(self, columns: Sequence[str] | None) -> pa.Schema:

@@ -265,9 +265,13 @@ class _Cast:
         self._check_required(field, array.null_count, path)
         return self._array(array, field.type, path)
 
-    def _check_required(self, field: pa.Field, null_count: int, path: str) -> None:
+    def _check_required(
+        self, field: pa.Field, null_count: int, path: str, missing: pa.Array | None = None
+    ) -> None:
         if null_count and not field.nullable:
+            key = "" if missing is None else self._key(missing.index(True).as_py(), path)
             problem = f"the table requires a value, nulls in the batch: {null_count}"
+            problem += key and f", the first{key}"
             raise InputError(f"{self.where}, column {path}", problem, "give every row a value")
 
     def _array(self, array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
@@ -303,14 +307,15 @@ class _Cast:
             if child is None:
                 child = pa.nulls(len(array), field.type)
             own_nulls = child.null_count - array.null_count  # The others are nulls of the struct.
-            self._check_required(field, own_nulls, f"{path}.{field.name}")
+            missing = pc.and_not(array.is_valid(), child.is_valid()) if own_nulls else None
+            self._check_required(field, own_nulls, f"{path}.{field.name}", missing)
             child = self._array(child, field.type, f"{path}.{field.name}")
             if self.exact and to == BLOB and field.name == "type":
                 self._checked(child, to, f"{path}.type", _require_storage_types)
             arrays.append(child if field.nullable else without_nulls(child))
         made = pa.StructArray.from_arrays(arrays, fields=list(to), mask=_null_mask(array))
-        is_given = self.exact and to == VARIANT
-        return self._checked(made, to, path, require_variants) if is_given else made
+        check = {VARIANT: require_variants, BLOB: _require_references}.get(to)
+        return self._checked(made, to, path, check) if self.exact and check else made
 
     def _list(self, array: pa.Array, to: pa.ListType, path: str) -> pa.Array:
         values = self._field(array.flatten(), to.value_field, f"{path}[]")
@@ -394,16 +399,18 @@ class _Cast:
         row = _first_unfit(array, cast)
         if row is None:
             return ""
-        is_inner = any(mark in path for mark in "[{")  # Its rows are those of a list.
-        key = ""
-        if self.keys is not None and not is_inner:
-            key = f" of key {self.keys()[self.first_row + row].as_py()!r}"
-        if is_list(array.type) or is_variant(array.type):  # It may be long.
+        key = self._key(row, path)
+        if is_list(array.type) or is_variant(array.type) or array.type == BLOB:  # It may be long.
             return f"the value{key}: "
         try:
             return f"value {array[row]}{key}: "
         except (ValueError, OverflowError):  # Times that Python cannot show.
             return ""
+
+    def _key(self, row: int, path: str) -> str:
+        if self.keys is None or any(mark in path for mark in "[{"):  # Its rows are those of a list.
+            return ""
+        return f" of key {self.keys()[self.first_row + row].as_py()!r}"
 
     def _widening(self, source: pa.DataType, to: pa.DataType, path: str) -> str:
         is_whole = not any(mark in path for mark in ".[{")
@@ -418,6 +425,14 @@ def _require_storage_types(kinds: pa.Array) -> pa.Array:
     if pc.any(pc.invert(pc.is_in(kinds.drop_null(), pa.array(BLOB_STORAGE_TYPES)))).as_py():
         raise pa.ArrowInvalid(f"expected {' or '.join(BLOB_STORAGE_TYPES)}")
     return kinds
+
+
+def _require_references(blobs: pa.StructArray) -> pa.StructArray:
+    held = blobs.drop_null()
+    leads = pc.equal(held.field("type"), BLOB_STORAGE_TYPES[1])
+    if pc.any(pc.and_(leads, held.field("reference").is_null())).as_py():
+        raise pa.ArrowInvalid("it is OUT_OF_LINE, and has no reference")
+    return blobs
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from bucketlake.errors import InputError
 from bucketlake.model.column_type import (
+    BLOB,
     is_list,
     is_number_type,
     list_type,
@@ -249,9 +250,15 @@ class _Evolution:
         raise InputError(
             f"{self.where}, column {path}",
             f"the table holds {type_name(table)}, the batch {type_name(incoming)}{why}",
-            f"cast the batch's column to {type_name(table)}"
+            _MAKERS.get(table, f"cast the batch's column to {type_name(table)}")
             + ("" if is_key else ", or give it another name"),
         )
+
+
+_MAKERS = {
+    VARIANT: "make variants of JSON texts with bl.variant, or with Spark 4's parse_json",
+    BLOB: "make blobs with bl.blob or bl.blob_reference",
+}
 
 
 def _is_nested(path: str) -> bool:
