@@ -187,7 +187,6 @@ class BucketlakeTopic(TopicWriter):
         """Write what comes, in a thread that ends with the process."""
 
         def follow() -> None:
-            self.spark.createDataFrame([(0,)], "n int")  # The session is active in this thread now.
             bl.ingest(self.kafka(topic), str(table), every=0.02, **self._options)
 
         self._follower = threading.Thread(target=follow, daemon=True)

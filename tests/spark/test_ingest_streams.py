@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's users know.
 
 import bucketlake as bl
+from bucketlake.engine import active_session
 from bucketlake.errors import ConfigError
 from bucketlake.intake.ingesting import IngestOptions, topics_of
 from bucketlake.intake.job import Job, JobRules
@@ -46,6 +48,13 @@ def test_batches_of_a_stream_are_written_once_and_bad_rows_are_dead_letters(
     [letter] = bl.open_table(f"{table}_dead_letters").to_arrow().to_pylist()
     assert (json.loads(letter["value"]), letter["partition"]) == ({"id": None, "n": 2}, "0")
     assert bl.ingest(stream, table, replay=True).dead_letters == 1
+
+
+def test_another_thread_finds_the_session(spark: SparkSession) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(active_session).result()
+    assert found is not None
+    assert found.range(3).count() == 3
 
 
 @dataclass

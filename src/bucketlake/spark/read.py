@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 from pyspark.sql.types import StructType
@@ -62,8 +62,11 @@ def given_or_active_session(spark: SparkSession | None) -> SparkSession:
 
 
 def running_session() -> SparkSession | None:
-    """Return the active session, or None."""
-    return SparkSession.getActiveSession()
+    """Return the session of this thread, else the one that the process began with, or None."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def has_usual_settings(spark: SparkSession) -> bool:
