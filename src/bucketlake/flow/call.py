@@ -38,6 +38,8 @@ class Call:
         Addresses of files that it read, and what returns the names of their columns.
     entries : list of (str, str)
         Addresses of catalogs, and the names that they have for the table.
+    told : set of str
+        What tasks told of their requests; it may come twice.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Call:
     completed: dict[str, bytes] = field(default_factory=dict)
     inputs: list[tuple[str, Callable[[], list[str]]]] = field(default_factory=list)
     entries: list[tuple[str, str]] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
 
     @property
     def changes(self) -> dict[str, bytes]:
@@ -141,6 +144,27 @@ def add_facts(**facts: str | int) -> None:
 def count(name: str, number: int = 1, **facts: str) -> None:
     """Add to a counter."""
     _record("create_counter", name, "1", number, **facts)
+
+
+def count_request(operation: str) -> None:
+    """Count a request to storage; a task keeps it for the driver."""
+    if _KEPT:
+        _KEPT[-1].append(operation)
+    else:
+        count("storage.requests", operation=operation)
+
+
+_KEPT: list[list[str]] = []  # Not by context: a task asks storage in threads, too.
+
+
+@contextmanager
+def keeping_requests() -> Iterator[list[str]]:
+    """Let the body be the task of this process; yield its requests, as they come."""
+    _KEPT[:] = [[]]
+    try:
+        yield _KEPT[0]
+    finally:
+        _KEPT.clear()
 
 
 def _record(kind: str, name: str, unit: str, number: float, **facts: str | bool) -> None:

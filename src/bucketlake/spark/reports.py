@@ -5,6 +5,8 @@ It raises storage errors, so that Spark retries the task. From the last failure 
 the text to the driver, so the error is encoded in a note in that text. Warnings are returned as
 rows.
 
+A task also returns a row that tells its requests to storage, if the application counts them.
+
 The text may quote data. So a note starts with a mark that only this process knows, and its content
 is JSON: a class of ``errors.py`` and its facts.
 """
@@ -16,8 +18,9 @@ import json
 import re
 import secrets
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -30,7 +33,13 @@ from bucketlake.errors import (
     StorageError,
     with_memory_told,
 )
-from bucketlake.flow.call import work_in_words
+from bucketlake.flow.call import (
+    count,
+    current_call,
+    is_watched,
+    keeping_requests,
+    work_in_words,
+)
 from bucketlake.spark.worker_python import context_of, explained
 from bucketlake.spark.workers import begin_task, end_task
 
@@ -52,9 +61,17 @@ def reporting(function: BatchFunction, schema: pa.Schema, *, raises: bool = Fals
     With ``raises``, an error fails the task, as it must where other tasks would go on with the
     rows that the task has yielded before; only warnings are rows.
     """
-    noted = noting(function)
+    noted, is_counted = noting(function), is_watched()
 
     def run(batches: Batches) -> Batches:
+        with ExitStack() as stack:
+            requests = stack.enter_context(keeping_requests()) if is_counted else []
+            yield from told(batches)
+            if requests:
+                counts = [secrets.token_hex(8), Counter(requests)]
+                yield pa.RecordBatch.from_pylist([{REPORT_FIELD.name: json.dumps(counts)}], schema)
+
+    def told(batches: Batches) -> Batches:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", NullElementWarning)
@@ -93,13 +110,24 @@ def noting(function: BatchFunction) -> BatchFunction:
 def collect(df: DataFrame) -> list[Row]:
     """Run a job of reporting tasks; raise their errors and warnings, return the other rows."""
     rows = collect_noted(df)
-    reports = [_from_text(text) for text in sorted({row.report for row in rows if row.report})]
-    for report in reports:
+    texts = sorted({row.report for row in rows if row.report})
+    _count(text for text in texts if text.startswith("["))  # The others are in base64.
+    for report in [_from_text(text) for text in texts if not text.startswith("[")]:
         if isinstance(report, BucketLakeError):
             raise report
         assert isinstance(report, Warning), report
         warnings.warn(report, stacklevel=2)
     return [row for row in rows if row.report is None]
+
+
+def _count(texts: Iterable[str]) -> None:
+    """Count the requests of tasks, those of a task once."""
+    call = current_call()
+    known = set() if call is None else call.told
+    for text in {*texts} - known:
+        for operation, number in json.loads(text)[1].items():
+            count("storage.requests", number, operation=operation)
+        known.add(text)
 
 
 def collect_noted(df: DataFrame) -> list[Row]:

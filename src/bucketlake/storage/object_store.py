@@ -42,7 +42,7 @@ from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
-from bucketlake.flow.call import count
+from bucketlake.flow.call import count_request
 from bucketlake.storage.base import (
     Buffer,
     Paths,
@@ -332,7 +332,7 @@ class ObjectStorage:
         full_path = self._full(folder)
         _require_same_process(full_path, operation)
         _require_no_control_characters(full_path, operation)
-        count("storage.requests", operation=operation)
+        count_request(operation)
         try:
             yield
         except FileNotFoundError as error:

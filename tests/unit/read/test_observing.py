@@ -10,9 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from opentelemetry import metrics, trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -22,6 +20,7 @@ from bucketlake.errors import InputError, ServiceWarning
 from bucketlake.flow.call import Call, current_call
 from bucketlake.read import observing
 from bucketlake.read.observing import lineage_told
+from tests.metered import number, reader_of_metrics
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 
@@ -32,13 +31,6 @@ def table(tmp_path: Path) -> bl.Table:
 
 
 # ---- OpenTelemetry -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def measured() -> InMemoryMetricReader:
-    reader = InMemoryMetricReader()
-    metrics.set_meter_provider(MeterProvider([reader]))
-    return reader
 
 
 @pytest.fixture(scope="module")
@@ -54,21 +46,6 @@ def spans(exporter: InMemorySpanExporter) -> Iterator[InMemorySpanExporter]:
     exporter.clear()
     yield exporter
     exporter.clear()
-
-
-def number(reader: InMemoryMetricReader, name: str, **facts: str) -> float:
-    wanted = {f"bucketlake.{key}": fact for key, fact in facts.items()}
-    data = reader.get_metrics_data()
-    found = [
-        point
-        for resource in (data.resource_metrics if data else ())
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        if metric.name == f"bucketlake.{name}"
-        for point in metric.data.data_points
-        if wanted.items() <= dict(point.attributes or {}).items()
-    ]
-    return sum(float(getattr(point, "value", 0) or getattr(point, "count", 0)) for point in found)
 
 
 def test_a_call_is_a_span_with_its_steps_and_with_what_it_wrote(
@@ -98,12 +75,14 @@ def test_a_call_that_fails_is_a_span_with_its_error(
     assert [event.name for event in call.events] == ["exception"]
 
 
-def test_rows_and_calls_are_counted(table: bl.Table, measured: InMemoryMetricReader) -> None:
+def test_rows_and_calls_are_counted(table: bl.Table) -> None:
+    reader_of_metrics()
+
     def counts() -> list[float]:
         return [
-            number(measured, "rows", change="inserted"),
-            number(measured, "rows", change="deleted"),
-            number(measured, "call.duration", call="upsert"),
+            number("rows", change="inserted"),
+            number("rows", change="deleted"),
+            number("call.duration", call="upsert"),
         ]
 
     before = counts()
