@@ -22,7 +22,8 @@ from benchmarks.systems.spark import SparkSystem
 
 DEFAULT, SIMPLE, DELTA = "bucketlake-spark4", "bucketlake-simple-spark4", "delta"
 GROUPS = (250, 1_000, 4_000)
-ROWS, STORED, CHANGED = 100_000, 750_000, 250_000
+ROWS = 100_000
+STORED, CHANGED = 7.5, 2.5  # Times as many rows are stored, and changed by MERGE.
 GROUP_STEPS = tuple(f"groups-{count}" for count in GROUPS)
 UPSERT, MERGE = "upsert_many", "merge_many"
 BUCKETS = 8  # Of the table that MERGE and upsert write to.
@@ -55,6 +56,10 @@ class _Timed:
 class OursOnSpark(_Timed, BucketLake):
     """bucketlake."""
 
+    def __init__(self, settings: Settings, index: Any) -> None:
+        super().__init__(settings, index, metadata_table=True)
+        self._rows = settings["rows"]
+
     def _new(self, path: Path, rows: DataFrame) -> bl.Table:
         return bl.create_table(
             str(path),
@@ -66,15 +71,17 @@ class OursOnSpark(_Timed, BucketLake):
 
     def groups(self, _data: DataSet, table: Path, count: str) -> None:
         """Write rows into so many new partitions."""
-        rows = orders_of(self, range(ROWS), int(count))
+        rows = orders_of(self, range(self._rows), int(count))
         made = self._new(table.with_name(f"groups-{count}"), rows)
         self.measure(lambda: made.upsert(rows))
 
     def _loaded(self, table: Path) -> tuple[bl.Table, DataFrame]:
-        made = self._new(table, orders_of(self, range(STORED), BUCKETS))
-        made.upsert(orders_of(self, range(STORED), BUCKETS))
-        first = STORED - CHANGED // 2  # Half of the batch is new.
-        return made, orders_of(self, range(first, first + CHANGED), BUCKETS)
+        stored, changed = int(STORED * self._rows), int(CHANGED * self._rows)
+        rows = orders_of(self, range(stored), BUCKETS)
+        made = self._new(table, rows)
+        made.upsert(rows)
+        first = stored - changed // 2  # Half of the batch is new.
+        return made, orders_of(self, range(first, first + changed), BUCKETS)
 
     def upsert_many(self, _data: DataSet, table: Path) -> None:
         """Write the batch by an upsert."""
@@ -92,24 +99,26 @@ class OursOnSpark(_Timed, BucketLake):
 class DeltaOnSpark(_Timed, DeltaMerge):
     """Delta's append."""
 
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._rows = settings["rows"]
+
     def groups(self, _data: DataSet, table: Path, count: str) -> None:
         """Write rows into so many new partitions."""
-        rows, path = orders_of(self, range(ROWS), int(count)), table.with_name(f"groups-{count}")
+        rows = orders_of(self, range(self._rows), int(count))
+        path = table.with_name(f"groups-{count}")
         writer = rows.write.format("delta").partitionBy("part")
         self.measure(lambda: writer.save(str(path)))
 
 
-def _ours(settings: Settings, index: Any) -> OursOnSpark:
-    return OursOnSpark(settings, index, metadata_table=True)
-
-
 def _rows(result: Result) -> Iterator[list[str]]:
-    names: Mapping[str, tuple[str, ...]] = {
-        **{f"{ROWS:,} rows into {n:,} new partitions": (f"groups-{n}",) for n in GROUPS},
-        f"upsert of {CHANGED:,} rows into {STORED:,}": (UPSERT,),
-        "the same rows by MERGE with a condition": (MERGE,),
+    rows = result.settings["rows"]
+    names: Mapping[str, str] = {
+        **{f"{rows:,} rows into {n:,} new partitions": f"groups-{n}" for n in GROUPS},
+        f"upsert of {CHANGED * rows:,.0f} rows into {STORED * rows:,.0f}": UPSERT,
+        "the same rows by MERGE with a condition": MERGE,
     }
-    for title, (step,) in names.items():
+    for title, step in names.items():
         cells = []
         for contender in (DEFAULT, SIMPLE, DELTA):
             seconds = result.values(contender, step, "work_s")
@@ -130,13 +139,13 @@ BENCHMARK = Benchmark(
     contenders=[
         Contender(
             DEFAULT,
-            lambda settings: _ours(settings, bl.DynamicBucket()),
+            lambda settings: OursOnSpark(settings, bl.DynamicBucket()),
             "bucketlake",
             steps=(*GROUP_STEPS, UPSERT, MERGE),
         ),
         Contender(
             SIMPLE,
-            lambda settings: _ours(settings, bl.SimpleBucket(1)),
+            lambda settings: OursOnSpark(settings, bl.SimpleBucket(1)),
             "bucketlake",
             steps=(*GROUP_STEPS, UPSERT, MERGE),
         ),
@@ -145,7 +154,7 @@ BENCHMARK = Benchmark(
     turn=plain_work,
     orders=False,
     defaults={"rows": ROWS, "rounds": 2, "warmup_rounds": 1},
-    quick={"rounds": 1, "warmup_rounds": 0},
+    quick={"rows": 10_000, "rounds": 1, "warmup_rounds": 0},
     page=Page(
         title="Many partitions and MERGE on Spark",
         text="The rows of [other dimensions](dimensions.md) that need Spark: a batch into many new "

@@ -256,8 +256,8 @@ class _Evolution:
 
 
 _MAKERS = {
-    VARIANT: "make variants of JSON texts with bl.variant, or with Spark 4's parse_json",
-    BLOB: "make blobs with bl.blob or bl.blob_reference",
+    VARIANT: "make variants of JSON texts with bl.variant(...), or with Spark 4's parse_json",
+    BLOB: "make blobs with bl.blob(...) or bl.blob_reference(...)",
 }
 
 
