@@ -242,16 +242,16 @@ def rows_after(df: DataFrame, position: Mapping[str, int], columns: tuple[str, s
 def first_rows(df: DataFrame, rows_max: int | None, each_max: int | None = None) -> pa.Table:
     """Return up to so many rows of a DataFrame, and of each of its tasks; None for all."""
     schema = arrow_from_spark(schema_of(df))
-    if rows_max is None and each_max is None and hasattr(df, "toArrow") and _are_usual(schema):
+    some = df if rows_max is None else df.limit(rows_max)
+    if each_max is None and hasattr(df, "toArrow") and _are_usual(schema):
         with raising_noted(df.sparkSession):
-            return df.toArrow().cast(schema)  # Without Python workers; PySpark 3.5 has no such way.
+            return some.toArrow().cast(schema)  # No Python workers; PySpark 3.5 has no such way.
 
     def send(batches: Batches) -> Batches:
         for chunk in chunks(batches if each_max is None else _first_of(batches, each_max)):
             _, pieces = pack(chunk, np.zeros(chunk.num_rows, np.int32))
             yield pa.RecordBatch.from_arrays([pieces], schema=_PIECES)
 
-    some = df if rows_max is None else df.limit(rows_max)
     rows = collect_noted(map_in_arrow(some, noting(send), _PIECES))
     sent = [pa.ipc.open_stream(bytes(row.piece)).read_all() for row in rows]
     return pa.concat_tables(sent) if sent else schema.empty_table()
