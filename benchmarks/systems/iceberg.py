@@ -48,6 +48,7 @@ class Iceberg(SparkSystem):
             "write.parquet.compression-level": str(settings["zstd_level"]),
             **{f"write.{name}.mode": mode for name in MODES},
         }
+        del self.settings[f"{CATALOG}.warehouse"]  # A path of this machine.
         self.settings |= self._properties
 
     def load(self, data: DataSet, table: Path) -> None:
