@@ -13,6 +13,7 @@ import pytest
 from moto.s3.models import s3_backends
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
+from bucketlake.flow.call import keeping_requests
 from bucketlake.storage import object_store
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.object_store import ObjectStorage
@@ -381,13 +382,10 @@ def test_process_that_was_forked_after_the_first_use_is_told_so(
         storage.stat("a")
 
 
-def test_a_copy_within_the_store_counts_as_one_request(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_within_the_store_counts_as_one_request(bucket: Bucket) -> None:
     storage = bucket.open("copies")
     storage.put("a", b"rows")
-    counted: list[str] = []
-    monkeypatch.setattr(object_store, "count", lambda *_, operation: counted.append(operation))
-    assert storage.duplicate("a", "b")
-    assert counted.count("duplicate") == 1
+    with keeping_requests() as requests:
+        assert storage.duplicate("a", "b")
+    assert requests.count("duplicate") == 1
     assert storage.read("b") == b"rows"
