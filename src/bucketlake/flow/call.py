@@ -148,8 +148,9 @@ def count(name: str, number: int = 1, **facts: str) -> None:
 
 def count_request(operation: str) -> None:
     """Count a request to storage; a task keeps it for the driver."""
-    if _KEPT:
-        _KEPT[-1].append(operation)
+    kept = _KEPT[:]  # At once: a thread may ask while its task ends.
+    if kept:
+        kept[0].append(operation)
     else:
         count("storage.requests", operation=operation)
 

@@ -33,13 +33,7 @@ from bucketlake.errors import (
     StorageError,
     with_memory_told,
 )
-from bucketlake.flow.call import (
-    count,
-    current_call,
-    is_watched,
-    keeping_requests,
-    work_in_words,
-)
+from bucketlake.flow.call import count, current_call, is_watched, keeping_requests, work_in_words
 from bucketlake.spark.worker_python import context_of, explained
 from bucketlake.spark.workers import begin_task, end_task
 
