@@ -112,7 +112,7 @@ class DeltaOnSpark(_Timed, DeltaMerge):
 
 
 def _rows(result: Result) -> Iterator[list[str]]:
-    rows = result.settings["rows"]
+    rows = result.row_count
     names: Mapping[str, str] = {
         **{f"{rows:,} rows into {n:,} new partitions": f"groups-{n}" for n in GROUPS},
         f"upsert of {CHANGED * rows:,.0f} rows into {STORED * rows:,.0f}": UPSERT,
