@@ -121,7 +121,17 @@ class BucketLakeSparkFew(FewRows, BucketLake):
         return _collected(bl.open_table(str(table)).read(self.spark, where=where))
 
     def point_format(self, data: DataSet, table: Path) -> None:
-        """Look single rows up by the format's name."""
+        """Look single rows up by the format's name and its option ``where``."""
+
+        def find(table: Path, where: str) -> list[dict[str, Any]]:
+            reader = self.spark.read.format("bucketlake").option("where", where)
+            return _collected(reader.load(str(table)))
+
+        bl.register(self.spark)
+        self._lookups(data, table, find)
+
+    def point_filter(self, data: DataSet, table: Path) -> None:
+        """Look single rows up by the format's name and a filter, which reads the whole table."""
 
         def find(table: Path, where: str) -> list[dict[str, Any]]:
             return _collected(self.spark.read.format("bucketlake").load(str(table)).where(where))
