@@ -113,6 +113,19 @@ def test_samples_are_bounded_by_values_and_bytes_however_long_the_lists_and_text
     assert [len(values) <= 4096 and values.nbytes <= 5 * 2**20 for values in asked] == [True] * 2
 
 
+def test_items_that_zstd_does_not_shrink_are_not_compressed() -> None:
+    rng = np.random.default_rng(3)
+    noise, smooth = rng.random(200_000), np.arange(200_000.0) // 8
+    offsets = pa.array(np.arange(0, 200_001, 100, dtype=np.int32))
+    held = {name: pa.ListArray.from_arrays(offsets, each) for name, each in
+            {"noise": noise, "smooth": smooth}.items()}  # fmt: skip
+    layout = choose_layout(pa.table({**held, "price": noise[:2_000]}))
+    assert layout.compression == {
+        "noise.list.element": "none", "smooth.list.element": "zstd", "price": "zstd",
+    }  # fmt: skip
+    assert layout.compression_level == {"smooth.list.element": 1, "price": 1}
+
+
 def test_texts_that_repeat_in_a_dictionary_count_with_their_whole_length() -> None:
     text = "x" * LARGE_ROWS_BYTES_MAX
     coded = pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 4), pa.array([text]))})
