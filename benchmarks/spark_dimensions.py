@@ -25,7 +25,7 @@ GROUPS = (250, 1_000, 4_000)
 ROWS = 100_000
 STORED, CHANGED = 7.5, 2.5  # Times as many rows are stored, and changed by MERGE.
 GROUP_STEPS = tuple(f"groups-{count}" for count in GROUPS)
-UPSERT, MERGE = "upsert_many", "merge_many"
+UPSERT, MERGE, JOINED = "upsert_many", "merge_many", "merge_joined"
 BUCKETS = 8  # Of the table that MERGE and upsert write to.
 
 
@@ -89,10 +89,17 @@ class OursOnSpark(_Timed, BucketLake):
         self.measure(lambda: made.upsert(batch))
 
     def merge_many(self, _data: DataSet, table: Path) -> None:
-        """Write the batch by a MERGE with a condition."""
-        made, batch = self._loaded(table.with_name("merged"))
+        """Write the batch by a MERGE with a condition on the source."""
+        self._merge(table.with_name("merged"), "s.n >= 0")
+
+    def merge_joined(self, _data: DataSet, table: Path) -> None:
+        """Write the batch by a MERGE with a condition on both sides."""
+        self._merge(table.with_name("joined"), "s.n >= t.n")
+
+    def _merge(self, table: Path, condition: str) -> None:
+        made, batch = self._loaded(table)
         merge = made.merge(batch, "t.id = s.id AND t.part = s.part")
-        merge = merge.when_matched_update_all("s.n >= 0").when_not_matched_insert_all()
+        merge = merge.when_matched_update_all(condition).when_not_matched_insert_all()
         self.measure(merge.execute)
 
 
@@ -116,7 +123,8 @@ def _rows(result: Result) -> Iterator[list[str]]:
     names: Mapping[str, str] = {
         **{f"{rows:,} rows into {n:,} new partitions": f"groups-{n}" for n in GROUPS},
         f"upsert of {CHANGED * rows:,.0f} rows into {STORED * rows:,.0f}": UPSERT,
-        "the same rows by MERGE with a condition": MERGE,
+        "the same rows by MERGE with a condition on the source": MERGE,
+        "the same rows by MERGE with a condition on both sides": JOINED,
     }
     for title, step in names.items():
         cells = []
@@ -141,13 +149,13 @@ BENCHMARK = Benchmark(
             DEFAULT,
             lambda settings: OursOnSpark(settings, bl.DynamicBucket()),
             "bucketlake",
-            steps=(*GROUP_STEPS, UPSERT, MERGE),
+            steps=(*GROUP_STEPS, UPSERT, MERGE, JOINED),
         ),
         Contender(
             SIMPLE,
             lambda settings: OursOnSpark(settings, bl.SimpleBucket(1)),
             "bucketlake",
-            steps=(*GROUP_STEPS, UPSERT, MERGE),
+            steps=(*GROUP_STEPS, UPSERT, MERGE, JOINED),
         ),
         Contender(DELTA, DeltaOnSpark, spark35=True, steps=GROUP_STEPS),
     ],

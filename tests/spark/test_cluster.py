@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
+from bucketlake.timeline.instant import Action, State
+from examples.database.stack import Stack, StackUnavailableError
 from tests.choices import DEEP
-from tests.spark.drivers.common import KEYS, deleted_in, model_of, rows_of_round, table_rows
+from tests.in_ci import skip_or_fail
+from tests.spark.drivers.common import KEYS, SCHEMA, deleted_in, model_of, rows_of_round, table_rows
 from tests.spark.processes import (
     WORKER_HOSTS,
     cluster,
@@ -26,6 +30,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.any_spark]
 
+JARS = Path(__file__).parents[2] / ".uv" / "change-stream"  # Where the demo has them.
 KILLS = 2
 NOTHING_LEFT: dict[str, list[str]] = {"markers": [], "files": [], "pending": [], "spooled": []}
 
@@ -87,10 +92,27 @@ def test_two_executors_report_together_what_their_cache_answered(
     assert hosts == set(WORKER_HOSTS), "one executor looked all keys up"
 
 
+@pytest.fixture
+def brokers() -> Iterator[str]:
+    """Run a broker of Kafka; yield its address."""
+    with TemporaryDirectory() as folder:
+        stack = Stack(Path(folder), JARS)
+        try:
+            stack.start("kafka")
+            yield stack.brokers
+        except StackUnavailableError as error:
+            skip_or_fail("a broker", str(error))
+        finally:
+            stack.stop()
+
+
 @pytest.mark.skipif(not DEEP, reason="a deep run has it")
-def test_an_ingest_takes_each_file_once_while_an_executor_and_then_the_driver_die(
-    master: str, tmp_path: Path
+@pytest.mark.parametrize("kind", ["files", "rows"])
+def test_an_ingest_takes_each_row_once_while_an_executor_and_then_the_driver_die(
+    master: str, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
+    """Of a landing zone, and of a topic."""
+    more = [request.getfixturevalue("brokers")] if kind == "rows" else []
     landing, path, rounds = tmp_path / "landing", str(tmp_path / "table"), range(12)
     landing.mkdir()
     (tmp_path / "notes").mkdir()
@@ -98,31 +120,34 @@ def test_an_ingest_takes_each_file_once_while_an_executor_and_then_the_driver_di
         pq.write_table(rows_of_round(number), landing / f"{number:02}.parquet")
 
     def stored() -> int:
-        """Return the last batch in the table."""
+        """Return how many batches are in the table."""
         if not (Path(path) / ".hoodie" / "hoodie.properties").exists():
-            return -1
-        position = bl.open_table(path).position("files")
-        return -1 if position is None else position.last["batch"]
+            return 0
+        return sum(
+            entry.action is Action.COMMIT and entry.state is State.COMPLETED
+            for entry in bl.open_table(path).timeline()
+        )
 
     log = tmp_path / "killed.log"
-    driver = start_driver("ingesting", master, tmp_path, log=log)
+    driver = start_driver("ingesting", master, tmp_path, *more, log=log)
 
     def has_begun() -> bool:
         assert driver.poll() is None, f"the driver ended before it was killed: {tail(log)}"
-        return stored() >= 1
+        return stored() >= 2
 
     try:
         wait_until(has_begun, lambda: tail(log))
     finally:
         kill_group(driver)
-    before = stored()
-    report = run_driver("ingesting", master, tmp_path, log=tmp_path / "log")
-    batches = len(rounds) // 2
-    assert report["batches"] == batches - 1 - before
-    assert stored() == batches - 1
-    assert table_rows(path) == model_of(rounds)
+    before, batches = stored(), len(rounds) // 2
+    report = run_driver("ingesting", master, tmp_path, *more, log=tmp_path / "log")
+    assert report["batches"] == batches - before
+    assert stored() == batches
+    held = [{name: row[name] for name in SCHEMA.names} for row in table_rows(path)]
+    assert held == model_of(rounds)
     assert [*bl.open_table(path).doctor(check_keys=True, check_files=True)] == []
     notes = [note.name for note in (tmp_path / "notes").iterdir() if "-" in note.name]
     assert {note.rpartition("-")[2] for note in notes} == {"kills", "writes"}
     assert {note.split("-")[4] for note in notes} == set(WORKER_HOSTS), "one executor did all"
-    assert run_driver("ingesting", master, tmp_path, log=tmp_path / "again.log")["rows"] == 0
+    again = run_driver("ingesting", master, tmp_path, *more, log=tmp_path / "again.log")
+    assert again["rows"] == 0
