@@ -58,7 +58,7 @@ class HiveMetastore:
     def __init__(self, uris: str, batch: int = 1000, timeout: float = 600.0) -> None:
         self.address, self.batch, self.calls = uris, batch, 0
         self._timeout = timeout
-        self._places = [_place(uri.strip()) for uri in uris.split(",") if uri.strip()]
+        self._places = places_of(uris)
         self._client: Any = None
         self._transport: Any = None
         self._thrift, self._types = _generated(uris)
@@ -92,15 +92,17 @@ class HiveMetastore:
             held = self._call("get_table_req", request).table
         except self._types.NoSuchObjectException:
             return None
+        sd = held.sd or self._types.StorageDescriptor()
+        is_view = (held.tableType or "").endswith("VIEW")
         return TableEntry(
             database,
             name,
-            _columns(held.sd.cols),
+            _columns(sd.cols or ()),
             _columns(held.partitionKeys or ()),
-            held.sd.location or "",
-            held.sd.inputFormat or "",
+            sd.location or "",
+            "" if is_view else sd.inputFormat or "",
             dict(held.parameters or {}),
-            dict(held.sd.serdeInfo.parameters or {}),
+            dict((sd.serdeInfo and sd.serdeInfo.parameters) or {}),
             held.tableType == "MANAGED_TABLE",
             held,
         )
@@ -259,7 +261,7 @@ class HiveMetastore:
                 continue
             socket.setTimeout(self._timeout * 1000)
             self._transport = transport
-            return client(protocols.TBinaryProtocolAccelerated(transport))
+            return client(protocols.TBinaryProtocolAccelerated(transport, strictRead=True))
         assert last is not None
         raise last
 
@@ -287,6 +289,11 @@ def _said(error: Exception) -> str:
     """Return the first line of what a metastore says of an error."""
     said = str(getattr(error, "message", None) or error)
     return said.strip().partition("\n")[0]
+
+
+def places_of(uris: str) -> list[tuple[str, int]]:
+    """Return hosts and ports of addresses; raise ConfigError if one is none of a metastore."""
+    return [_place(uri.strip()) for uri in uris.split(",") if uri.strip()]
 
 
 def _place(uri: str) -> tuple[str, int]:

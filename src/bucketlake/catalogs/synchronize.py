@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from bucketlake.catalogs.catalog import (
     LAST_COMMIT,
     LAST_COMPLETION,
+    WRITER,
     Catalog,
     CatalogColumn,
     KeyValues,
@@ -24,6 +25,7 @@ from bucketlake.catalogs.catalog import (
 )
 from bucketlake.catalogs.settings import SyncSettings
 from bucketlake.catalogs.table_entries import (
+    EXTRACTOR,
     SPARK,
     TableFacts,
     extractor_of,
@@ -31,6 +33,7 @@ from bucketlake.catalogs.table_entries import (
     partition_values,
 )
 from bucketlake.errors import CatalogError, InputError
+from bucketlake.timeline.instant import UNDOING
 
 if TYPE_CHECKING:
     from bucketlake.read.snapshot import Snapshot
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 _CREATED_BY = f"{SPARK}create.version"
 _OF_SCHEMA = f"{SPARK}sources.schema"
 _OF_COMMITS = (LAST_COMMIT, LAST_COMPLETION)
+_OURS = (_OF_SCHEMA, *_OF_COMMITS, WRITER, EXTRACTOR)
+"""Beginnings of properties that a sync takes away, too: not every table has them."""
 _KEYS_OF_HUDI = (("bigint", "string"), ("timestamp", "bigint"))
 """Types of partition keys that Hudi's sync gives, and ours in their place."""
 
@@ -68,6 +73,19 @@ class PartitionsOfTable:
         if commit not in self._since:
             self._since[commit] = self._touched_since(commit)
         return self._since[commit]
+
+    def undone_since(self, entry: TableEntry) -> bool:
+        """Return whether a rollback or a restore ended after the commit that an entry notes.
+
+        Commits that it undid may be older than that one, or of a sync that died.
+        """
+        noted = entry.parameters.get(LAST_COMPLETION) or entry.parameters.get(LAST_COMMIT, "")
+        ends = (
+            each.completed_at or each.requested_at
+            for each in self._snapshot.timeline.completed()
+            if each.action in UNDOING
+        )
+        return any(end > noted for end in ends)
 
     def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
         timeline, storage = self._snapshot.timeline, self._snapshot.storage
@@ -222,9 +240,12 @@ def synchronize(
     if stored is None:
         return _created(catalog, wanted, dropped, partitions, dry_run)
     merged = _merged(stored, wanted)
-    is_new_commit = any(stored.parameters.get(k) != wanted.parameters.get(k) for k in _OF_COMMITS)
+    is_other_rule = _differ(stored, wanted, EXTRACTOR)
+    if is_other_rule:
+        settings = replace(settings, incremental=False)
+    is_old = _differ(stored, wanted, *_OF_COMMITS) or partitions.undone_since(stored)
     found = _Difference()
-    if wanted.keys and (is_new_commit or not settings.incremental):
+    if wanted.keys and (is_old or not settings.incremental):
         found = _difference(catalog, stored, partitions, settings)
     columns = _changed_columns(stored.columns, merged.columns)
     if not columns and found.is_empty and settings.conditional:
@@ -245,9 +266,11 @@ def synchronize(
         if not is_same:
             catalog.alter_table(merged, cascade=bool(columns))
         return told
-    if columns:
-        until_done = replace(merged, parameters=_with_commits_of(merged, stored))
-        catalog.alter_table(until_done, cascade=True)
+    if columns or is_other_rule:
+        # Where partitions get other values, no commit is noted until all have them.
+        before = replace(stored, parameters={}) if is_other_rule else stored
+        until_done = replace(merged, parameters=_with_commits_of(merged, before))
+        catalog.alter_table(until_done, cascade=bool(columns))
         merged = _merged(catalog.table(wanted.database, wanted.name) or merged, wanted)
     _send(catalog, merged, found)
     catalog.alter_table(merged, cascade=False)
@@ -294,7 +317,7 @@ def _merged(stored: TableEntry, wanted: TableEntry) -> TableEntry:
         CatalogColumn(each.name, each.type, each.comment or comments.get(each.name, ""))
         for each in wanted.columns
     )
-    others = {k: v for k, v in stored.parameters.items() if not k.startswith(_OF_SCHEMA)}
+    others = {k: v for k, v in stored.parameters.items() if not k.startswith(_OURS)}
     parameters = {**others, **wanted.parameters}
     if _CREATED_BY in stored.parameters:  # Of the first writer; another Spark is no difference.
         parameters[_CREATED_BY] = stored.parameters[_CREATED_BY]
@@ -311,6 +334,10 @@ def _merged(stored: TableEntry, wanted: TableEntry) -> TableEntry:
     )
 
 
+def _differ(one: TableEntry, other: TableEntry, *keys: str) -> bool:
+    return any(one.parameters.get(key) != other.parameters.get(key) for key in keys)
+
+
 def _with_commits_of(entry: TableEntry, stored: TableEntry) -> dict[str, str]:
     kept = {k: v for k, v in entry.parameters.items() if k not in _OF_COMMITS}
     return kept | {k: stored.parameters[k] for k in _OF_COMMITS if k in stored.parameters}
@@ -320,14 +347,17 @@ def _changed_columns(old: Iterable[CatalogColumn], new: Iterable[CatalogColumn])
     known = {each.name: each.type for each in old}
     names = {each.name: each.type for each in new}
     changed = [name for name, held in names.items() if known.get(name) != held]
-    return (*changed, *(name for name in known if name not in names))
+    changed += [name for name in known if name not in names]
+    # Some readers take the columns of partitions by their places.
+    return tuple(changed or (name for name, held in zip(names, known, strict=True) if name != held))
 
 
 def _difference(
     catalog: Catalog, stored: TableEntry, partitions: PartitionsOfTable, settings: SyncSettings
 ) -> _Difference:
     since = stored.parameters.get(LAST_COMMIT)
-    touched = partitions.touched_since(since) if since and settings.incremental else None
+    is_told = settings.incremental and not partitions.undone_since(stored)
+    touched = partitions.touched_since(since) if since and is_told else None
     found = _Difference()
     if touched is not None:
         held = _located(catalog, stored, touched)

@@ -84,6 +84,9 @@ class Registration:
         """Return what the argument ``sync`` says; raise ConfigError if it says nothing."""
         if isinstance(given, str):
             return cls(given).checked()
+        if not isinstance(given, Mapping):
+            allowed = "give the address of a catalog, or a dict with catalog, name and options"
+            raise ConfigError("sync", given, allowed)
         options = options_of(given, "sync")
         catalog, name = options.pop("catalog", ""), options.pop("name", "")
         return cls(catalog, name, options).checked()
@@ -148,12 +151,20 @@ def sync_table(
 
 
 def kind_of(address: str) -> str:
-    """Return the kind of a catalog's address; raise ConfigError if there is no such kind."""
+    """Return the kind of a catalog's address; raise ConfigError for an address of no kind."""
     kind = address.partition(":")[0].lower()
-    if kind in ("thrift", "glue"):
-        return kind
-    allowed = "it must be thrift://host:port, glue or glue://region, or an object with its methods"
-    raise ConfigError("catalog", address, allowed)
+    if kind == "thrift":
+        from bucketlake.catalogs.hive import places_of
+
+        places_of(address)
+    elif kind == "glue":
+        from bucketlake.catalogs.glue import region_of
+
+        region_of(address)
+    else:
+        allowed = "it must be thrift://host:port, glue, glue://region or an object with its methods"
+        raise ConfigError("catalog", address, allowed)
+    return kind
 
 
 def open_catalog(given: str | Catalog, batch: int = 1000) -> Catalog:
