@@ -92,17 +92,16 @@ class HiveMetastore:
             held = self._call("get_table_req", request).table
         except self._types.NoSuchObjectException:
             return None
-        sd = held.sd or self._types.StorageDescriptor()
         is_view = (held.tableType or "").endswith("VIEW")
         return TableEntry(
             database,
             name,
-            _columns(sd.cols or ()),
+            _columns(held.sd.cols),
             _columns(held.partitionKeys or ()),
-            sd.location or "",
-            "" if is_view else sd.inputFormat or "",
+            held.sd.location or "",
+            "" if is_view else held.sd.inputFormat or "",
             dict(held.parameters or {}),
-            dict((sd.serdeInfo and sd.serdeInfo.parameters) or {}),
+            dict(held.sd.serdeInfo.parameters or {}),
             held.tableType == "MANAGED_TABLE",
             held,
         )
@@ -232,10 +231,11 @@ class HiveMetastore:
             problem = f"{name} found another state than the one just read: {_said(error)}"
             raise CatalogError(self.address, problem, "sync again") from error
         except (types.MetaException, *_refusals(types)) as error:
+            step = "correct what it names, and sync again"
+            if isinstance(error, types.InvalidOperationException) and "incompatible" in str(error):
+                step = "pass replace=True (--replace) to drop that entry, and no file, for another"
             problem = f"it refuses {name}: {_said(error)}"
-            raise CatalogError(
-                self.address, problem, "correct what it names, and sync again"
-            ) from (error)
+            raise CatalogError(self.address, problem, step) from error
         except (OSError, types.TException) as error:
             self.close()
             problem = f"it does not answer {name}: {_said(error) or type(error).__name__}"
@@ -286,9 +286,11 @@ def _refusals(types: Any) -> tuple[type[Exception], ...]:
 
 
 def _said(error: Exception) -> str:
-    """Return the first line of what a metastore says of an error."""
+    """Return what a metastore says of an error, without places in its code; or the socket."""
     said = str(getattr(error, "message", None) or error)
-    return said.strip().partition("\n")[0]
+    if said == "unexpected exception":  # Thrift's own words for an error of the socket.
+        said = str(getattr(error, "inner", None) or "it closes the connection")
+    return " ".join(said.partition("\n\tat ")[0].split())
 
 
 def places_of(uris: str) -> list[tuple[str, int]]:

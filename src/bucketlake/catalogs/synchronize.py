@@ -192,11 +192,18 @@ def entry_in_place(
             f"{_told_keys(wanted.keys)}"
         )
         step = "pass replace=True (--replace) to drop that entry, and no file, and make another"
+    elif replaces and _types_differ(stored.columns, wanted.columns):
+        return None, stored
     else:
         return stored, None
     if not replaces:
         raise CatalogError(catalog.address, problem, step)
     return None, stored
+
+
+def _types_differ(stored: Sequence[CatalogColumn], wanted: Sequence[CatalogColumn]) -> bool:
+    """Return whether types at the same places differ, which a metastore may refuse."""
+    return any(old.type != new.type for old, new in zip(stored, wanted, strict=False))
 
 
 def _same_keys(stored: Sequence[CatalogColumn], wanted: Sequence[CatalogColumn]) -> bool:
