@@ -173,7 +173,8 @@ def entry_in_place(
     ------
     CatalogError
         If the catalog has a table of that name elsewhere, of another format, or with other
-        partition keys, which no catalog changes, and it is not to be replaced.
+        partition keys, which no catalog changes, and it is not to be replaced. Columns of other
+        types are altered, unless it is.
     """
     stored = catalog.table(wanted.database, wanted.name)
     if stored is None:
