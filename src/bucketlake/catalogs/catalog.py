@@ -16,7 +16,6 @@ KeyValues = tuple[str, ...]
 
 LAST_COMMIT = "last_commit_time_sync"
 LAST_COMPLETION = "last_commit_completion_time_sync"
-WRITER = "hudi_writer_version"
 PARQUET_INPUT = "org.apache.hudi.hadoop.HoodieParquetInputFormat"
 OUTPUT_FORMAT = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat"
 SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"

@@ -29,7 +29,7 @@ EXTRACTORS = (
     "SlashEncodedHourPartitionValueExtractor",
 )
 """Hudi's rules from a partition path to values, as their classes are called."""
-_NAME = re.compile(r"([^./\\\s]+\.)?[^./\\\s]+")
+ENTRY_NAME = re.compile(r"([^./\\\s]+\.)?[^./\\\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def settings_from_options(options: Mapping[str, str], name: str = "") -> SyncSet
     ConfigError
         For an option that no sync has, or a value that it cannot have.
     """
-    if name and not _NAME.fullmatch(name):
+    if name and not ENTRY_NAME.fullmatch(name):
         raise ConfigError("name", name, "give database.table, or table")
     entries, (database, table) = ConfigEntries(options), split_name(name)
     extractor = entries.text(_EXTRACTOR)
@@ -131,12 +131,10 @@ def settings_from_options(options: Mapping[str, str], name: str = "") -> SyncSet
     )
     known = hudi_options()
     for key in options:
-        if key in known or (key in option_names() and not is_sync_option(key)):
-            continue  # Other options of a job do no harm.
-        long = f"{SYNC_PREFIX}{key}"
-        hint = did_you_mean(key, [*known, "catalog", "name"])
-        hint = f"; did you mean {long!r}?" if long in known else hint
-        raise ConfigError(key, options[key], f"Hudi has no such option{hint}")
+        if key not in known and (is_sync_option(key) or key not in option_names()):
+            long = f"{SYNC_PREFIX}{key}"
+            hint = did_you_mean(long if long in known else key, [*known, "catalog", "name"])
+            raise ConfigError(key, options[key], f"Hudi has no such option{hint}")
     return settings
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from bucketlake.catalogs.catalog import (
     LAST_COMMIT,
     LAST_COMPLETION,
-    WRITER,
     Catalog,
     CatalogColumn,
     KeyValues,
@@ -27,6 +26,7 @@ from bucketlake.catalogs.settings import SyncSettings
 from bucketlake.catalogs.table_entries import (
     EXTRACTOR,
     SPARK,
+    WRITER,
     TableFacts,
     extractor_of,
     fields_of,
@@ -57,22 +57,13 @@ class PartitionsOfTable:
         self._snapshot, self._location = snapshot, facts.location
         self._keys = len(fields_of(facts, settings))
         self._extractor = extractor_of(facts, settings)
-        self._since: dict[str, Mapping[KeyValues, str | None] | None] = {}
+        self.touched_since = cache(self._touched_since)  # Each entry asks.
 
     @cached_property
     def every(self) -> Mapping[KeyValues, str]:
         """All partitions with live files."""
         paths = {held.partition_path for held in self._snapshot.all_slices()}
         return {values: self._place(path) for values, path in self._by_values(paths).items()}
-
-    def touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
-        """Return the partitions that commits after one touched, with None for one that is gone.
-
-        None if the timeline does not tell, as after a restore.
-        """
-        if commit not in self._since:
-            self._since[commit] = self._touched_since(commit)
-        return self._since[commit]
 
     def undone_since(self, entry: TableEntry) -> bool:
         """Return whether a rollback or a restore ended after the commit that an entry notes.
@@ -88,6 +79,10 @@ class PartitionsOfTable:
         return any(end > noted for end in ends)
 
     def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
+        """Return the partitions that commits after one touched, with None for one that is gone.
+
+        None if the timeline does not tell, as after a restore.
+        """
         timeline, storage = self._snapshot.timeline, self._snapshot.storage
         ends = {
             each: timeline.completion_time(each.requested_at) or each.requested_at

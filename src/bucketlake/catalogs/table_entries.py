@@ -18,7 +18,6 @@ from bucketlake.catalogs.catalog import (
     LAST_COMMIT,
     LAST_COMPLETION,
     PARQUET_INPUT,
-    WRITER,
     CatalogColumn,
     KeyValues,
     TableEntry,
@@ -33,6 +32,7 @@ _REALTIME_INPUT = "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFor
 _AS_READ_OPTIMIZED = "hoodie.query.as.ro.table"
 SPARK = "spark.sql."
 _SCHEMA = "spark.sql.sources.schema"
+WRITER = "hudi_writer_version"
 EXTRACTOR = "bucketlake.partition_extractor"
 """The property with the rule that gave the values of partitions, if it is not the table's own."""
 
