@@ -33,6 +33,11 @@ _DROPS = 100
 _FIELDS = 100_000
 """Columns of one call, of all its partitions: a metastore takes messages of 100 MB."""
 _CONNECT_S = 60
+_STEPS = {
+    "incompatible": "pass replace=True (--replace) to drop that entry, and no file, for another",
+    "is not a valid": "choose a name of letters, digits and underscores: name= (--name)",
+}
+_CORRECT = "correct what it names, and sync again"
 _URI = re.compile(r"(?:thrift://)?(?P<host>\[[^\]]+\]|[^:/,]+)(?::(?P<port>\d{1,5}))?/?")
 
 
@@ -231,11 +236,9 @@ class HiveMetastore:
             problem = f"{name} found another state than the one just read: {_said(error)}"
             raise CatalogError(self.address, problem, "sync again") from error
         except (types.MetaException, *_refusals(types)) as error:
-            step = "correct what it names, and sync again"
-            if isinstance(error, types.InvalidOperationException) and "incompatible" in str(error):
-                step = "pass replace=True (--replace) to drop that entry, and no file, for another"
-            problem = f"it refuses {name}: {_said(error)}"
-            raise CatalogError(self.address, problem, step) from error
+            said = _said(error)
+            step = next((each for word, each in _STEPS.items() if word in said), _CORRECT)
+            raise CatalogError(self.address, f"it refuses {name}: {said}", step) from error
         except (OSError, types.TException) as error:
             self.close()
             problem = f"it does not answer {name}: {_said(error) or type(error).__name__}"
