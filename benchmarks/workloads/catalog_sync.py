@@ -85,6 +85,10 @@ class NamedPartitions:
         """Return all commits."""
         return self.commits
 
+    def completed(self) -> list[Any]:
+        """Return the instants that are no commits: there are none."""
+        return []
+
     def completion_time(self, instant: str) -> str:
         """Return when a commit completed: no two overlap."""
         return instant

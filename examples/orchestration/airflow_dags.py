@@ -4,7 +4,8 @@ The first one upserts what a day brought, with a position, so that a task that A
 for whatever reason, is no second commit. The second one waits until the table has a commit that it
 has not seen, and hands the changes since on.
 
-Airflow loads this file in each process, so bucketlake is imported by the tasks.
+Airflow loads this file in each process, so bucketlake is imported by the tasks. Tried with
+``airflow standalone`` 3.3.2; ``docs/how-to/orchestrate.md`` says how.
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ def sync(
     options : mapping of str to str, optional
         Hudi's options of catalogs, such as ``hoodie.datasource.hive_sync.support_timestamp``.
     replace : bool
-        Whether an entry of that name that belongs to another folder, or has other partition keys,
-        is replaced. It is an error otherwise.
+        Whether an entry of that name that belongs to another folder, has other partition keys, or
+        has columns of other types, is replaced. It is an error otherwise, or for columns a change
+        that the catalog may refuse.
     dry_run : bool
         Whether only to return what would be done.
 
@@ -48,7 +49,7 @@ def sync(
         If the catalog cannot be reached, refuses a call, or has another table of that name, or the
         table with other partition keys.
     ConfigError
-        For an unknown catalog or option.
+        For an unknown catalog or option, or a name that has not one or two parts.
     InputError
         If a partition path does not fit the rule that makes its values, a column has a type that no
         catalog has, or the table has no schema yet.

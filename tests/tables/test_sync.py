@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.catalogs.catalog import LAST_COMMIT, CatalogColumn
+from tests.catalog_services import Glue, Metastore
 from tests.meanwhile import meanwhile
 from tests.memory_catalog import KilledError, MemoryCatalog
 
@@ -108,6 +110,93 @@ def test_a_restore_takes_away_what_undone_commits_had(
     bl.sync(table, catalog, NAME)
     assert held(catalog) == {"eu": "eu", "us": "us", "asia": "asia"}
     assert catalog.tables[NAME].parameters[LAST_COMMIT] == kept
+
+
+def test_a_rollback_of_an_earlier_commit_takes_away_and_gives_back_partitions(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    """The last commit stays, and with it what the entry notes."""
+    undone = table.upsert(rows("later")).instant, table.delete_partitions(["us"]).instant
+    table.upsert(rows("eu"))
+    bl.sync(table, catalog, NAME)
+    assert held(catalog).keys() == {"eu", "asia", "later"}
+    for instant in undone:
+        assert instant is not None
+        table.rollback(instant)
+    done = bl.sync(table, catalog, NAME).entries[0]
+    assert (done.added, done.dropped) == (1, 1)
+    assert held(catalog).keys() == {"eu", "us", "asia"}
+    before = [*catalog.names]
+    assert bl.sync(table, catalog, NAME).entries[0].action == "unchanged"
+    assert catalog.names == before
+
+
+def test_a_commit_of_a_dead_sync_that_is_rolled_back_leaves_no_partition(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    bl.sync(table, catalog, NAME)
+    undone = table.upsert(rows("later")).instant
+    catalog.dies_before = catalog.calls + 4  # Before the last commit is noted.
+    with pytest.raises(KilledError):
+        bl.sync(table, catalog, NAME)
+    catalog.dies_before = None
+    assert "later" in held(catalog)
+    assert undone is not None
+    table.rollback(undone)
+    assert bl.sync(table, catalog, NAME).entries[0].dropped == 1
+    assert held(catalog).keys() == {"eu", "us", "asia"}
+
+
+def test_another_extractor_gives_all_partitions_other_values_at_once(
+    tmp_path: Path, catalog: MemoryCatalog
+) -> None:
+    table = table_at(str(tmp_path / "orders"), hive_style=True)
+    table.upsert(rows("eu", "us"))
+    single = {f"{HIVE}partition_extractor_class": "SinglePartPartitionValueExtractor"}
+    for options, values in (
+        (single, {"region=eu", "region=us"}),
+        ({}, {"eu", "us"}),
+        (single, {"region=eu", "region=us"}),
+    ):
+        bl.sync(table, catalog, NAME, options=options)
+        assert held(catalog).keys() == values
+        assert bl.sync(table, catalog, NAME, options=options).entries[0].action == "unchanged"
+
+
+@pytest.mark.parametrize("service", [Metastore, Glue])
+def test_a_new_column_reaches_each_partition_wherever_a_sync_dies(
+    service: Callable[[], Metastore | Glue],
+) -> None:
+    for dies in itertools.count():
+        table, held_by = table_at(f"memory://columns/{service.__name__}{dies}"), service()
+        table.upsert(rows("eu", "us", "asia"))
+        bl.sync(table, held_by.opened(), NAME)
+        table.upsert(rows("eu", amount=pa.array([1])), merge_schema=True)
+        held_by.lives, held_by.does_last = dies, True
+        try:
+            bl.sync(table, held_by.opened(), NAME)
+        except KilledError:
+            held_by.lives = None
+        is_dead, held_by.lives = held_by.lives is None, None
+        bl.sync(table, held_by.opened(), NAME)
+        columns = {names for _, names in held_by.told(("sales", "orders")).values()}
+        assert [[name for name, _ in names][-2:] for names in columns] == [["id", "amount"]]
+        if not is_dead:
+            break
+    assert dies > 2
+
+
+def test_types_that_a_metastore_refuses_are_replaced_on_request(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    bl.sync(table, catalog, NAME)
+    entry = catalog.tables[NAME]
+    columns = tuple(replace(c, type="int") if c.name == "id" else c for c in entry.columns)
+    catalog.tables[NAME] = replace(entry, columns=columns)
+    assert bl.sync(table, catalog, NAME, dry_run=True).entries[0].action == "altered"
+    assert bl.sync(table, catalog, NAME, replace=True).entries[0].action == "replaced"
+    assert catalog.tables[NAME].columns == entry.columns
+    assert bl.sync(table, catalog, NAME, replace=True).entries[0].action == "unchanged"
 
 
 def test_what_the_timeline_no_longer_tells_is_compared_whole(
@@ -323,6 +412,8 @@ def test_two_paths_with_the_same_values_are_an_error_before_anything(
     ("options", "words"),
     [
         ({f"{HIVE}suport_timestamp": "true"}, "did you mean"),
+        ({"support_timestamp": "true"}, "did you mean 'hoodie.datasource.hive_sync.support_t"),
+        ({"hoodie.nothing": "1"}, "no such option"),
         ({f"{HIVE}partition_extractor_class": "com.mine.Extractor"}, "does not run here"),
         ({f"{HIVE}batch_num": "0"}, "whole number, 1 or more"),
         ({f"{HIVE}table_properties": "level"}, "name=value"),
@@ -343,6 +434,35 @@ def test_a_wrong_option_is_named(
 def test_a_wrong_address_is_named(table: bl.Table, address: str) -> None:
     with pytest.raises(bl.ConfigError, match="catalog = "):
         bl.sync(table, address)
+
+
+@pytest.mark.parametrize("name", ["a.b.c", "sales.", ".orders", "sales orders"])
+def test_a_name_of_other_than_two_parts_is_told(
+    table: bl.Table, catalog: MemoryCatalog, name: str
+) -> None:
+    with pytest.raises(bl.ConfigError, match=r"name = .*give database\.table"):
+        bl.sync(table, catalog, name)
+    assert catalog.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("sync", "words"),
+    [
+        (True, "sync = True .*give the address of a catalog"),
+        ("nonsense", "catalog = 'nonsense'"),
+        ("thrift://h:99999", "thrift://host:port"),
+        ("glue://EU", "glue://region"),
+        ({"name": NAME}, "catalog = ''"),
+        ({"catalog": "glue", "nme": NAME}, "nme = .*did you mean 'name'"),
+        ({"catalog": "glue", "name": "a.b.c"}, "give database"),
+    ],
+)
+def test_a_registration_that_cannot_work_makes_no_table(
+    tmp_path: Path, sync: object, words: str
+) -> None:
+    with pytest.raises(bl.ConfigError, match=words):
+        table_at(str(tmp_path / "orders"), sync=sync)
+    assert not (tmp_path / "orders").exists()
 
 
 def test_a_missing_database_is_made_unless_it_must_not_be(

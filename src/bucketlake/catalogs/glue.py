@@ -79,11 +79,8 @@ class GlueCatalog:
     batch = _CREATES
 
     def __init__(self, address: str = "glue", client: Any = None) -> None:
-        found = _ADDRESS.fullmatch(address)
-        if found is None:
-            raise ConfigError("catalog", address, "it must be glue or glue://region")
         self.address, self.calls = address, 0
-        self._region = found["region"] or None
+        self._region = region_of(address)
         self._client = client
 
     def close(self) -> None:
@@ -154,16 +151,17 @@ class GlueCatalog:
     def alter_table(self, entry: TableEntry, cascade: bool) -> None:
         """Put an entry in place of the stored one, unless it was changed since it was read.
 
-        Glue has no cascade: with it, the columns of all partitions are put, too.
+        Glue has no cascade: with it, the columns of all partitions are put, too. The table's are
+        last, so that another sync puts all again if this one dies between.
         """
+        if cascade and entry.keys:
+            columns = {"Columns": _fields(entry.columns)}
+            self._put(entry, self._all(entry), lambda held: held | columns)
         given = {key: entry.stored[key] for key in _OF_TABLE if key in entry.stored}
         told: dict[str, Any] = {"SkipArchive": True, "DatabaseName": entry.database}
         if entry.stored.get("VersionId"):
             told["VersionId"] = entry.stored["VersionId"]
         self._call("update_table", set(), TableInput=_filled(given, entry), **told)
-        if cascade and entry.keys:
-            columns = {"Columns": _fields(entry.columns)}
-            self._put(entry, self._all(entry), lambda held: held | columns)
 
     def drop_table(self, entry: TableEntry) -> None:
         """Drop the entry of a table with its partitions, and no file."""
@@ -310,6 +308,14 @@ class GlueCatalog:
                 advice = "give a region (glue://region), and check the end point"
                 raise CatalogError(self.address, f"no client: {error}", advice) from error
         return self._client
+
+
+def region_of(address: str) -> str | None:
+    """Return the region of an address, if it has one; raise ConfigError if it is none of Glue."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        raise ConfigError("catalog", address, "it must be glue or glue://region")
+    return found["region"] or None
 
 
 def _values_of(told: Mapping[str, Any]) -> KeyValues:

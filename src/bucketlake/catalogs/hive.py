@@ -33,6 +33,11 @@ _DROPS = 100
 _FIELDS = 100_000
 """Columns of one call, of all its partitions: a metastore takes messages of 100 MB."""
 _CONNECT_S = 60
+_STEPS = {
+    "incompatible": "pass replace=True (--replace) to drop that entry, and no file, for another",
+    "is not a valid": "choose a name of letters, digits and underscores: name= (--name)",
+}
+_CORRECT = "correct what it names, and sync again"
 _URI = re.compile(r"(?:thrift://)?(?P<host>\[[^\]]+\]|[^:/,]+)(?::(?P<port>\d{1,5}))?/?")
 
 
@@ -58,7 +63,7 @@ class HiveMetastore:
     def __init__(self, uris: str, batch: int = 1000, timeout: float = 600.0) -> None:
         self.address, self.batch, self.calls = uris, batch, 0
         self._timeout = timeout
-        self._places = [_place(uri.strip()) for uri in uris.split(",") if uri.strip()]
+        self._places = places_of(uris)
         self._client: Any = None
         self._transport: Any = None
         self._thrift, self._types = _generated(uris)
@@ -92,13 +97,14 @@ class HiveMetastore:
             held = self._call("get_table_req", request).table
         except self._types.NoSuchObjectException:
             return None
+        is_view = (held.tableType or "").endswith("VIEW")
         return TableEntry(
             database,
             name,
             _columns(held.sd.cols),
             _columns(held.partitionKeys or ()),
             held.sd.location or "",
-            held.sd.inputFormat or "",
+            "" if is_view else held.sd.inputFormat or "",
             dict(held.parameters or {}),
             dict(held.sd.serdeInfo.parameters or {}),
             held.tableType == "MANAGED_TABLE",
@@ -230,10 +236,9 @@ class HiveMetastore:
             problem = f"{name} found another state than the one just read: {_said(error)}"
             raise CatalogError(self.address, problem, "sync again") from error
         except (types.MetaException, *_refusals(types)) as error:
-            problem = f"it refuses {name}: {_said(error)}"
-            raise CatalogError(
-                self.address, problem, "correct what it names, and sync again"
-            ) from (error)
+            said = _said(error)
+            step = next((each for word, each in _STEPS.items() if word in said), _CORRECT)
+            raise CatalogError(self.address, f"it refuses {name}: {said}", step) from error
         except (OSError, types.TException) as error:
             self.close()
             problem = f"it does not answer {name}: {_said(error) or type(error).__name__}"
@@ -259,7 +264,7 @@ class HiveMetastore:
                 continue
             socket.setTimeout(self._timeout * 1000)
             self._transport = transport
-            return client(protocols.TBinaryProtocolAccelerated(transport))
+            return client(protocols.TBinaryProtocolAccelerated(transport, strictRead=True))
         assert last is not None
         raise last
 
@@ -284,9 +289,16 @@ def _refusals(types: Any) -> tuple[type[Exception], ...]:
 
 
 def _said(error: Exception) -> str:
-    """Return the first line of what a metastore says of an error."""
+    """Return what a metastore says of an error, without places in its code; or the socket."""
     said = str(getattr(error, "message", None) or error)
-    return said.strip().partition("\n")[0]
+    if said == "unexpected exception":  # Thrift's own words for an error of the socket.
+        said = str(getattr(error, "inner", None) or "it closes the connection")
+    return " ".join(said.partition("\n\tat ")[0].split())
+
+
+def places_of(uris: str) -> list[tuple[str, int]]:
+    """Return hosts and ports of addresses; raise ConfigError if one is none of a metastore."""
+    return [_place(uri.strip()) for uri in uris.split(",") if uri.strip()]
 
 
 def _place(uri: str) -> tuple[str, int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bucketlake.config.entries import ConfigEntries
-from bucketlake.config.hudi_options import hudi_options
+from bucketlake.config.hudi_options import hudi_options, option_names
 from bucketlake.errors import ConfigError
 from bucketlake.model.names import did_you_mean
 
@@ -28,6 +29,7 @@ EXTRACTORS = (
     "SlashEncodedHourPartitionValueExtractor",
 )
 """Hudi's rules from a partition path to values, as their classes are called."""
+ENTRY_NAME = re.compile(r"([^./\\\s]+\.)?[^./\\\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ def settings_from_options(options: Mapping[str, str], name: str = "") -> SyncSet
     ConfigError
         For an option that no sync has, or a value that it cannot have.
     """
+    if name and not ENTRY_NAME.fullmatch(name):
+        raise ConfigError("name", name, "give database.table, or table")
     entries, (database, table) = ConfigEntries(options), split_name(name)
     extractor = entries.text(_EXTRACTOR)
     short = None if extractor is None else extractor.rpartition(".")[2]
@@ -125,10 +129,12 @@ def settings_from_options(options: Mapping[str, str], name: str = "") -> SyncSet
         table_properties=_lines(entries, f"{SYNC_PREFIX}table_properties"),
         serde_properties=_lines(entries, f"{SYNC_PREFIX}serde_properties"),
     )
+    known = hudi_options()
     for key in options:
-        if is_sync_option(key) and key not in hudi_options():
-            allowed = f"Hudi has no such option{did_you_mean(key, hudi_options())}"
-            raise ConfigError(key, options[key], allowed)
+        if key not in known and (is_sync_option(key) or key not in option_names()):
+            long = f"{SYNC_PREFIX}{key}"
+            hint = did_you_mean(long if long in known else key, [*known, "catalog", "name"])
+            raise ConfigError(key, options[key], f"Hudi has no such option{hint}")
     return settings
 
 

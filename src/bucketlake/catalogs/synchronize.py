@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from bucketlake.catalogs.catalog import (
@@ -24,13 +24,16 @@ from bucketlake.catalogs.catalog import (
 )
 from bucketlake.catalogs.settings import SyncSettings
 from bucketlake.catalogs.table_entries import (
+    EXTRACTOR,
     SPARK,
+    WRITER,
     TableFacts,
     extractor_of,
     fields_of,
     partition_values,
 )
 from bucketlake.errors import CatalogError, InputError
+from bucketlake.timeline.instant import UNDOING
 
 if TYPE_CHECKING:
     from bucketlake.read.snapshot import Snapshot
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 _CREATED_BY = f"{SPARK}create.version"
 _OF_SCHEMA = f"{SPARK}sources.schema"
 _OF_COMMITS = (LAST_COMMIT, LAST_COMPLETION)
+_OURS = (_OF_SCHEMA, *_OF_COMMITS, WRITER, EXTRACTOR)
+"""Beginnings of properties that a sync takes away, too: not every table has them."""
 _KEYS_OF_HUDI = (("bigint", "string"), ("timestamp", "bigint"))
 """Types of partition keys that Hudi's sync gives, and ours in their place."""
 
@@ -52,7 +57,7 @@ class PartitionsOfTable:
         self._snapshot, self._location = snapshot, facts.location
         self._keys = len(fields_of(facts, settings))
         self._extractor = extractor_of(facts, settings)
-        self._since: dict[str, Mapping[KeyValues, str | None] | None] = {}
+        self.touched_since = cache(self._touched_since)  # Each entry asks.
 
     @cached_property
     def every(self) -> Mapping[KeyValues, str]:
@@ -60,16 +65,24 @@ class PartitionsOfTable:
         paths = {held.partition_path for held in self._snapshot.all_slices()}
         return {values: self._place(path) for values, path in self._by_values(paths).items()}
 
-    def touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
+    def undone_since(self, entry: TableEntry) -> bool:
+        """Return whether a rollback or a restore ended after the commit that an entry notes.
+
+        Commits that it undid may be older than that one, or of a sync that died.
+        """
+        noted = entry.parameters.get(LAST_COMPLETION) or entry.parameters.get(LAST_COMMIT, "")
+        ends = (
+            each.completed_at or each.requested_at
+            for each in self._snapshot.timeline.completed()
+            if each.action in UNDOING
+        )
+        return any(end > noted for end in ends)
+
+    def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
         """Return the partitions that commits after one touched, with None for one that is gone.
 
         None if the timeline does not tell, as after a restore.
         """
-        if commit not in self._since:
-            self._since[commit] = self._touched_since(commit)
-        return self._since[commit]
-
-    def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
         timeline, storage = self._snapshot.timeline, self._snapshot.storage
         ends = {
             each: timeline.completion_time(each.requested_at) or each.requested_at
@@ -155,7 +168,8 @@ def entry_in_place(
     ------
     CatalogError
         If the catalog has a table of that name elsewhere, of another format, or with other
-        partition keys, which no catalog changes, and it is not to be replaced.
+        partition keys, which no catalog changes, and it is not to be replaced. Columns of other
+        types are altered, unless it is.
     """
     stored = catalog.table(wanted.database, wanted.name)
     if stored is None:
@@ -174,11 +188,18 @@ def entry_in_place(
             f"{_told_keys(wanted.keys)}"
         )
         step = "pass replace=True (--replace) to drop that entry, and no file, and make another"
+    elif replaces and _types_differ(stored.columns, wanted.columns):
+        return None, stored
     else:
         return stored, None
     if not replaces:
         raise CatalogError(catalog.address, problem, step)
     return None, stored
+
+
+def _types_differ(stored: Sequence[CatalogColumn], wanted: Sequence[CatalogColumn]) -> bool:
+    """Return whether types at the same places differ, which a metastore may refuse."""
+    return any(old.type != new.type for old, new in zip(stored, wanted, strict=False))
 
 
 def _same_keys(stored: Sequence[CatalogColumn], wanted: Sequence[CatalogColumn]) -> bool:
@@ -222,9 +243,12 @@ def synchronize(
     if stored is None:
         return _created(catalog, wanted, dropped, partitions, dry_run)
     merged = _merged(stored, wanted)
-    is_new_commit = any(stored.parameters.get(k) != wanted.parameters.get(k) for k in _OF_COMMITS)
+    is_other_rule = _differ(stored, wanted, EXTRACTOR)
+    if is_other_rule:
+        settings = replace(settings, incremental=False)
+    is_old = _differ(stored, wanted, *_OF_COMMITS) or partitions.undone_since(stored)
     found = _Difference()
-    if wanted.keys and (is_new_commit or not settings.incremental):
+    if wanted.keys and (is_old or not settings.incremental):
         found = _difference(catalog, stored, partitions, settings)
     columns = _changed_columns(stored.columns, merged.columns)
     if not columns and found.is_empty and settings.conditional:
@@ -245,9 +269,11 @@ def synchronize(
         if not is_same:
             catalog.alter_table(merged, cascade=bool(columns))
         return told
-    if columns:
-        until_done = replace(merged, parameters=_with_commits_of(merged, stored))
-        catalog.alter_table(until_done, cascade=True)
+    if columns or is_other_rule:
+        # Where partitions get other values, no commit is noted until all have them.
+        before = replace(stored, parameters={}) if is_other_rule else stored
+        until_done = replace(merged, parameters=_with_commits_of(merged, before))
+        catalog.alter_table(until_done, cascade=bool(columns))
         merged = _merged(catalog.table(wanted.database, wanted.name) or merged, wanted)
     _send(catalog, merged, found)
     catalog.alter_table(merged, cascade=False)
@@ -294,7 +320,7 @@ def _merged(stored: TableEntry, wanted: TableEntry) -> TableEntry:
         CatalogColumn(each.name, each.type, each.comment or comments.get(each.name, ""))
         for each in wanted.columns
     )
-    others = {k: v for k, v in stored.parameters.items() if not k.startswith(_OF_SCHEMA)}
+    others = {k: v for k, v in stored.parameters.items() if not k.startswith(_OURS)}
     parameters = {**others, **wanted.parameters}
     if _CREATED_BY in stored.parameters:  # Of the first writer; another Spark is no difference.
         parameters[_CREATED_BY] = stored.parameters[_CREATED_BY]
@@ -311,6 +337,10 @@ def _merged(stored: TableEntry, wanted: TableEntry) -> TableEntry:
     )
 
 
+def _differ(one: TableEntry, other: TableEntry, *keys: str) -> bool:
+    return any(one.parameters.get(key) != other.parameters.get(key) for key in keys)
+
+
 def _with_commits_of(entry: TableEntry, stored: TableEntry) -> dict[str, str]:
     kept = {k: v for k, v in entry.parameters.items() if k not in _OF_COMMITS}
     return kept | {k: stored.parameters[k] for k in _OF_COMMITS if k in stored.parameters}
@@ -320,14 +350,17 @@ def _changed_columns(old: Iterable[CatalogColumn], new: Iterable[CatalogColumn])
     known = {each.name: each.type for each in old}
     names = {each.name: each.type for each in new}
     changed = [name for name, held in names.items() if known.get(name) != held]
-    return (*changed, *(name for name in known if name not in names))
+    changed += [name for name in known if name not in names]
+    # Some readers take the columns of partitions by their places.
+    return tuple(changed or (name for name, held in zip(names, known, strict=True) if name != held))
 
 
 def _difference(
     catalog: Catalog, stored: TableEntry, partitions: PartitionsOfTable, settings: SyncSettings
 ) -> _Difference:
     since = stored.parameters.get(LAST_COMMIT)
-    touched = partitions.touched_since(since) if since and settings.incremental else None
+    is_told = settings.incremental and not partitions.undone_since(stored)
+    touched = partitions.touched_since(since) if since and is_told else None
     found = _Difference()
     if touched is not None:
         held = _located(catalog, stored, touched)

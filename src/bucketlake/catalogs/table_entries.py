@@ -32,6 +32,9 @@ _REALTIME_INPUT = "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFor
 _AS_READ_OPTIMIZED = "hoodie.query.as.ro.table"
 SPARK = "spark.sql."
 _SCHEMA = "spark.sql.sources.schema"
+WRITER = "hudi_writer_version"
+EXTRACTOR = "bucketlake.partition_extractor"
+"""The property with the rule that gave the values of partitions, if it is not the table's own."""
 
 _HIVE_TYPES = (
     (pa.types.is_boolean, "boolean", "boolean"),
@@ -142,8 +145,10 @@ def _whole_entry(facts: TableFacts, settings: SyncSettings) -> TableEntry:
     if settings.as_datasource:
         serde[_AS_READ_OPTIMIZED] = "false"
         parameters.update(_spark_parameters(schema, fields, facts, settings))
+    own = extractor_of(facts, replace(settings, extractor=None))
     told = {
-        "hudi_writer_version": facts.writer_version,
+        WRITER: facts.writer_version,
+        EXTRACTOR: None if settings.extractor == own else settings.extractor,
         LAST_COMMIT: facts.last_commit,
         LAST_COMPLETION: facts.last_completion,
     }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 from bucketlake.catalogs.catalog import Catalog, TableEntry
+from bucketlake.catalogs.glue import GlueCatalog, region_of
+from bucketlake.catalogs.hive import HiveMetastore, places_of
 from bucketlake.catalogs.settings import (
+    ENTRY_NAME,
     TOOL,
     URIS,
     SyncSettings,
@@ -37,7 +39,6 @@ from bucketlake.model.table_type import TableType
 if TYPE_CHECKING:
     from bucketlake.read.snapshot import Snapshot
 
-_NAME = re.compile(r"[^./\\\s]+\.[^./\\\s]+")
 _WRITER = {9: "1.2.0"}
 """Table versions whose entries name the release that writes them, as Hudi's do."""
 
@@ -84,6 +85,9 @@ class Registration:
         """Return what the argument ``sync`` says; raise ConfigError if it says nothing."""
         if isinstance(given, str):
             return cls(given).checked()
+        if not isinstance(given, Mapping):
+            allowed = "give the address of a catalog, or a dict with catalog, name and options"
+            raise ConfigError("sync", given, allowed)
         options = options_of(given, "sync")
         catalog, name = options.pop("catalog", ""), options.pop("name", "")
         return cls(catalog, name, options).checked()
@@ -148,12 +152,14 @@ def sync_table(
 
 
 def kind_of(address: str) -> str:
-    """Return the kind of a catalog's address; raise ConfigError if there is no such kind."""
+    """Return the kind of a catalog's address; raise ConfigError for an address of no kind."""
     kind = address.partition(":")[0].lower()
-    if kind in ("thrift", "glue"):
-        return kind
-    allowed = "it must be thrift://host:port, glue or glue://region, or an object with its methods"
-    raise ConfigError("catalog", address, allowed)
+    check = {"thrift": places_of, "glue": region_of}.get(kind)
+    if check is None:
+        allowed = "it must be thrift://host:port, glue, glue://region or an object with its methods"
+        raise ConfigError("catalog", address, allowed)
+    check(address)
+    return kind
 
 
 def open_catalog(given: str | Catalog, batch: int = 1000) -> Catalog:
@@ -167,13 +173,7 @@ def open_catalog(given: str | Catalog, batch: int = 1000) -> Catalog:
     if not isinstance(given, str):
         check_methods("add_partitions", "an address, or an object with its methods", catalog=given)
         return given
-    if kind_of(given) == "thrift":
-        from bucketlake.catalogs.hive import HiveMetastore
-
-        return HiveMetastore(given, batch)
-    from bucketlake.catalogs.glue import GlueCatalog
-
-    return GlueCatalog(given)
+    return HiveMetastore(given, batch) if kind_of(given) == "thrift" else GlueCatalog(given)
 
 
 def _synced(
@@ -273,7 +273,7 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
         If the name is not ``database.table``.
     """
     check_texts(path=name)
-    if not _NAME.fullmatch(name):
+    if "." not in name or not ENTRY_NAME.fullmatch(name):
         raise ConfigError("path", name, "with catalog= give a name of two parts: database.table")
     opened = open_catalog(catalog)
     database, table = split_name(name)

@@ -152,7 +152,7 @@ def clean_command(table: bl.Table, output: Output, run: bool, **retained: Any) -
     callback=split_pairs,
     help="Option of Hudi's sync; hoodie.datasource.hive_sync. may be left out. Repeatable.",
 )
-@click.option("--replace", is_flag=True, help="Replace an entry of another folder or other keys.")
+@click.option("--replace", is_flag=True, help="Replace an entry of another folder, keys or types.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 def sync_command(
     table: bl.Table,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from pymetastore.hive_metastore import ttypes
 
 from bucketlake.catalogs.catalog import CatalogColumn, TableEntry
 from bucketlake.catalogs.hive import HiveMetastore
+from bucketlake.errors import CatalogError
+from tests.catalog_services import Metastore
 
 
 class Noted(HiveMetastore):
@@ -51,3 +57,51 @@ def test_partitions_of_one_message_are_bounded_by_its_columns_and_those_of_a_dro
         assert max(numbers) == min(count, 100 if name == "drop_partitions_req" else most), name
     assert sum(by_name["add_partitions_req"]) == sum(by_name["drop_partitions_req"]) == count
     assert sum(by_name["alter_partitions"]) == count
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("or-ders is not a valid object name", r"create_table: or-ders is .*name; choose a name"),
+        ("types incompatible in their places :\nv", r"in their places : v; pass replace=True"),
+        ("Permission denied\n\tat org.Place", r"denied; correct what it names"),
+    ],
+)
+def test_what_a_metastore_refuses_is_told_whole_and_with_a_next_step(said: str, words: str) -> None:
+    class Refusing(Metastore):
+        def _create_table(self, table: Any) -> None:
+            raise ttypes.InvalidOperationException(said)
+
+    with pytest.raises(CatalogError, match=words):
+        Refusing().opened().create_table(entry(1))
+
+
+def test_a_view_is_called_one() -> None:
+    service = Metastore()
+    service.opened().create_database("db")
+    service.opened().create_table(entry(1))
+    service.tables["db", "t"].tableType = "VIRTUAL_VIEW"
+    found = service.opened().table("db", "t")
+    assert found is not None
+    assert (found.format, found.is_hudi) == ("a view", False)
+
+
+def test_a_port_where_no_metastore_listens_is_told_at_once() -> None:
+    """A server of another kind may answer something and wait."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as beside:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.settimeout(60)
+                with suppress(OSError):
+                    while connection.recv(1000):
+                        pass
+
+        done = beside.submit(answer)
+        catalog = HiveMetastore(f"thrift://127.0.0.1:{server.getsockname()[1]}", timeout=30)
+        with pytest.raises(CatalogError, match=r"does not answer get_database: No protocol.*check"):
+            catalog.has_database("sales")
+        done.result()
