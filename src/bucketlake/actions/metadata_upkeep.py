@@ -54,6 +54,7 @@ from bucketlake.metadata.statistics.of_file import (
     with_statistics,
 )
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.grouping import grouped
 from bucketlake.model.schema import without_meta
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
@@ -221,10 +222,8 @@ def record_deletion(table: OpenTable, timeline: Timeline, paths: Sequence[str]) 
     has a new instant. The data timeline does not have it, so it counts from the next commit on. The
     caller removes the pending instant after this.
     """
-    deleted: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        partition, _, name = path.rpartition("/")
-        deleted[partition].append(name)
+    parts = (path.rpartition("/") for path in paths)
+    deleted = grouped((partition, name) for partition, _, name in parts)
     instant = table.clock.next_instant(timeline)
     content = prepare_deletion(table, timeline, instant, deleted) if deleted else None
     if content is not None:

@@ -17,6 +17,7 @@ from bucketlake.format.commit_metadata import changes_rows
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.keys import KeyGenerator
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -68,9 +69,7 @@ def workload_of_table(snapshot: Snapshot, index: TableIndex | None) -> Workload:
     is_merged = snapshot.config.table_type is TableType.MERGE_ON_READ
     counts_are_exact = not is_merged or (index is not None and index.finds_keys)
     facts = _mix(writes, counts_are_exact=counts_are_exact)
-    sizes: dict[str, list[int]] = defaultdict(list)
-    for held in slices:
-        sizes[held.partition_path].append(held.size_bytes)
+    sizes = grouped((held.partition_path, held.size_bytes) for held in slices)
     growing = _growing(writes, sizes, bytes_per_row)
     return replace(
         _rewriting(facts, writes, len(slices)),
