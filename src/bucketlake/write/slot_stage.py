@@ -107,8 +107,7 @@ class WriteTask:
         for slot, incoming, count in arrived:
             if slot.elsewhere and self.stored is not None:
                 require_one_rule(self.writer.layout, self.stored, slot, incoming.keys)
-            done = self.writer.write(slot, incoming, files, changed)
-            yield SlotResult(slot.number, count, done.stats, done.ignored, done.kept)
+            yield self.writer.write(slot, incoming, count, files, changed)
         files.publish()
 
     def incoming(
