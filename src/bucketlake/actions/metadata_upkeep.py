@@ -211,7 +211,7 @@ def prepare_undoing(
 def _stays_needed(storage: Storage, timeline: Timeline, undone: Collection[InstantTime]) -> bool:
     """Return whether the kind needs a record-level index, and is not undone itself."""
     conversion = latest_version(storage, timeline)
-    is_undone = conversion is not None and conversion.instant in undone
+    is_undone = conversion is not None and conversion[0] in undone
     return needed_index(storage, timeline) is not None and not is_undone
 
 
