@@ -34,10 +34,7 @@ class Threads:
 
     count: int | None = None
 
-    @property
-    def in_memory(self) -> bool:
-        """Rows stay in the memory of this process."""
-        return True
+    in_memory = True  # Rows stay in the memory of this process.
 
     @property
     def tasks_wanted(self) -> int:

@@ -239,10 +239,7 @@ class ArrowSource:
         """Schema of the table."""
         return self._rows.schema
 
-    @property
-    def gaps(self) -> frozenset[str]:
-        """No columns: each record has all."""
-        return frozenset()
+    gaps: frozenset[str] = frozenset()  # Each record has all columns.
 
     def is_empty(self) -> bool:
         """Return whether the table has no rows."""
