@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
@@ -18,10 +18,10 @@ def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
     >>> grouped([("a", 1), ("b", 2), ("a", 3)])
     {'a': [1, 3], 'b': [2]}
     """
-    found: dict[_Key, list[_Value]] = {}
+    found: dict[_Key, list[_Value]] = defaultdict(list)
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        found[key].append(value)
+    return dict(found)
 
 
 def summed(pairs: Iterable[tuple[_Key, int]]) -> Counter[_Key]:
