@@ -28,8 +28,7 @@ from benchmarks.systems.engine_free import EngineFree
 from benchmarks.workloads import large_table
 from benchmarks.workloads.large_table import RECORD, SCHEMA, SIMPLE, day, key
 from bucketlake.write.pack import PackedRecords
-from bucketlake.write.record_index.group_plan import GroupPlan
-from bucketlake.write.record_index.place import PlaceStage
+from bucketlake.write.record_index.group_plan import PlaceStage
 from bucketlake.write.write_plan import WritePlan
 
 CHANGED_GROUPS = 100
@@ -90,10 +89,9 @@ def _measured(path: str, rows: pa.Table) -> dict[str, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     taken: list[float] = []
 
-    def stop(plan: WritePlan | GroupPlan, *_others: object) -> None:
+    def stop(plan: WritePlan, *_others: object) -> None:
         taken.extend((time.perf_counter() - wall, time.process_time() - cpu))
-        write = plan.write if isinstance(plan, GroupPlan) else plan
-        groups.append(len(write.slots))
+        groups.append(len(plan.slots))
         raise _Planned
 
     with (

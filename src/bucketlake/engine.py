@@ -409,8 +409,7 @@ def change_frame(
 ) -> DataFrame:
     """Plan a read of changes for a session, and return them."""
     from bucketlake.read.change_reader import plan_changes
-    from bucketlake.spark.change_frame import frame_of_changes
-    from bucketlake.spark.read import has_usual_settings
+    from bucketlake.spark.read import frame_of_changes, has_usual_settings
 
     planned = plan_changes(
         found,

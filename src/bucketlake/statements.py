@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bucketlake.catalogs.catalog import Catalog
-    from bucketlake.write.sql_statement import InsertText, MergeText, NamedTable, Subquery
+    from bucketlake.write.sql_statement import InsertText, MergeText, NamedTable
 
 _CATALOG = "bucketlake"
 
@@ -195,12 +195,10 @@ def _path(name: NamedTable) -> str | None:
 
 
 def _source(
-    source: NamedTable | Subquery, session: SparkSession | None, named: Mapping[str, Any]
+    source: NamedTable | str, session: SparkSession | None, named: Mapping[str, Any]
 ) -> Any:
-    from bucketlake.write.sql_statement import Subquery
-
-    if isinstance(source, Subquery):
-        return _needed(session, "a subquery").sql(source.text)
+    if isinstance(source, str):
+        return _needed(session, "a subquery").sql(source)
     held = _given(source, named)
     if held is None:
         what = f"the view or table {source.text!r}{did_you_mean(source.text, named)}"

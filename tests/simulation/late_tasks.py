@@ -15,10 +15,10 @@ from bucketlake.storage.base import Storage, Subfolder
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.record_index.by_shard import ShardStage
+from bucketlake.write.record_index.group_plan import PlaceStage
 from bucketlake.write.record_index.index_writer import IndexWriter
 from bucketlake.write.record_index.locate import LocateStage
 from bucketlake.write.record_index.lookups import LookupPlan
-from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import WritePlan

@@ -54,6 +54,7 @@ from bucketlake.metadata.statistics.of_file import (
     with_statistics,
 )
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.grouping import grouped
 from bucketlake.model.schema import without_meta
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
@@ -210,7 +211,7 @@ def prepare_undoing(
 def _stays_needed(storage: Storage, timeline: Timeline, undone: Collection[InstantTime]) -> bool:
     """Return whether the kind needs a record-level index, and is not undone itself."""
     conversion = latest_version(storage, timeline)
-    is_undone = conversion is not None and conversion.instant in undone
+    is_undone = conversion is not None and conversion[0] in undone
     return needed_index(storage, timeline) is not None and not is_undone
 
 
@@ -221,10 +222,8 @@ def record_deletion(table: OpenTable, timeline: Timeline, paths: Sequence[str]) 
     has a new instant. The data timeline does not have it, so it counts from the next commit on. The
     caller removes the pending instant after this.
     """
-    deleted: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        partition, _, name = path.rpartition("/")
-        deleted[partition].append(name)
+    parts = (path.rpartition("/") for path in paths)
+    deleted = grouped((partition, name) for partition, _, name in parts)
     instant = table.clock.next_instant(timeline)
     content = prepare_deletion(table, timeline, instant, deleted) if deleted else None
     if content is not None:

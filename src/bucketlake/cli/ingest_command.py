@@ -19,7 +19,7 @@ from bucketlake.cli.shared_options import (
     PlacePath,
     as_command,
     names_option,
-    split_pairs,
+    pairs_option,
     table_path,
 )
 from bucketlake.model.names import did_you_mean
@@ -38,21 +38,12 @@ if TYPE_CHECKING:  # Most commands ingest nothing, and should start fast.
 @names_option("--key", "Key columns of a new table; if not set: of the messages.", "record_key")
 @names_option("--partition-by", "Partition columns of a new table.")
 @click.option("--ordering", metavar="NAME", help="Column of a new table whose greater value wins.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
+@pairs_option(
+    *("--set", "settings"),
+    help_text="Option of ingest(), files() or Spark's Kafka source; repeatable.",
     metavar="NAME=VALUE",
-    callback=split_pairs,
-    help="Option of ingest(), files() or Spark's Kafka source; repeatable.",
 )
-@click.option(
-    "--spark-conf",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=split_pairs,
-    help="Setting of the Spark session; repeatable.",
-)
+@pairs_option("--spark-conf", help_text="Setting of the Spark session; repeatable.")
 @click.option("--every", type=float, metavar="SECONDS", help="Look again until SIGTERM comes.")
 @click.option(
     "--on-bad-row",

@@ -22,8 +22,8 @@ from bucketlake.cli.shared_options import (
     int_option,
     names_option,
     on_opened_table,
+    pairs_option,
     split_names,
-    split_pairs,
     table_path,
 )
 from bucketlake.cli.table_facts import history_facts, table_facts
@@ -262,13 +262,10 @@ def position_command(table: bl.Table, output: Output, source: str, as_of: str | 
 @as_command
 @on_opened_table
 @click.argument("record_key", metavar="[KEY]", required=False)
-@click.option(
-    "--key",
-    "fields",
-    multiple=True,
+@pairs_option(
+    *("--key", "fields"),
+    help_text="A key column and its value, instead of KEY; give one for each key column.",
     metavar="NAME=VALUE",
-    callback=split_pairs,
-    help="A key column and its value, instead of KEY; give one for each key column.",
 )
 @click.option("--partition", metavar="PATH", help="Partition to search; if not set: all.")
 def locate_command(

@@ -20,7 +20,7 @@ from bucketlake.cli.shared_options import (
     run_option,
     table_path,
 )
-from bucketlake.cli.table_facts import pending_of
+from bucketlake.cli.table_facts import show_service
 from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.index.setting import TableIndex
@@ -146,18 +146,10 @@ def resize_command(
         unlimited = {name: limits[name] or None for name in ("max_bytes", "max_groups")}
         limits |= unlimited | {"partitions": limits["partitions"] or None}
         report = table.resize(**limits, schedule_only=plan_only, dry_run=not run)
-    waiting = [] if run else pending_of(table, Action.CLUSTERING)
-    output.outcome(
-        {
-            "buckets": [_resized(buckets) for buckets in report.buckets],
-            "left": report.left,
-            "scheduled": report.scheduled,
-            "completed": list(report.instants),
-            **({"pending": waiting} if waiting else {}),
-        },
-        ran=run,
-        idle=not (report.buckets or report.instants or waiting),
-    )
+    buckets = [_resized(own) for own in report.buckets]
+    facts = {"buckets": buckets, "left": report.left, "scheduled": report.scheduled}
+    done = report.instants
+    show_service(output, table, Action.CLUSTERING, facts, done, ran=run, found=buckets)
 
 
 def _resized(buckets: ResizedBuckets) -> dict[str, object]:

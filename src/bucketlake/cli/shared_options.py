@@ -166,6 +166,13 @@ def split_pairs(
     return {name: value for name, _, value in pairs}
 
 
+def pairs_option(*names: str, help_text: str, metavar: str = "KEY=VALUE") -> Decorator[Any]:
+    """Return an option that takes a pair, any number of times."""
+    return click.option(
+        *names, multiple=True, metavar=metavar, callback=split_pairs, help=help_text
+    )
+
+
 def open_output(_context: click.Context, _parameter: click.Parameter, name: str) -> Output:
     """Return the requested kind of output."""
     return _OUTPUTS[name]()
@@ -175,14 +182,9 @@ def table_path(command: Command, *, required: bool = True) -> Command:
     """Add the arguments of every command: the table, its storage options, the output format."""
     decorators: list[Decorator[Any]] = [
         click.argument("path", required=required, type=PlacePath("dir")),
-        click.option(
-            "-o",
-            "--storage-option",
-            "storage_options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            callback=split_pairs,
-            help="Setting of the table's storage, such as region=eu-west-1; repeatable.",
+        pairs_option(
+            *("-o", "--storage-option", "storage_options"),
+            help_text="Setting of the table's storage, such as region=eu-west-1; repeatable.",
         ),
         click.option(
             "--output",
@@ -279,13 +281,10 @@ def _reading_options() -> list[Decorator[Any]]:
         names_option(
             "--columns", "Columns of CSV in their order, in place of the names in the first line."
         ),
-        click.option(
-            "--rename",
-            "renamed",
-            multiple=True,
+        pairs_option(
+            *("--rename", "renamed"),
+            help_text="Column of the table for a name in the files; repeatable.",
             metavar="NAME=COLUMN",
-            callback=split_pairs,
-            help="Column of the table for a name in the files; repeatable.",
         ),
         click.option(
             "--decimal",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import bucketlake as bl
+from bucketlake.cli.output import Output
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.history import TimelineEntry
@@ -50,6 +52,23 @@ def _ring_facts(table: bl.Table, index: TableIndex | None) -> dict[str, object]:
     if index is None or index.resized is None:
         return {}
     return {"pending_resizes": pending_of(table, Action.CLUSTERING)}
+
+
+def show_service(
+    output: Output,
+    table: bl.Table,
+    action: Action,
+    facts: Mapping[str, object],
+    completed: Sequence[InstantTime],
+    *,
+    ran: bool,
+    found: Sequence[object],
+) -> None:
+    """Show what a service that carries out plans did, or would do, and which plans wait."""
+    waiting = [] if ran else pending_of(table, action)
+    pending = {"pending": waiting} if waiting else {}
+    facts = {**facts, "completed": [*completed], **pending}
+    output.outcome(facts, ran=ran, idle=not (found or completed or waiting))
 
 
 def pending_of(table: bl.Table, action: Action) -> list[InstantTime]:

@@ -13,10 +13,10 @@ from bucketlake.cli.shared_options import (
     as_command,
     int_option,
     on_opened_table,
+    pairs_option,
     run_option,
-    split_pairs,
 )
-from bucketlake.cli.table_facts import instant_facts, pending_of
+from bucketlake.cli.table_facts import instant_facts, show_service
 from bucketlake.config.table_config import UPKEEP_MODES
 from bucketlake.config.table_version import DROPPABLE, NEWEST_VERSION, WRITTEN_VERSIONS
 from bucketlake.model.result import facts_of
@@ -66,17 +66,10 @@ def compact_command(table: bl.Table, output: Output, run: bool, **limits: Any) -
     """
     with output.progress("compacting" if run else "looking at the log files"):
         report = table.compact(**limits, dry_run=not run)
-    waiting = [] if run else pending_of(table, Action.COMPACTION)
-    output.outcome(
-        {
-            "slices": [asdict(file_slice) for file_slice in report.slices],
-            "scheduled": report.scheduled,
-            "completed": list(report.instants),
-            **({"pending": waiting} if waiting else {}),
-        },
-        ran=run,
-        idle=not (report.slices or report.instants or waiting),
-    )
+    slices = [asdict(file_slice) for file_slice in report.slices]
+    facts = {"slices": slices, "scheduled": report.scheduled}
+    done = report.instants
+    show_service(output, table, Action.COMPACTION, facts, done, ran=run, found=slices)
 
 
 @as_command
@@ -126,31 +119,22 @@ def clean_command(table: bl.Table, output: Output, run: bool, **retained: Any) -
     """
     with output.progress("cleaning" if run else "looking at the files"):
         report = table.clean(**retained, dry_run=not run)
-    waiting, held_back = [] if run else pending_of(table, Action.CLEAN), report.held_back
-    output.outcome(
-        {
-            "partitions": [asdict(partition) for partition in report.partitions],
-            "earliest_retained": report.earliest_retained,
-            **({"held_back": in_command_words(held_back)} if held_back is not None else {}),
-            "completed": list(report.instants),
-            **({"pending": waiting} if waiting else {}),
-        },
-        ran=run,
-        idle=not (report.partitions or report.instants or waiting),
-    )
+    partitions, held_back = [asdict(own) for own in report.partitions], report.held_back
+    facts: dict[str, object] = {"partitions": partitions}
+    facts["earliest_retained"] = report.earliest_retained
+    if held_back is not None:
+        facts["held_back"] = in_command_words(held_back)
+    show_service(output, table, Action.CLEAN, facts, report.instants, ran=run, found=partitions)
 
 
 @as_command
 @on_opened_table
 @click.argument("catalog", metavar="CATALOG")
 @click.option("--name", metavar="DATABASE.TABLE", help="Name there; if not set: the table's own.")
-@click.option(
-    "--set",
-    "options",
-    multiple=True,
+@pairs_option(
+    *("--set", "options"),
+    help_text="Option of Hudi's sync; hoodie.datasource.hive_sync. may be left out. Repeatable.",
     metavar="OPTION=VALUE",
-    callback=split_pairs,
-    help="Option of Hudi's sync; hoodie.datasource.hive_sync. may be left out. Repeatable.",
 )
 @click.option("--replace", is_flag=True, help="Replace an entry of another folder, keys or types.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")

@@ -37,6 +37,7 @@ from bucketlake.config.table_version import (
     table_version,
 )
 from bucketlake.errors import ConfigError
+from bucketlake.model.grouping import grouped
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import CDC_MODE_DEFAULT, ChangeLogMode, MergeMode, TableType
 
@@ -179,9 +180,7 @@ class TableConfig:
     @property
     def groups_text(self) -> str | None:
         """The orderings of columns in words; None if no column has one of its own."""
-        by_ordering: dict[str, list[str]] = {}
-        for name, own in self.ordering_groups.items():
-            by_ordering.setdefault(own, []).append(name)
+        by_ordering = grouped((own, name) for name, own in self.ordering_groups.items())
         texts = (f"{own} of {', '.join(names)}" for own, names in by_ordering.items())
         return "; ".join(texts) or None
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.flow.stage import NO_TASK, GroupName, Rows, Stage, TaskPlan
+from bucketlake.model.grouping import grouped
 
 
 def cpu_count() -> int:
@@ -33,10 +34,7 @@ class Threads:
 
     count: int | None = None
 
-    @property
-    def in_memory(self) -> bool:
-        """Rows stay in the memory of this process."""
-        return True
+    in_memory = True  # Rows stay in the memory of this process.
 
     @property
     def tasks_wanted(self) -> int:
@@ -102,9 +100,7 @@ class ThreadFlow:
     ) -> ThreadFlow:
         """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
         parcels = _sent(self._engine, stage, self._rows)
-        of_task: dict[int, list[TaskPlan]] = defaultdict(list)
-        for plan in plans:
-            of_task[plan.task].append(plan)
+        of_task = grouped((plan.task, plan) for plan in plans)
         assert parcels.keys() <= of_task.keys(), "every task with rows has a plan"
         if not self._is_kept:
             self._rows = []  # The tasks hold the rows now.

@@ -9,6 +9,7 @@ texts are sorted by falling length, so that the texts with bytes left are always
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -197,3 +198,62 @@ def _mix_end(hashes: Hashes) -> Hashes:
 
 def _rotate(hashes: Hashes, bits: int) -> Hashes:
     return (hashes << np.uint32(bits)) | (hashes >> np.uint32(32 - bits))
+
+
+# ---- XXH64 of one text, as the metadata table hashes the names of columns and partitions ---------
+#
+# Names are few, so plain integers are fast enough.
+
+_PRIME_64_1 = 0x9E3779B185EBCA87
+_PRIME_64_2 = 0xC2B2AE3D27D4EB4F
+_PRIME_64_3 = 0x165667B19E3779F9
+_PRIME_64_4 = 0x85EBCA77C2B2AE63
+_PRIME_64_5 = 0x27D4EB2F165667C5
+_MASK_64 = 2**64 - 1
+_LANES = struct.Struct("<4Q")
+_WORD = struct.Struct("<Q")
+_HALF_WORD = struct.Struct("<I")
+
+
+def xx_hash_64(data: bytes, seed: int = 0) -> int:
+    """Return XXH64 as an unsigned number.
+
+    Examples
+    --------
+    >>> hex(xx_hash_64(b""))
+    '0xef46db3751d8e999'
+    """
+    at, value = 0, (seed + _PRIME_64_5) & _MASK_64
+    if len(data) >= _LANES.size:
+        lanes = [seed + _PRIME_64_1 + _PRIME_64_2, seed + _PRIME_64_2, seed, seed - _PRIME_64_1]
+        while at <= len(data) - _LANES.size:
+            words = _LANES.unpack_from(data, at)
+            lanes = [_round_64(lane, word) for lane, word in zip(lanes, words, strict=True)]
+            at += _LANES.size
+        rotations = zip(lanes, _LANE_ROTATIONS, strict=True)
+        value = sum(_rotate_64(lane, bits) for lane, bits in rotations) & _MASK_64
+        for lane in lanes:
+            value = ((value ^ _round_64(0, lane)) * _PRIME_64_1 + _PRIME_64_4) & _MASK_64
+    value = (value + len(data)) & _MASK_64
+    while at <= len(data) - _WORD.size:
+        value ^= _round_64(0, _WORD.unpack_from(data, at)[0])
+        value = (_rotate_64(value, 27) * _PRIME_64_1 + _PRIME_64_4) & _MASK_64
+        at += _WORD.size
+    if at <= len(data) - _HALF_WORD.size:
+        value ^= (_HALF_WORD.unpack_from(data, at)[0] * _PRIME_64_1) & _MASK_64
+        value = (_rotate_64(value, 23) * _PRIME_64_2 + _PRIME_64_3) & _MASK_64
+        at += _HALF_WORD.size
+    for byte in data[at:]:
+        value ^= (byte * _PRIME_64_5) & _MASK_64
+        value = (_rotate_64(value, 11) * _PRIME_64_1) & _MASK_64
+    for bits, prime in ((33, _PRIME_64_2), (29, _PRIME_64_3), (32, 1)):
+        value = ((value ^ (value >> bits)) * prime) & _MASK_64
+    return value
+
+
+def _round_64(lane: int, word: int) -> int:
+    return (_rotate_64((lane + word * _PRIME_64_2) & _MASK_64, 31) * _PRIME_64_1) & _MASK_64
+
+
+def _rotate_64(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (64 - bits))) & _MASK_64

@@ -12,8 +12,9 @@ it knows no lookaround, back references and atomic groups. A pattern that has bo
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,7 +78,13 @@ def compile_java(pattern: str) -> JavaPattern:
     except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError("pattern", pattern, f"it is not a regular expression: {error}") from None
     linear = "".join(translation.linear)
-    return JavaPattern(pattern, python, linear if _is_linear(linear) else None, translation.ways)
+    return JavaPattern(
+        pattern,
+        python,
+        linear if _is_linear(linear) else None,
+        translation.repetitions,
+        translation.choices,
+    )
 
 
 def _is_linear(pattern: str) -> bool:
@@ -101,14 +108,17 @@ class JavaPattern:
         Finds the same, perhaps not within years.
     linear : str or None
         For Arrow; finds the same in texts without a line end. None if RE2 has no such syntax.
-    ways : Ways or None
-        How many ways Python may try; None if they double with each letter.
+    repetitions : float
+        Each may end at every letter; infinite if the ways to match double with each letter.
+    choices : int
+        Alternatives and optional parts: each doubles the number of ways.
     """
 
     pattern: str
     python: re.Pattern[str]
     linear: str | None
-    ways: Ways | None
+    repetitions: float
+    choices: int
 
     def search(self, text: str) -> bool:
         """Return whether the pattern is found in a text.
@@ -118,7 +128,7 @@ class JavaPattern:
         ConfigError
             If the search may take too long.
         """
-        steps = float("inf") if self.ways is None else self.ways.of_length(len(text))
+        steps = self._steps(len(text))
         if steps > _STEPS_FEW and self.linear is not None and self._is_same_in_linear(text):
             return bool(pc.match_substring_regex(pa.array([text]), self.linear)[0].as_py())
         if steps > _STEPS_MAX:
@@ -131,6 +141,12 @@ class JavaPattern:
             )
         return self.python.search(text) is not None
 
+    def _steps(self, length: int) -> float:
+        """Return a bound of the ways in which a pattern may match; a search tries every begin."""
+        if self.repetitions + self.choices > 200:  # Floats end there; so do searches.
+            return float("inf")
+        return math.pow(length + 1, 1 + self.repetitions) * math.pow(2, self.choices)
+
     def _is_same_in_linear(self, text: str) -> bool:
         """Return whether both engines find the same in a text."""
         # RE2 ignores the case of all letters, Java only that of ASCII letters.
@@ -138,28 +154,6 @@ class JavaPattern:
             self.pattern.startswith("(?i)") or any("\ud800" <= c <= "\udfff" for c in text)
         )
         return is_plain and _LINE_ENDS.isdisjoint(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """A bound of the ways in which a pattern may match a text.
-
-    Attributes
-    ----------
-    repetitions : int
-        Each may end at every letter.
-    choices : int
-        Alternatives and optional parts: each doubles the number of ways.
-    """
-
-    repetitions: int = 0
-    choices: int = 0
-
-    def of_length(self, length: int) -> float:
-        """Return the bound for a text; a search also tries every begin."""
-        if self.repetitions + self.choices > 200:  # Floats end there; so do searches.
-            return float("inf")
-        return float(length + 1) ** (1 + self.repetitions) * 2.0**self.choices
 
 
 @dataclass(slots=True)
@@ -173,7 +167,8 @@ class _Translation:
     at: int = 0
     out: list[str] = field(default_factory=list)
     linear: list[str] = field(default_factory=list)
-    ways: Ways | None = field(default_factory=Ways)
+    repetitions: float = 0
+    choices: int = 0
     branching: list[bool] = field(default_factory=lambda: [False])  # Of each open group.
     closed: bool = False  # Whether a group that branches ends here.
 
@@ -225,15 +220,11 @@ class _Translation:
     def _repeat(self, *, closed: bool) -> None:
         """Count a repetition; ``closed`` says whether it repeats a group that branches."""
         self.branching[-1] = True
-        if closed:
-            self.ways = None
-        elif self.ways is not None:
-            self.ways = replace(self.ways, repetitions=self.ways.repetitions + 1)
+        self.repetitions += float("inf") if closed else 1
 
     def _choose(self) -> None:
         self.branching[-1] = True
-        if self.ways is not None:
-            self.ways = replace(self.ways, choices=self.ways.choices + 1)
+        self.choices += 1
 
     def _escape(self) -> None:
         rest = self.pattern[self.at + 1 :]

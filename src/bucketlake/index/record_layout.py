@@ -2,10 +2,10 @@
 
 A file group may hold any key of its partition, and the index knows which key is where
 (``metadata/record_index/locations.py``). So a write has two stages: it locates its records, and
-then places them (``write/record_index/locate.py``, ``write/record_index/place.py``). It opens the
-index and hands its shards to the layout, which reads no metadata table itself. For the rest
-of bucketlake, a partition is one slot with any number of file groups. In the plan of a write, each
-slot is one file group.
+then places them (``write/record_index/locate.py``, ``write/record_index/group_plan.py``). It
+opens the index and hands its shards to the layout, which reads no metadata table itself. For the
+rest of bucketlake, a partition is one slot with any number of file groups. In the plan of a
+write, each slot is one file group.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.record_index.shards import IndexShards, ShardsBySize
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +106,17 @@ class RecordLayout(Layout):
 
     def live_slots(self, slices: Collection[FileSlice]) -> dict[Slot, tuple[FileSlice, ...]]:
         """Return all slices of each partition; any file group is right."""
-        slices_of: dict[Slot, list[FileSlice]] = {}
-        for file_slice in slices:
-            slices_of.setdefault((file_slice.partition_path, 0), []).append(file_slice)
-        return {slot: tuple(own) for slot, own in slices_of.items()}
+        slices_of = grouped((held.partition_path, held) for held in slices)
+        return {(path, 0): tuple(own) for path, own in slices_of.items()}
 
     def live_shards(self, slices: Collection[FileSlice]) -> dict[Slot, tuple[FileSlice, ...]]:
         """Return the slices of each shard, for a plan whose slots are shards."""
-        assert self.shards is not None, "only a plan has slices of shards"
-        slices_of: dict[Slot, list[FileSlice]] = {}
-        for file_slice in slices:
-            path = file_slice.partition_path
-            owner = owner_of_group(file_slice.file_id, self.shards.count(path))
-            slices_of.setdefault((path, owner), []).append(file_slice)
+        shards = self.shards
+        assert shards is not None, "only a plan has slices of shards"
+        paths = ((held.partition_path, held) for held in slices)
+        slices_of = grouped(
+            ((path, owner_of_group(held.file_id, shards.count(path))), held) for path, held in paths
+        )
         return {slot: tuple(own) for slot, own in slices_of.items()}
 
     def choose(

@@ -19,6 +19,7 @@ from bucketlake.hashing.ring import ChildNode, Ring
 from bucketlake.index.ring_engine import CONSISTENT, RingEngine, engine_of_plan
 from bucketlake.index.rings import find_version, first_version, read_ring
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.grouping import grouped
 from bucketlake.model.kept import fields_alone, kept_property
 from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.active import Timeline
@@ -173,10 +174,8 @@ class RingSource:
     @kept_property  # In Python 3.11 the lock of cached_property would have all tables wait.
     def resizes(self) -> Mapping[str, list[PendingResize]]:
         """The pending resizes, by partition path."""
-        known: dict[str, list[PendingResize]] = defaultdict(list)
-        for resize in pending_resizes(self.storage, self.timeline):
-            known[resize.partition_path].append(resize)
-        return known
+        found = pending_resizes(self.storage, self.timeline)
+        return grouped((resize.partition_path, resize) for resize in found)
 
     def _load(self, partition_path: str, initial_count: int) -> RingState:
         found = find_version(self.storage, self.timeline, partition_path, self.engine)

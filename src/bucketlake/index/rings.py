@@ -14,7 +14,6 @@ timeline, the outcome object and the archive decide.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from bucketlake.hashing.ring import ChildNode
 from bucketlake.index.hashing_config import INITIAL_INSTANT
 from bucketlake.index.ring_engine import CONSISTENT, ENGINES, RingEngine, engine_of_ring
 from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.grouping import grouped
 from bucketlake.storage.base import Storage, StoredObject, at_once
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
@@ -183,16 +183,13 @@ def publish_before_archival(
     commits : mapping of InstantTime to partition paths
         The commits that may have brought versions, with their partitions.
     """
-    instants: dict[str, set[InstantTime]] = defaultdict(set)
-    for instant, partitions in commits.items():
-        for path in partitions:
-            instants[path].add(instant)
+    instants = grouped((path, at) for at, partitions in commits.items() for path in partitions)
 
     for engine in engines_of(storage):
 
         def publish(path: str, engine: RingEngine = engine) -> None:
             versions, markers = _listed(storage, path, engine)
-            for instant in instants[path] & versions - markers:
+            for instant in {*instants[path]} & versions - markers:
                 storage.put(_marker_path(path, instant, engine), b"")
 
         at_once(storage, publish, sorted(instants))

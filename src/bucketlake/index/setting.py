@@ -117,7 +117,7 @@ def setting_at(
     if stored is None or not stored.has_versions:
         return stored
     version = latest_version(storage, timeline)
-    return stored if version is None else replace(stored, index=version.index)
+    return stored if version is None else replace(stored, index=version[1])
 
 
 def needed_index(storage: Storage, timeline: Timeline) -> IndexedKind | None:
@@ -316,11 +316,13 @@ def setting_origin(
     if isinstance(index, RingKind):
         return "a resize or an overwrite"
     version = latest_version(storage, timeline)
+    converted_at = None if version is None else version[0]
+    conversion = f"the conversion of instant {converted_at}"
     if isinstance(index, INDEXED_KINDS):
-        return "its creation" if version is None else f"the conversion of instant {version.instant}"
+        return "its creation" if converted_at is None else conversion
     config = latest_config(storage, timeline)
-    if version is not None and (config is None or config.instant < version.instant):
-        return f"the conversion of instant {version.instant}"
+    if converted_at is not None and (config is None or config.instant < converted_at):
+        return conversion
     recorded = recorded_counts(storage, timeline).get(partition_path)
     if recorded is not None and (config is None or recorded.instant >= config.instant):
         return f"the record of instant {recorded.instant}"

@@ -64,7 +64,7 @@ def save_setting(storage: Storage, held: TableIndex, new: TableIndex, instant: I
     resized = held.max_file_size != new.max_file_size
     if resized:
         allow_versions(storage)
-        save_version(storage, SettingVersion(stored_form(new), instant))
+        save_version(storage, instant, stored_form(new))
     if isinstance(new, PartitionBucket):
         config = config_of(new, instant)
         is_same = isinstance(held, PartitionBucket) and config_of(held, instant) == config

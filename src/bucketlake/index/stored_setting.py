@@ -107,20 +107,8 @@ class StoredSetting:
         return _rendered(self.index, version, hasVersions=self.has_versions, **flags)
 
 
-@dataclass(frozen=True, slots=True)
-class SettingVersion:
-    """The setting since a commit.
-
-    Attributes
-    ----------
-    index : SimpleBucket, ConsistentBucket, ExtendibleBucket, RecordIndex or DynamicBucket
-        The index.
-    instant : InstantTime
-        The commit.
-    """
-
-    index: StoredKind
-    instant: InstantTime
+SettingVersion: TypeAlias = tuple[InstantTime, StoredKind]
+"""A commit, and the index since then."""
 
 
 def read_stored(storage: Storage) -> StoredSetting | None:
@@ -167,9 +155,9 @@ def store_key_rule(storage: Storage, split_keys: bool | None) -> StoredSetting |
     return stored
 
 
-def save_version(storage: Storage, version: SettingVersion) -> None:
+def save_version(storage: Storage, instant: InstantTime, index: StoredKind) -> None:
     """Save a version; raise AlreadyExistsError if its instant already has one."""
-    storage.put_if_absent(version_path(version.instant), _rendered(version.index))
+    storage.put_if_absent(version_path(instant), _rendered(index))
 
 
 def latest_version(storage: Storage, timeline: Timeline) -> SettingVersion | None:
@@ -179,10 +167,10 @@ def latest_version(storage: Storage, timeline: Timeline) -> SettingVersion | Non
         return None
     path = version_path(instants[-1])
 
-    def parsed(entries: Mapping[str, Any]) -> SettingVersion:
-        return SettingVersion(_parsed_kind(entries["index"], storage.root), instants[-1])
-
-    return _parsed(storage.read(path), path, parsed)
+    index = _parsed(
+        storage.read(path), path, lambda entries: _parsed_kind(entries["index"], storage.root)
+    )
+    return instants[-1], index
 
 
 def committed_versions(storage: Storage, timeline: Timeline) -> list[InstantTime]:

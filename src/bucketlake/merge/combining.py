@@ -100,25 +100,6 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeRecords:
-    """Records with the values that their rows have after a write.
-
-    Attributes
-    ----------
-    records : IncomingRecords
-        The records that change rows; deletes as they are.
-    inserted : int
-        Number of records whose key is not stored.
-    ignored : int
-        Number of records that lost to a stored row by their ordering value.
-    """
-
-    records: IncomingRecords
-    inserted: int
-    ignored: int
-
-
-@dataclass(frozen=True, slots=True)
 class Meeting:
     """Records and the stored rows of their keys.
 
@@ -430,7 +411,7 @@ def completed(
     ordering_fields: Sequence[str],
     combining: Combining,
     what: str,
-) -> WholeRecords:
+) -> tuple[IncomingRecords, int, int]:
     """Make whole rows of records, for a log file, by the stored rows of their keys.
 
     Parameters
@@ -445,6 +426,15 @@ def completed(
         How columns are combined.
     what : str
         The file group, for messages.
+
+    Returns
+    -------
+    IncomingRecords
+        The records that change rows, with the values that the rows have then; deletes as they are.
+    int
+        Number of records whose key is not stored.
+    int
+        Number of records that lost to a stored row by their ordering value.
     """
     kept = np.ones(len(incoming), np.bool_)
     fresh = ~incoming.deleted
@@ -462,7 +452,7 @@ def completed(
     combining.require_inserts(incoming, np.flatnonzero(fresh))
     columns = joined(*parts).take(pa.array(source))
     records = replace(incoming, columns=columns, deleted=deleted).take(np.flatnonzero(kept))
-    return WholeRecords(records, int(fresh.sum()), int((~kept).sum()))
+    return records, int(fresh.sum()), int((~kept).sum())
 
 
 def joined(*parts: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.hashing.texts import TextTable
-from bucketlake.model.arrays import is_everything, one_array
+from bucketlake.model.arrays import is_everything, mask_of, one_array
 from bucketlake.model.field_path import column_of, field_at
 from bucketlake.model.schema import IS_DELETED
 
@@ -205,10 +205,10 @@ def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> Bo
     """Return which rows delete their key, by ``_hoodie_is_deleted`` or a (field, value) marker."""
     flags = np.zeros(columns.num_rows, np.bool_)
     if IS_DELETED in columns.column_names:
-        flags |= _true_values(columns[IS_DELETED].cast(pa.bool_()))  # May have no type.
+        flags |= mask_of(columns[IS_DELETED].cast(pa.bool_()))  # May have no type.
     if marker is not None and marker_field(columns.schema, marker[0]) is not None:
         marks = column_of(columns, marker[0], "delete marker").cast(pa.string())
-        flags |= _true_values(pc.equal(marks, marker[1]))
+        flags |= mask_of(pc.equal(marks, marker[1]))
     return flags
 
 
@@ -260,7 +260,7 @@ def commit_time_deletes(
     if len(orderings) == 1:
         (values,) = orderings
         if pa.types.is_int32(values.type) or pa.types.is_date32(values.type):
-            found |= deleted & _true_values(pc.equal(values.cast(pa.int32()), 0))
+            found |= deleted & mask_of(pc.equal(values.cast(pa.int32()), 0))
     return found
 
 
@@ -452,21 +452,12 @@ def _rendered(column: pa.ChunkedArray) -> pa.Array:
     return pa.array([json.dumps(v, default=str, sort_keys=True) for v in column.to_pylist()])
 
 
-def _true_values(flags: pa.Array | pa.ChunkedArray) -> BoolArray:
-    filled: BoolArray = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
-    return filled
-
-
 def _greater(new: pa.Array, old: pa.Array) -> BoolArray:
-    return _true_values(pc.greater(new, old)) | (
-        _true_values(pc.is_valid(new)) & _true_values(pc.is_null(old))
-    )
+    return mask_of(pc.greater(new, old)) | mask_of(pc.and_(pc.is_valid(new), pc.is_null(old)))
 
 
 def _equal(new: pa.Array, old: pa.Array) -> BoolArray:
-    return _true_values(pc.equal(new, old)) | (
-        _true_values(pc.is_null(new)) & _true_values(pc.is_null(old))
-    )
+    return mask_of(pc.equal(new, old)) | mask_of(pc.and_(pc.is_null(new), pc.is_null(old)))
 
 
 def _eight_bytes_after_common_prefix(keys: pa.Array) -> npt.NDArray[np.uint64]:

@@ -30,6 +30,7 @@ from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataP
 from bucketlake.metadata.log_files import BASE_EXTENSION, is_first_base_file
 from bucketlake.model.file_name import BaseFileName, FileId, Group, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.kept import fields_alone
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.slices.file_system_view import (
@@ -360,11 +361,8 @@ class _SeenFiles(SeenFiles):
 def _by_data_partition(
     slices: Iterable[FileSlice],
 ) -> dict[str | None, list[FileSlice]]:
-    groups: dict[str | None, list[FileSlice]] = defaultdict(list)
-    for found in slices:
-        facts = MetadataFileId.from_file_id(found.file_id)
-        groups[None if facts is None else facts.data_partition].append(found)
-    return dict(groups)
+    facts = ((MetadataFileId.from_file_id(held.file_id), held) for held in slices)
+    return grouped((None if own is None else own.data_partition, held) for own, held in facts)
 
 
 def open_metadata_table(table: OpenTable, timeline: Timeline) -> MetadataTable:

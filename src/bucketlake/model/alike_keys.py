@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.model.arrays import one_array
+from bucketlake.model.arrays import mask_of, one_array
 from bucketlake.model.field_path import column_of
 from bucketlake.model.keys import EMPTY_TEXT, NULL_TEXT
 
@@ -54,8 +53,8 @@ def require_distinct_texts(
     found = np.zeros(len(keys), np.bool_)
     for held in suspects:
         for name in names:
-            found |= _true_values(pc.match_substring(held, name))
-        found |= _true_values(pc.is_in(held, pa.array(_WORDS)))
+            found |= mask_of(pc.match_substring(held, name))
+        found |= mask_of(pc.is_in(held, pa.array(_WORDS)))
     if not found.any():
         return
     chosen = pc.is_in(keys, keys.filter(pa.array(found)))
@@ -102,10 +101,6 @@ def _may_hold(values: pa.Array, texts: Sequence[str]) -> bool:
     data = data_buffer.slice(first, last - first).to_pybytes()
     # One byte is found much faster than several, and most keys hold neither "," nor "_".
     return any(text[:1].encode() in data and text.encode() in data for text in texts)
-
-
-def _true_values(flags: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _shown(fields: Sequence[str], row: dict[str, object]) -> str:

@@ -28,6 +28,11 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def mask_of(flags: pa.Array | pa.ChunkedArray) -> Mask:
+    """Return a column of booleans as a mask; a null is false."""
+    return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False), np.bool_)
+
+
 def gather(parts: Sequence[pa.Array | pa.ChunkedArray], indices: pa.Array) -> pa.Array:
     """Return values of several columns of one type, numbered one after the other.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from bucketlake.model.file_name import FileId, Group, InstantTime, LogFileName
+from bucketlake.model.grouping import grouped
 
 NO_PREVIOUS_COMMIT = "null"  # Hudi writes this word instead of an absent value.
 
@@ -140,7 +140,6 @@ class CommitMetadata:
 
 def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
     """Return the files of a commit by partition path, sorted by path."""
-    grouped: dict[str, list[WriteStat]] = defaultdict(list)
-    for stat in sorted(stats, key=lambda s: s.path):
-        grouped[stat.partition_path].append(stat)
-    return {partition: tuple(held) for partition, held in grouped.items()}
+    ordered = sorted(stats, key=lambda s: s.path)
+    found = grouped((stat.partition_path, stat) for stat in ordered)
+    return {partition: tuple(held) for partition, held in found.items()}

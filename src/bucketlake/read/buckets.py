@@ -21,6 +21,7 @@ from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndex
 from bucketlake.model.field_path import fields_at
 from bucketlake.model.file_name import FileId, Group, InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped, summed
 from bucketlake.model.keys import key_text, values_by_field
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import Shown, ShownList
@@ -157,9 +158,7 @@ def list_buckets(snapshot: Snapshot, index: IndexKind | None) -> Buckets:
     layout = None if index is None else index.layout()
     numbers = bucket_numbers(layout, slices)
     growth = table_growth(snapshot, slices)
-    of_partition: Counter[str] = Counter()
-    for held in slices:
-        of_partition[held.partition_path] += held.size_bytes
+    of_partition = summed((held.partition_path, held.size_bytes) for held in slices)
     return Buckets(
         (_bucket(held, numbers.get(held.file_id), layout, growth, of_partition) for held in slices),
         partition_sizes(snapshot, index, slices, numbers, growth),
@@ -413,9 +412,7 @@ def partition_sizes(
         What its commits say about the file groups.
     """
     layout = None if index is None else index.layout()
-    held: dict[str, list[FileSlice]] = defaultdict(list)
-    for file_slice in slices:
-        held[file_slice.partition_path].append(file_slice)
+    held = grouped((file_slice.partition_path, file_slice) for file_slice in slices)
     total_bytes = _size_of(slices)
     before, written = _by_partition(growth.bytes_before), _by_partition(growth.written)
     found, largest = [], {}
@@ -448,10 +445,7 @@ def partition_sizes(
 
 
 def _by_partition(of_groups: Mapping[Group, int]) -> Counter[str]:
-    sums: Counter[str] = Counter()
-    for (path, _), number in of_groups.items():
-        sums[path] += number
-    return sums
+    return summed((path, number) for (path, _), number in of_groups.items())
 
 
 def _size_of(slices: Iterable[FileSlice]) -> int:
@@ -466,10 +460,8 @@ def _fullest(
     Without a hash there is no count, and each file group is compared.
     """
     by_hash = layout is not None and not layout.locates
-    buckets: dict[object, list[FileSlice]] = defaultdict(list)
-    for file_slice in slices:
-        number = numbers.get(file_slice.file_id) if by_hash else None
-        buckets[file_slice.file_id if number is None else number].append(file_slice)
+    known = numbers if by_hash else {}
+    buckets = grouped((known.get(held.file_id, held.file_id), held) for held in slices)
     fullest = max(buckets.values(), key=_size_of)
     count = layout.slot_count(path) if layout is not None and by_hash else None
     return count, fullest

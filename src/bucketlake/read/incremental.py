@@ -20,6 +20,7 @@ from bucketlake.errors import TimelineError
 from bucketlake.format.commit_metadata import stamps_rows
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.schema import COMMIT_TIME
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
@@ -58,9 +59,8 @@ class Changes:
 
         If a written file group was replaced later, any slice of its partition may hold its rows.
         """
-        live: dict[str, set[FileId]] = defaultdict(set)
-        for file_slice in slices:
-            live[file_slice.partition_path].add(file_slice.file_id)
+        by_partition = grouped(file_slice.group for file_slice in slices)
+        live = {path: {*file_ids} for path, file_ids in by_partition.items()}
 
         def may_hold(file_slice: FileSlice) -> bool:
             partition = file_slice.partition_path

@@ -7,7 +7,6 @@ point. It takes the names of files from the metadata table where there is one, e
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +28,7 @@ from bucketlake.format.avro.tree import understood_columns
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.kept import fields_alone, kept_property
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.names import did_you_mean
@@ -314,9 +314,7 @@ class Snapshot:
         self, slices: Iterable[FileSlice], named: Iterable[str], doing: str
     ) -> dict[str, list[FileSlice]]:
         """Return slices by partition; raise InputError if a named partition has none."""
-        slices_of: dict[str, list[FileSlice]] = defaultdict(list)
-        for file_slice in slices:
-            slices_of[file_slice.partition_path].append(file_slice)
+        slices_of = grouped((file_slice.partition_path, file_slice) for file_slice in slices)
         for path in named:
             if path not in slices_of:
                 raise InputError(

@@ -25,6 +25,7 @@ from bucketlake.config.support import check_writable
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile
+from bucketlake.model.grouping import grouped
 from bucketlake.model.result import Shown
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.read.clean_guard import read_clean
@@ -242,9 +243,7 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
 def _plan(
     timeline: Timeline, retention: Retention, earliest: Instant | None, files: Sequence[DataFile]
 ) -> CleanPlan:
-    names: dict[str, list[str]] = {}
-    for file in files:
-        names.setdefault(file.partition_path, []).append(file.name.to_file_name())
+    names = grouped((file.partition_path, file.name.to_file_name()) for file in files)
     return CleanPlan(
         retention.policy.value,
         {path: tuple(held) for path, held in names.items()},
@@ -260,9 +259,7 @@ def _savepoints(timeline: Timeline) -> list[InstantTime]:
 
 
 def _described(files: Sequence[DataFile]) -> tuple[CleanedPartition, ...]:
-    sizes: dict[str, list[int]] = {}
-    for file in files:
-        sizes.setdefault(file.partition_path, []).append(file.size_bytes)
+    sizes = grouped((file.partition_path, file.size_bytes) for file in files)
     return tuple(
         CleanedPartition(path, len(held), sum(held)) for path, held in sorted(sizes.items())
     )

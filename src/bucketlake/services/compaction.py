@@ -426,7 +426,7 @@ def _described(slices: Sequence[FileSlice]) -> tuple[CompactedSlice, ...]:
 # commit must be in the plan, or must add to the new slice. As for a resize, the plan is on the
 # timeline before it takes a turn in the order of commits: a commit of an earlier turn is completed,
 # and the plan gets its files; a commit of a later turn finds the plan
-# (``write/slice_instants.py``).
+# (``write/commit_checks.py``).
 #
 # What the planner saw before may be gone at its turn: another process may have compacted a slice,
 # or undone a commit. So the plan is made again as of each turn that it tries to take, and whoever

@@ -327,12 +327,13 @@ def _require_whole_keys(snapshot: Snapshot, target: TableConfig, given: TableInd
     if target.layout is LAYOUT_1 or layout is None or rule is None or rule.stated is False:
         return
     told = telling_keys(layout, snapshot, snapshot.all_slices())
-    split = next((found for found in told if found.by_other is not rule.splits), None)
+    split = next((found for found in told if found[2] is not rule.splits), None)
     if split is not None:
+        key, path, _ = split
         raise ConfigError(
             "to",
             target.version,
-            f"{split.path} holds record key {split.key!r} where it belongs if a key "
+            f"{path} holds record key {key!r} where it belongs if a key "
             f"{(rule if rule.splits else rule.other).text}, and writers of version "
             f"{target.version} would store it once more in another bucket; write the rows to a new "
             f"table instead: create_table(..., version={target.version}), then bulk_insert",

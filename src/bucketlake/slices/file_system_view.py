@@ -24,6 +24,7 @@ from bucketlake.format.log_order import blocks_to_merge
 from bucketlake.format.properties import PARTITION_METADATA_PREFIX
 from bucketlake.model.file_name import BaseFileName, Group, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.storage.base import Storage, StoredObject, at_once
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.open_table import OpenTable
@@ -190,11 +191,8 @@ def latest_slices(
 
 def group_files(files: Iterable[DataFile], seen: SeenFiles) -> dict[Group, list[DataFile]]:
     """Return the files that readers see, by partition path and file id."""
-    groups: dict[Group, list[DataFile]] = defaultdict(list)
-    for file in files:
-        if seen.counts(file):
-            groups[file.partition_path, file.name.file_id].append(file)
-    return groups
+    counted = filter(seen.counts, files)
+    return grouped(((file.partition_path, file.name.file_id), file) for file in counted)
 
 
 def newest_slice(group: Group, files: Sequence[DataFile], seen: SeenFiles) -> FileSlice | None:

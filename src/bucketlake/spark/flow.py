@@ -130,10 +130,7 @@ class SparkEngine:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
 
-    @property
-    def in_memory(self) -> bool:
-        """Spark keeps rows in files of its shuffles."""
-        return False
+    in_memory = False  # Spark keeps rows in files of its shuffles.
 
     @property
     def tasks_wanted(self) -> int:

@@ -78,10 +78,7 @@ class SparkSource:
         """Arrow schema of the DataFrame; raises InputError if a column's type is not supported."""
         return arrow_from_spark(schema_of(self._given))
 
-    @property
-    def gaps(self) -> frozenset[str]:
-        """No columns: each record has all."""
-        return frozenset()
+    gaps: frozenset[str] = frozenset()  # Each record has all columns.
 
     def is_empty(self) -> bool:
         """Return whether the DataFrame has no rows, by a small job."""

@@ -102,10 +102,7 @@ class MemoryStorage:
         """The address that :func:`~bucketlake.storage.location.open_storage` takes."""
         return f"memory://{self._name}"
 
-    @property
-    def requests_at_once(self) -> int:
-        """One, so that runs are repeatable."""
-        return 1
+    requests_at_once = 1  # So that runs are repeatable.
 
     def parent(self) -> None:
         """Return None: a name is not inside of another one."""

@@ -116,10 +116,7 @@ class ObjectStorage:
         )
         return ObjectStorage(replace(self._address, root=root, prefix=prefix), self._options)
 
-    @property
-    def requests_at_once(self) -> int:
-        """Many, because each request waits for the network."""
-        return _REQUESTS_AT_ONCE
+    requests_at_once = _REQUESTS_AT_ONCE  # Each waits for the network.
 
     def read(self, path: str) -> bytes:
         """Return a whole object."""

@@ -19,7 +19,6 @@ Hudi's archival does not use these numbers. Only the table lock protects from it
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from bucketlake.format.archive_file import (
     encode_manifest,
 )
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.grouping import grouped
 from bucketlake.model.retention import ArchivalLimits
 from bucketlake.storage.base import Storage, StoredObject, numbered_objects, put_or_find
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -199,12 +199,13 @@ def move_oldest(
 
 def instant_files(table: OpenTable) -> InstantFiles:
     """Return the files of the active timeline, grouped by instant."""
-    found: dict[ArchivePlace, list[tuple[Instant, StoredObject]]] = defaultdict(list)
-    for stored in table.storage.list(table.config.timeline_folder, recursive=False):
-        instant = Instant.from_file_name(stored.name, table.config.layout)
-        if instant is not None:
-            place = instant.requested_at, instant.action.completes_as.value
-            found[place].append((instant, stored))
+    listed = table.storage.list(table.config.timeline_folder, recursive=False)
+    named = ((Instant.from_file_name(own.name, table.config.layout), own) for own in listed)
+    found = grouped(
+        ((instant.requested_at, instant.action.completes_as.value), (instant, stored))
+        for instant, stored in named
+        if instant is not None
+    )
     for files in found.values():
         # Hudi may leave two completed files of one clean; the later one counts.
         files.sort(key=lambda pair: (pair[0].state, pair[0].completed_at or ""))

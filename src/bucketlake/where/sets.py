@@ -8,7 +8,6 @@ row. Pruning asks the same sets.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.model.field_path import known_field
+from bucketlake.model.grouping import grouped
 from bucketlake.where import predicate as nodes
 from bucketlake.where.predicate import Operator, Predicate
 from bucketlake.where.sql_literal import DECIMAL_DIGITS_MAX, LiteralValue, count_digits
@@ -59,9 +59,8 @@ def merged(predicate: Predicate, schema: pa.Schema, *, is_negated: bool = False)
     again = partial(merged, schema=schema, is_negated=is_negated)
     if isinstance(predicate, nodes.And):
         return nodes.And(tuple(map(again, predicate.operands)))
-    alike: dict[_Kind, list[Predicate]] = defaultdict(list)
-    for part in _flat(predicate):
-        alike[_kind(part, schema, is_negated=is_negated)].append(part)
+    parts_of = _flat(predicate)
+    alike = grouped((_kind(part, schema, is_negated=is_negated), part) for part in parts_of)
     if not isinstance(predicate, nodes.Or):
         ((kind, parts),) = alike.items()
         return next(iter(_joined(kind, parts, schema)), predicate)

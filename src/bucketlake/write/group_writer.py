@@ -30,7 +30,7 @@ from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError, MissingFileError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file, with_dictionaries
 from bucketlake.index.layout import GroupChoice, Layout
-from bucketlake.merge.combining import Combining, WholeRecords, completed
+from bucketlake.merge.combining import Combining, completed
 from bucketlake.merge.group_merge import (
     STORED_META,
     GroupMerge,
@@ -68,7 +68,7 @@ from bucketlake.write.record_index.key_changes import (
     changes_of_append,
     changes_of_merge,
 )
-from bucketlake.write.write_plan import SlotPlan
+from bucketlake.write.write_plan import SlotPlan, SlotResult
 
 _COUNT_NAMES = [field.name for field in fields(MergeCounts)]
 
@@ -77,26 +77,6 @@ WRITE_TOKEN = "1-0-1"  # The same for all attempts, so that they write the same 
 STATS_KEY = "bucketlake.write.stats"
 
 CHUNK_ROWS = 131_072
-
-
-@dataclass(frozen=True, slots=True)
-class SlotFiles:
-    """The files that were written for a slot, and how many of its records changed nothing.
-
-    Attributes
-    ----------
-    stats : tuple of WriteStat
-        The files.
-    ignored : int
-        Records that lost to a stored row by their ordering value; not those in log files, which are
-        written without a look at stored rows.
-    kept : tuple of FileId
-        File groups in which no record changed anything: they were looked at.
-    """
-
-    stats: tuple[WriteStat, ...]
-    ignored: int
-    kept: tuple[FileId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +151,10 @@ class GroupWriter:
         self,
         plan: SlotPlan,
         incoming: IncomingRecords,
+        count: int,
         files: DataFiles,
         changed: ChangedKeys | None = None,
-    ) -> SlotFiles:
+    ) -> SlotResult:
         """Write the file groups of a slot that incoming records change.
 
         Parameters
@@ -182,6 +163,8 @@ class GroupWriter:
             The slot or part, and its live slices.
         incoming : IncomingRecords
             Its records, with distinct keys.
+        count : int
+            Number of records that the task received for it.
         files : DataFiles
             Gets the files; the caller publishes them.
         changed : ChangedKeys, optional
@@ -197,16 +180,17 @@ class GroupWriter:
                 appends=self.appends,
                 part=plan.part,
             )
-        return self.write_choices(plan, choices, incoming, files, changed)
+        return self.write_choices(plan, choices, incoming, count, files, changed)
 
     def write_choices(
         self,
         plan: SlotPlan,
         choices: Sequence[GroupChoice],
         incoming: IncomingRecords,
+        count: int,
         files: DataFiles,
         changed: ChangedKeys | None = None,
-    ) -> SlotFiles:
+    ) -> SlotResult:
         """Write the chosen file groups of a slot; see :meth:`write`."""
         stats, kept, ignored = [], [], 0
         for place, choice in enumerate(choices):
@@ -226,7 +210,7 @@ class GroupWriter:
                 stats.append(stat)
             elif choice.file_slice is not None:
                 kept.append(choice.file_id)
-        return SlotFiles(tuple(stats), ignored, tuple(kept))
+        return SlotResult(plan.number, count, tuple(stats), ignored, tuple(kept))
 
     def _write_group(
         self,
@@ -302,8 +286,8 @@ class GroupWriter:
 
     def _completed(
         self, partition: str, choice: GroupChoice, incoming: IncomingRecords
-    ) -> WholeRecords:
-        """Return the records as they go into a log file.
+    ) -> tuple[IncomingRecords, int, int]:
+        """Return the records as they go into a log file, as :func:`completed` does.
 
         The file group is read at the pinned state of the table. A commit to it meanwhile is a
         conflict, as for a new base file.
@@ -313,7 +297,7 @@ class GroupWriter:
                 self.combining.require_inserts(incoming, np.flatnonzero(~incoming.deleted))
             opens_group = choice.file_slice is None
             inserts = len(incoming) - int(incoming.deleted.sum()) if opens_group else 0
-            return WholeRecords(incoming, inserts, 0)
+            return incoming, inserts, 0
         stored: Iterator[pa.Table] = iter(())
         has_rows = not incoming.deleted.all() or self.combining.groups is not None
         if choice.file_slice is not None and has_rows:
@@ -332,10 +316,10 @@ class GroupWriter:
         changed: ChangedKeys | None,
     ) -> tuple[WriteStat | None, int]:
         """Write the log file of a group; see :meth:`_write_group`."""
-        whole, opens_group = self._completed(partition, choice, incoming), choice.file_slice is None
-        incoming = whole.records
+        opens_group = choice.file_slice is None
+        incoming, inserted, ignored = self._completed(partition, choice, incoming)
         if not len(incoming):
-            return None, whole.ignored
+            return None, ignored
         if changed is not None:
             changes = changes_of_append(incoming, opens_group=opens_group)
             changed.add(partition, choice.file_id, *changes)
@@ -367,8 +351,8 @@ class GroupWriter:
             partition_path=partition,
             previous_commit=NO_PREVIOUS_COMMIT if opens_group else name.instant,
             record_count=len(incoming) - deletes,
-            insert_count=whole.inserted,
-            update_count=len(incoming) - deletes - whole.inserted,
+            insert_count=inserted,
+            update_count=len(incoming) - deletes - inserted,
             delete_count=deletes,
             file_size_bytes=size_bytes,
             opens_group=opens_group,
@@ -376,7 +360,7 @@ class GroupWriter:
             log_copy=choice.log_copy,
             statistics=statistics,
         )
-        return stat, whole.ignored
+        return stat, ignored
 
     def _log_name(self, choice: GroupChoice) -> LogFileName:
         if not self.timeline_layout.logs_name_slices:

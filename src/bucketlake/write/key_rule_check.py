@@ -9,7 +9,7 @@ that would be stored a second time, in the other bucket (``write/adopt.py``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -69,23 +69,17 @@ def by_files(layout: Chosen, snapshot: Snapshot, slices: Sequence[FileSlice]) ->
     """
     if layout.two_rules is None or layout.two_rules.is_decided:
         return layout
-    by_other = next((told.by_other for told in telling_keys(layout, snapshot, slices)), False)
+    by_other = next((told[2] for told in telling_keys(layout, snapshot, slices)), False)
     return layout.by_other_rule() if by_other else layout
-
-
-@dataclass(frozen=True, slots=True)
-class TellingKey:
-    """A stored key that tells which rule its writer followed; ``by_other`` says if the other."""
-
-    key: str
-    path: str
-    by_other: bool
 
 
 def telling_keys(
     layout: Layout, snapshot: Snapshot, slices: Sequence[FileSlice]
-) -> Iterator[TellingKey]:
-    """Yield stored keys that tell the rules apart; of a chunk of rows one for each rule."""
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield stored keys that tell the rules apart; of a chunk of rows one for each rule.
+
+    With each come the path of its file, and whether its writer followed the other rule.
+    """
     if not slices:
         return
     reader = SliceReader.of_snapshot(snapshot)
@@ -101,4 +95,4 @@ def telling_keys(
             for by_other, at in ((False, slots), (True, others)):
                 rows = np.flatnonzero((slots != others) & (at == own))
                 if len(rows):
-                    yield TellingKey(str(keys[int(rows[0])].as_py()), held.paths[0], by_other)
+                    yield str(keys[int(rows[0])].as_py()), held.paths[0], by_other

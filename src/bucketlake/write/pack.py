@@ -21,6 +21,7 @@ from bucketlake.flow.threads import ThreadFlow, Threads
 from bucketlake.index.layout import Slot
 from bucketlake.model.cast import selectable
 from bucketlake.model.field_path import columns_at
+from bucketlake.model.grouping import grouped, summed
 from bucketlake.write.slot_stage import RECORDS, TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import POSITION, SlotCounts, Tagger
 from bucketlake.write.write_plan import Elsewhere, WritePlan
@@ -162,19 +163,13 @@ class PackedRecords:
     @cached_property
     def counts(self) -> SlotCounts:
         """The records of each slot."""
-        counts = Counter[Any]()
-        for counted in self._counted:
-            counts.update(counted.slots)
-        return dict(counts)
+        return summed(pair for counted in self._counted for pair in counted.slots.items())
 
     @property
     def elsewhere(self) -> Elsewhere:
         """The slots with keys that another rule puts elsewhere, and where it puts them."""
-        found: dict[Slot, set[int]] = defaultdict(set)
-        for counted in self._counted:
-            for slot, others in counted.elsewhere.items():
-                found[slot] |= {*others}
-        return found
+        found = grouped(pair for counted in self._counted for pair in counted.elsewhere.items())
+        return {slot: set[int]().union(*others) for slot, others in found.items()}
 
     @property
     def deletes(self) -> list[pa.Table]:
@@ -239,10 +234,7 @@ class ArrowSource:
         """Schema of the table."""
         return self._rows.schema
 
-    @property
-    def gaps(self) -> frozenset[str]:
-        """No columns: each record has all."""
-        return frozenset()
+    gaps: frozenset[str] = frozenset()  # Each record has all columns.
 
     def is_empty(self) -> bool:
         """Return whether the table has no rows."""

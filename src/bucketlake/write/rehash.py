@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -42,51 +43,43 @@ class RehashJob:
         return sum(file_slice.size_bytes for file_slice in self.slices)
 
 
-@dataclass(frozen=True, slots=True)
-class Rehash:
-    """What tasks of a rehash share: a job writes the new slots of a part from its old groups."""
+def _run(reader: SliceReader, task: WriteTask, job: RehashJob) -> Iterator[SlotResult | Rows]:
+    """Write the new slots of a part from its old groups; the keys go on to the index's shards."""
+    changed = None if task.index is None else task.index.collector()
+    yield from task.write(job.slots, _rows(reader, task, job), changed)
+    if changed is not None:
+        yield changed.rows()
 
-    reader: SliceReader
-    task: WriteTask
 
-    def run(self, job: RehashJob) -> Iterator[SlotResult | Rows]:
-        """Run a job; the keys of its rows go on to the shards of the index."""
-        changed = None if self.task.index is None else self.task.index.collector()
-        yield from self.task.write(job.slots, self._rows(job), changed)
-        if changed is not None:
-            yield changed.rows()
+def _rows(reader: SliceReader, task: WriteTask, job: RehashJob) -> pa.Table:
+    """Return the rows of a job, with the numbers of their new slots."""
+    schema, tagger = task.writer.schema, task.tagger
+    chunks = [chunk for held in job.slices for chunk in reader.read(held, schema.names)]
+    rows = pa.concat_tables(chunks) if chunks else schema.empty_table()
+    tagged = tagger.tag(rows)
+    return with_numbers(tagger.with_tags(rows, tagged), _numbers(job, tagged))
 
-    def _rows(self, job: RehashJob) -> pa.Table:
-        """Return the rows of a job, with the numbers of their new slots."""
-        names = self.task.writer.schema.names
-        chunks = [
-            chunk for file_slice in job.slices for chunk in self.reader.read(file_slice, names)
-        ]
-        rows = pa.concat_tables(chunks) if chunks else self.task.writer.schema.empty_table()
-        tagger = self.task.tagger
-        tagged = tagger.tag(rows)
-        return with_numbers(tagger.with_tags(rows, tagged), self._numbers(job, tagged))
 
-    def _numbers(self, job: RehashJob, tagged: TaggedRecords) -> npt.NDArray[np.int64]:
-        """Raise IndexStateError for rows without a slot in the job: they would be lost."""
-        partition = job.slices[0].partition_path
-        strayed = [path for path in tagged.partitions if path != partition]
-        if strayed:
-            raise IndexStateError(
-                f"the rows of partition {partition!r} belong there",
-                f"the partition columns of some rows give partition {min(strayed)!r}",
-                "overwrite the partition with its own rows first",
-            )
-        slots = sorted(job.slots, key=lambda slot: slot.number)
-        places = Placement.of_slots(slots).positions(tagged)
-        if (places == NO_TASK).any():
-            raise IndexStateError(
-                f"the keys of {job.slices[0].file_id} belong to its bucket",
-                "some keys belong to another bucket",
-                "a writer used another bucket count: overwrite the partition first",
-            )
-        numbers: npt.NDArray[np.int64] = np.array([slot.number for slot in slots])[places]
-        return numbers
+def _numbers(job: RehashJob, tagged: TaggedRecords) -> npt.NDArray[np.int64]:
+    """Raise IndexStateError for rows without a slot in the job: they would be lost."""
+    partition = job.slices[0].partition_path
+    strayed = [path for path in tagged.partitions if path != partition]
+    if strayed:
+        raise IndexStateError(
+            f"the rows of partition {partition!r} belong there",
+            f"the partition columns of some rows give partition {min(strayed)!r}",
+            "overwrite the partition with its own rows first",
+        )
+    slots = sorted(job.slots, key=lambda slot: slot.number)
+    places = Placement.of_slots(slots).positions(tagged)
+    if (places == NO_TASK).any():
+        raise IndexStateError(
+            f"the keys of {job.slices[0].file_id} belong to its bucket",
+            "some keys belong to another bucket",
+            "a writer used another bucket count: overwrite the partition first",
+        )
+    numbers: npt.NDArray[np.int64] = np.array([slot.number for slot in slots])[places]
+    return numbers
 
 
 class RehashSource:
@@ -170,7 +163,7 @@ class RehashSource:
             slots[slot.partition_path, part].append(slot)
         jobs = [RehashJob(tuple(self._slices[part]), tuple(held)) for part, held in slots.items()]
         sizes = [job.size_bytes for job in jobs]
-        flow = self._engine.start(Rehash(self._reader, task).run, jobs, sizes)
+        flow = self._engine.start(partial(_run, self._reader, task), jobs, sizes)
         return with_index(flow, task.index, plan.shards).results()
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -17,6 +16,7 @@ from bucketlake.flow.stage import NO_TASK, Int32Array, NumberedRows, Rows, in_ta
 from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.incoming import IncomingRecords, codes_of_repeated_keys, key_order
 from bucketlake.model.arrays import number_order
+from bucketlake.model.grouping import summed
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.adopt import require_one_rule
 from bucketlake.write.batch_reader import BatchReader
@@ -107,8 +107,7 @@ class WriteTask:
         for slot, incoming, count in arrived:
             if slot.elsewhere and self.stored is not None:
                 require_one_rule(self.writer.layout, self.stored, slot, incoming.keys)
-            done = self.writer.write(slot, incoming, files, changed)
-            yield SlotResult(slot.number, count, done.stats, done.ignored, done.kept)
+            yield self.writer.write(slot, incoming, count, files, changed)
         files.publish()
 
     def incoming(
@@ -277,11 +276,9 @@ def require_counted(plan: WritePlan, results: Sequence[SlotResult]) -> None:
 
     How many records each part should get is not known before, so tasks cannot tell.
     """
-    counted, found = Counter[Slot](), Counter[Slot]()
-    for result in results:
-        slot = plan.slots[result.number]
-        if slot.part != WHOLE_SLOT:
-            counted[slot.key] += slot.records
-            found[slot.key] += result.records
+    pairs = ((plan.slots[result.number], result.records) for result in results)
+    parts = [(slot, count) for slot, count in pairs if slot.part != WHOLE_SLOT]
+    counted = summed((slot.key, slot.records) for slot, _ in parts)
+    found = summed((slot.key, count) for slot, count in parts)
     for key, records in counted.items():
         require_count(key, records, found[key])

@@ -53,18 +53,11 @@ class NamedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Subquery:
-    """A query in the place of a table."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class MergeText:
-    """``MERGE INTO``: the table, the source, and the merge."""
+    """``MERGE INTO``: the table, the source (a text is a query), and the merge."""
 
     table: NamedTable
-    source: NamedTable | Subquery
+    source: NamedTable | str
     merge: MergeStatement
 
 
@@ -298,11 +291,10 @@ class _Reader:
             parts.append(self._name("the rest of the name"))
         return NamedTable(tuple(parts))
 
-    def _source(self) -> NamedTable | Subquery:
+    def _source(self) -> NamedTable | str:
         if self.word != "(":
             return self._table()
-        inner = self._parenthesized()
-        return Subquery(self._text_of(inner))
+        return self._text_of(self._parenthesized())
 
     def _name(self, what: str) -> str:
         if self._at >= len(self._tokens):
@@ -396,9 +388,9 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
-def _usual_alias(table: NamedTable | Subquery, usual: str) -> str:
+def _usual_alias(table: NamedTable | str, usual: str) -> str:
     """Return the alias of a table without one: its name, unless that is a path."""
-    name = usual if isinstance(table, Subquery) else table.parts[-1]
+    name = usual if isinstance(table, str) else table.parts[-1]
     return name if _WORD.fullmatch(name) else usual
 
 

@@ -10,13 +10,13 @@ What differs between kinds of index is decided here:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
 from bucketlake.model.file_name import FileId
+from bucketlake.model.grouping import grouped
 from bucketlake.model.position import Batch
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.pack import Packed, PackedRecords
@@ -48,10 +48,7 @@ def run_stages(begun: BegunWrite, packed: Packed, batch: Batch | None = None) ->
 
 def slots_by_partition(slots: Iterable[Slot]) -> dict[str, set[int]]:
     """Return slots by their partition."""
-    by_partition: dict[str, set[int]] = defaultdict(set)
-    for path, slot in slots:
-        by_partition[path].add(slot)
-    return by_partition
+    return {path: {*own} for path, own in grouped(slots).items()}
 
 
 def conflict_keys(layout: Layout, slots: Iterable[Slot]) -> set[ConflictKey]:

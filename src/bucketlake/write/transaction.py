@@ -48,15 +48,16 @@ from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.batch_schema import schema_text
 from bucketlake.write.commit_checks import (
     require_alone,
+    require_newest_slices,
     require_overwritten_alone,
     require_same_index,
     require_same_settings,
     require_schema_kept,
+    with_compactions,
 )
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.new_keys import UnstoredKeys
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
-from bucketlake.write.slice_instants import require_newest_slices, with_compactions
 from bucketlake.write.slot_stage import WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target

@@ -11,7 +11,6 @@ if the layout allows parts (``Layout.parts_max``). The part of a record follows 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from bucketlake.hashing.key_filter import parts_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, Layout, Slot, SlotPart
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.write.tag import TaggedRecords, slot_codes
@@ -308,9 +308,7 @@ def _find(codes: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.ND
 
 def file_ids_by_partition(slices: Sequence[FileSlice]) -> dict[str, tuple[FileId, ...]]:
     """Return the file groups of slices, by partition path."""
-    ids: dict[str, list[FileId]] = defaultdict(list)
-    for file_slice in slices:
-        ids[file_slice.partition_path].append(file_slice.file_id)
+    ids = grouped(file_slice.group for file_slice in slices)
     return {partition: tuple(sorted(held)) for partition, held in ids.items()}
 
 

@@ -42,7 +42,7 @@ from bucketlake.format.metadata_record.record_schema import (
     record_schema_json,
     resolver,
 )
-from bucketlake.hashing.xx_hash_64 import xx_hash_64
+from bucketlake.hashing.xx_hash import xx_hash_64
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.file_name import FileId
 from tests.unit.format.older_records import as_written_before, older_schema

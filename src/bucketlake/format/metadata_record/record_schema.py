@@ -34,7 +34,7 @@ from bucketlake.format.avro.wrappers import LOCAL_DATE, WRAPPERS, read_wrapped
 from bucketlake.format.avro.write_columns import ColumnPart, join, write_column
 from bucketlake.format.hfile.framing import varint
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.hashing.xx_hash_64 import xx_hash_64
+from bucketlake.hashing.xx_hash import xx_hash_64
 from bucketlake.model.arrays import Ints
 from bucketlake.model.file_name import FileId
 

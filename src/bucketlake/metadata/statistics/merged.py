@@ -7,7 +7,6 @@ bounds of a part are not known, those of the whole are not known, so that no rea
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -53,6 +52,7 @@ from bucketlake.metadata.statistics.of_file import (
 )
 from bucketlake.model.arrays import Ints
 from bucketlake.model.file_slice import DataFile
+from bucketlake.model.grouping import grouped
 
 _Piece: TypeAlias = tuple[int, Ints, pa.Array]  # A branch, rows, and their values.
 
@@ -431,9 +431,7 @@ def find_column_stats(
     files : sequence of DataFile
         Base files and log files.
     """
-    by_partition: dict[str, list[int]] = defaultdict(list)
-    for place, file in enumerate(files):
-        by_partition[file.partition_path].append(place)
+    by_partition = grouped((file.partition_path, place) for place, file in enumerate(files))
     order = np.array([place for places in by_partition.values() for place in places], np.int64)
     keys = [
         column_stats_keys(column, path, [files[place].name.to_file_name() for place in places])

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -45,6 +44,7 @@ from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.field_path import column_of, field_at, roots_of
 from bucketlake.model.file_name import LogFileName
+from bucketlake.model.grouping import grouped
 from bucketlake.model.schema import COMMIT_TIME, META_NAMES, PARTITION_PATH, RECORD_KEY, with_meta
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Buffer, Storage, at_once
@@ -162,9 +162,7 @@ def column_stats_of(files: Iterable[NamedStatistics]) -> ColumnStats:
     ]
     ranges = [held for _, _, _, held in rows]
     types = [stored_as for _, _, stored_as, _ in rows]
-    rows_of: dict[StoredType, list[int]] = {}
-    for row, stored_as in enumerate(types):
-        rows_of.setdefault(stored_as, []).append(row)
+    rows_of = grouped((stored_as, row) for row, stored_as in enumerate(types))
     return ColumnStats(
         names=pa.array([file_name for file_name, _, _, _ in rows], pa.string()),
         columns=pa.array([name for _, name, _, _ in rows], pa.string()),
@@ -655,9 +653,8 @@ def with_statistics(
 
 def statistics_by_partition(stats: Iterable[WriteStat]) -> dict[str, list[NamedStatistics]]:
     """Return the statistics of written files, by data partition."""
-    files: dict[str, list[NamedStatistics]] = defaultdict(list)
-    for stat in stats:
-        if stat.statistics is not None:
-            name = stat.path.rpartition("/")[2]
-            files[stat.partition_path].append((name, stat.statistics))
-    return dict(files)
+    return grouped(
+        (stat.partition_path, (stat.path.rpartition("/")[2], stat.statistics))
+        for stat in stats
+        if stat.statistics is not None
+    )

@@ -17,6 +17,7 @@ from bucketlake.format.commit_metadata import changes_rows
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped, summed
 from bucketlake.model.keys import KeyGenerator
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -68,9 +69,7 @@ def workload_of_table(snapshot: Snapshot, index: TableIndex | None) -> Workload:
     is_merged = snapshot.config.table_type is TableType.MERGE_ON_READ
     counts_are_exact = not is_merged or (index is not None and index.finds_keys)
     facts = _mix(writes, counts_are_exact=counts_are_exact)
-    sizes: dict[str, list[int]] = defaultdict(list)
-    for held in slices:
-        sizes[held.partition_path].append(held.size_bytes)
+    sizes = grouped((held.partition_path, held.size_bytes) for held in slices)
     growing = _growing(writes, sizes, bytes_per_row)
     return replace(
         _rewriting(facts, writes, len(slices)),
@@ -169,9 +168,7 @@ def _writes(commits: _Commits) -> list[_Write]:
         if is_write:
             found.append(_Write(commit, added))
         elif found:
-            sums = {**found[-1].added}
-            for path, net in added.items():
-                sums[path] = sums.get(path, 0) + net
+            sums = summed((*found[-1].added.items(), *added.items()))
             found[-1] = replace(found[-1], added=sums, commits=2)
     return found
 
@@ -225,11 +222,8 @@ def _rewriting(facts: Workload, writes: Sequence[_Write], file_groups: int) -> W
 
 def _late(stats: Sequence[WriteStat]) -> set[str]:
     """Return the partitions of which only few of the rewritten rows changed."""
-    written: dict[str, int] = defaultdict(int)
-    changed: dict[str, int] = defaultdict(int)
-    for stat in stats:
-        written[stat.partition_path] += stat.record_count
-        changed[stat.partition_path] += _changed(stat)
+    written = summed((stat.partition_path, stat.record_count) for stat in stats)
+    changed = summed((stat.partition_path, _changed(stat)) for stat in stats)
     return {path for path, rows in written.items() if changed[path] < LATE_SHARE * rows}
 
 
@@ -239,12 +233,10 @@ def _growing(
     """Return the partitions to which the newer half of the writes kept adding rows."""
     if bytes_per_row is None:
         return set()
-    added: dict[str, int] = defaultdict(int)
-    times: dict[str, int] = defaultdict(int)
-    for write in writes[len(writes) // 2 :]:
-        for path, net in write.added.items():
-            added[path] += net
-            times[path] += write.commits if net > 0 else 0
+    newer = writes[len(writes) // 2 :]
+    pairs = [(own, write.commits) for write in newer for own in write.added.items()]
+    added = summed(own for own, _ in pairs)
+    times = summed((path, commits) for (path, net), commits in pairs if net > 0)
     return {
         path
         for path, held in sizes.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -11,16 +10,16 @@ from bucketlake.config.table_version import table_version
 from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import HeaderKey, read_log_blocks
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile
+from bucketlake.model.grouping import grouped
 from bucketlake.model.schema import PARTITION_PATH
 from bucketlake.model.table_type import TableType
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.clean_guard import CommittedFile, lost_files
 from bucketlake.services.check.examination import Examination
 from bucketlake.services.check.findings import Finding, FindingKind
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.instant import Action
 
 
 def _not_marked(table: Examination) -> Iterator[Finding]:
@@ -42,10 +41,8 @@ def _not_marked(table: Examination) -> Iterator[Finding]:
 def _unmarked_partitions(table: Examination) -> set[str]:
     """Return unmarked folders that should be partitions; exclude copies of partitions."""
     committed = {stat.partition_path for _, stat in table.committed.values()}
-    unmarked: dict[str, list[DataFile]] = defaultdict(list)
-    for file in table.files:
-        if file.partition_path not in table.marked:
-            unmarked[file.partition_path].append(file)
+    files_of = grouped((file.partition_path, file) for file in table.files)
+    unmarked = {path: files for path, files in files_of.items() if path not in table.marked}
     return {
         folder
         for folder, files in unmarked.items()
@@ -95,10 +92,11 @@ def _skipped(table: Examination) -> Iterator[Finding]:
     bucketlake's writes raise an error instead. Hudi's do not, unless it uses the metadata table.
     The log files of a compaction still have the rows of its base files.
     """
-    bases: dict[tuple[str, FileId], list[tuple[Instant, WriteStat]]] = defaultdict(list)
-    for instant, stat in table.committed.values():
-        if BaseFileName.from_file_name(stat.path.rpartition("/")[2]) is not None:
-            bases[stat.group].append((instant, stat))
+    bases = grouped(
+        (stat.group, (instant, stat))
+        for instant, stat in table.committed.values()
+        if BaseFileName.from_file_name(stat.path.rpartition("/")[2]) is not None
+    )
     is_merged = table.config.table_type is TableType.MERGE_ON_READ
     skipped = [
         (commit.requested_at, lost, skipper.requested_at)

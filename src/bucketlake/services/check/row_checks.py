@@ -18,6 +18,7 @@ from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.layout import Layout
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.keys import key_columns, keys_or_null
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
@@ -70,9 +71,7 @@ def check_keys(table: Examination) -> Iterator[Finding]:
     entries = IndexEntries.of(table)
     everywhere: list[tuple[FileSlice, pa.ChunkedArray]] = []
     is_global = table.index is not None and table.index.has_global_keys
-    partitions: dict[str, list[FileSlice]] = defaultdict(list)
-    for file_slice in table.slices:
-        partitions[file_slice.partition_path].append(file_slice)
+    partitions = grouped((held.partition_path, held) for held in table.slices)
     for partition, slices in sorted(partitions.items()):
         try:
             reader = SliceReader.of_snapshot(table.snapshot)

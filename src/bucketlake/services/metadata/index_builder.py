@@ -52,6 +52,7 @@ from bucketlake.metadata.record_index.shards import (
 )
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_reader import SliceReader
@@ -341,10 +342,9 @@ def _build(engine: Engine, builder: IndexBuilder, plan: IndexBuildPlan) -> list[
 
 def _passes(plan: IndexBuildPlan) -> Iterator[tuple[list[Shard], list[FileSlice]]]:
     """Yield shards whose keys fit into memory together, and the slices that have their keys."""
-    of_partition: dict[str | None, list[FileSlice]] = defaultdict(list)
-    for file_slice in plan.slices:
-        path = file_slice.partition_path if plan.shards.is_partitioned else None
-        of_partition[path].append(file_slice)
+    of_partition = grouped(
+        (held.partition_path if plan.shards.is_partitioned else None, held) for held in plan.slices
+    )
     shards: list[Shard] = []
     key_count = 0
     for shard, count in zip(plan.missing, plan.key_counts, strict=True):

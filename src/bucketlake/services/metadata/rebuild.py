@@ -24,7 +24,6 @@ meanwhile. If it died before, the next build begins again.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -79,6 +78,7 @@ from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.field_path import field_at
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
+from bucketlake.model.grouping import grouped
 from bucketlake.model.kept import kept_property
 from bucketlake.model.names import one_of
 from bucketlake.model.schema import with_meta
@@ -337,13 +337,12 @@ class _Found:
             return None
 
         log_progress = counted_progress("statistics of the table", len(wanted), "files")
-        found: dict[str, list[NamedStatistics]] = defaultdict(list)
-        for file, read_from in zip(
-            wanted, at_once(self.table.storage, read, wanted, log_progress), strict=True
-        ):
-            if read_from is not None:
-                found[file.partition_path].append((file.name.to_file_name(), read_from))
-        return dict(found)
+        found = at_once(self.table.storage, read, wanted, log_progress)
+        return grouped(
+            (file.partition_path, (file.name.to_file_name(), read_from))
+            for file, read_from in zip(wanted, found, strict=True)
+            if read_from is not None
+        )
 
 
 def _is_partitioned(table: OpenTable, needed: IndexedKind | None, given: bool | None) -> bool:

@@ -33,7 +33,6 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.setting import TableIndex, require_index, require_known_index, setting_at
 from bucketlake.index.stored_setting import (
-    SettingVersion,
     allow_versions,
     conversion_metadata,
     read_stored,
@@ -364,7 +363,7 @@ def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
     layout = index.layout()
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
         mark_instant(target.storage, write.instant)
-        save_version(target.storage, SettingVersion(index, write.instant))
+        save_version(target.storage, write.instant, index)
         begun = BegunWrite(write, target, {}, (), layout, target.snapshot.schema)
         plan = plan_write(write.operation, {}, (), layout, tasks_wanted=1)
         commit_written(

@@ -7,7 +7,6 @@ partition, the second to commit raises ``CommitConflictError``.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from bucketlake.index.hashing_config import archive_configs
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.setting import TableIndex, require_index, require_known_index
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.result import Shown, WriteResult
 from bucketlake.read.handle import Handle
 from bucketlake.read.slice_reader import SliceReader
@@ -96,9 +95,7 @@ def plan_rescale(snapshot: Snapshot, held: TableIndex, index: PartitionBucket) -
         If the version of the table has no rules.
     """
     require_known_index(index, snapshot.config.version, snapshot.storage.root)
-    slices: dict[str, list[FileSlice]] = defaultdict(list)
-    for file_slice in snapshot.all_slices():
-        slices[file_slice.partition_path].append(file_slice)
+    slices = grouped((held.partition_path, held) for held in snapshot.all_slices())
     old, new = held.layout(), index.layout()
     counts = {path: (old.slot_count(path), new.slot_count(path)) for path in slices}
     changes = tuple(

@@ -6,7 +6,6 @@ out.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -37,8 +36,9 @@ from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_rings
 from bucketlake.metadata.record_index.pinned_index import maintained_index
 from bucketlake.metadata.statistics.of_file import indexed_columns
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.write_stat import CommitMetadata, by_partition
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -178,9 +178,7 @@ def _complete(
     }
     index_files = write_stats_of([r for r in results if not isinstance(r, ResizeResult)])
     rings: dict[str, HashingMetadata] = {}
-    replaced: dict[str, list[FileId]] = defaultdict(list)
-    for planned in plan.slices:
-        replaced[planned.partition_path].append(planned.file_id)
+    replaced = grouped(planned.group for planned in plan.slices)
     extra = {"schema": snapshot.schema_text or "", **extension_entries(engine_of_plan(plan))}
     groups = {path: tuple(sorted(ids)) for path, ids in replaced.items()}
     commit = CommitMetadata(_OPERATION, by_partition(stats), extra, groups)

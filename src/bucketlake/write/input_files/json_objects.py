@@ -89,110 +89,103 @@ def objects_table(objects: Sequence[dict[str, Any]], types: pa.Schema, form: Tex
     BadValueError
         If a value does not fit.
     """
-    columns = _Columns(form).of_objects(objects, range(len(objects)), types, "")
+    columns = _of_objects(objects, range(len(objects)), types, "", form)
     if not columns:  # A table needs a column to have rows.
         return pa.table({"": pa.nulls(len(objects))}).select([])
     return pa.table(columns)
 
 
-class _Columns:
-    """Makes arrays of values, each from a row."""
+def _of_objects(
+    objects: Sequence[dict[str, Any] | None],
+    rows: Sequence[int],
+    types: Iterable[pa.Field],
+    prefix: str,
+    form: TextForm,
+) -> dict[str, pa.Array]:
+    """Return a column for each name that occurs."""
+    known = {field.name: field.type for field in types}
+    columns = {}
+    for name in dict.fromkeys(name for found in objects if found for name in found):
+        values = [None if found is None else found.get(name) for found in objects]
+        path = f"{prefix}{name}"
+        to = known.get(name) or _type_of(values, rows, path, form)
+        columns[name] = _array(values, rows, to, path, form)
+    return columns
 
-    def __init__(self, form: TextForm) -> None:
-        self._form = form
 
-    def of_objects(
-        self,
-        objects: Sequence[dict[str, Any] | None],
-        rows: Sequence[int],
-        types: Iterable[pa.Field],
-        prefix: str,
-    ) -> dict[str, pa.Array]:
-        """Return a column for each name that occurs."""
-        known = {field.name: field.type for field in types}
-        columns = {}
-        for name in dict.fromkeys(name for found in objects if found for name in found):
-            values = [None if found is None else found.get(name) for found in objects]
-            path = f"{prefix}{name}"
-            to = known.get(name) or self._type_of(values, rows, path)
-            columns[name] = self._array(values, rows, to, path)
-        return columns
-
-    def _array(
-        self, values: Sequence[Any], rows: Sequence[int], to: pa.DataType, path: str
-    ) -> pa.Array:
-        for value, row in zip(values, rows, strict=True):
-            if value is not None and not _is_kind_of(value, to):
-                raise BadValueError(
-                    row, path, f"{_shown(value)} is {_kind(value)}, and no {type_name(to)}", _FIX
-                )
-        if pa.types.is_struct(to):
-            known = {field.name: pa.nulls(len(values), field.type) for field in to}
-            children = known | self.of_objects(values, rows, to, f"{path}.")
-            fields = [pa.field(name, child.type) for name, child in children.items()]
-            return pa.StructArray.from_arrays(
-                list(children.values()), fields=fields, mask=_mask(values)
+def _array(
+    values: Sequence[Any], rows: Sequence[int], to: pa.DataType, path: str, form: TextForm
+) -> pa.Array:
+    for value, row in zip(values, rows, strict=True):
+        if value is not None and not _is_kind_of(value, to):
+            raise BadValueError(
+                row, path, f"{_shown(value)} is {_kind(value)}, and no {type_name(to)}", _FIX
             )
-        if pa.types.is_list(to):
-            child = self._array(*_flat(values, rows), to.value_type, f"{path}[]")
-            kind = pa.list_(to.value_field.with_type(child.type))
-            return pa.ListArray.from_arrays(_offsets(values), child, type=kind, mask=_mask(values))
-        if pa.types.is_map(to):
-            keys = pa.array([key for value in values if value for key in value], pa.string())
-            held = [None if value is None else list(value.values()) for value in values]
-            child = self._array(*_flat(held, rows), to.item_type, f"{path}{{}}")
-            kind = pa.map_(pa.string(), to.item_field.with_type(child.type))
-            return pa.MapArray.from_arrays(
-                _offsets(values), keys, child, type=kind, mask=_mask(values)
-            )
-        if pa.types.is_boolean(to):
-            return pa.array(values, pa.bool_())
-        return self._leaves(values, rows, to, path)
-
-    def _leaves(
-        self, values: Sequence[Any], rows: Sequence[int], to: pa.DataType, path: str
-    ) -> pa.Array:
-        def cast(some: Sequence[Any]) -> pa.Array:
-            return values_of_texts(pa.array(some, pa.string()), to, self._form)
-
-        try:
-            return cast(values)
-        except (pa.ArrowInvalid, UnicodeEncodeError) as whole:
-            for text, row in zip(values, rows, strict=True):
-                try:
-                    cast([text])
-                except UnicodeEncodeError as error:
-                    raise BadValueError(
-                        row, path, f"the text is not UTF-8: {error}", _FIX
-                    ) from error
-                except pa.ArrowInvalid as error:
-                    raise BadValueError(row, path, *why_no_value(text or "", to)) from error
-            raise AssertionError("no value is wrong, and all together are") from whole
-
-    def _type_of(self, values: Sequence[Any], rows: Sequence[int], path: str) -> pa.DataType:
-        """Return the type of a new column: that of its values, which are of one kind."""
-        held = [(value, row) for value, row in zip(values, rows, strict=True) if value is not None]
-        if not held:
-            return pa.null()
-        some, own = [value for value, _ in held], [row for _, row in held]
-        for value, row in held:
-            if type(value) is not type(some[0]):
-                problem = f"{_shown(value)} is {_kind(value)}, others are {_kind(some[0])}"
-                raise BadValueError(row, path, problem, _FIX)
-        if isinstance(some[0], bool):
-            return pa.bool_()
-        if isinstance(some[0], _Number):
-            is_whole = all(number.lstrip("-").isdigit() for number in some)
-            return pa.int64() if is_whole else pa.float64()
-        if isinstance(some[0], str):
-            return type_of_texts(pa.array(some, pa.string()), self._form, times_only=True)
-        if isinstance(some[0], list):
-            return pa.list_(self._type_of(*_flat(some, own), f"{path}[]"))
-        names = dict.fromkeys(name for value in some for name in value)
-        children = {name: [value.get(name) for value in some] for name in names}
-        return pa.struct(
-            [(name, self._type_of(each, own, f"{path}.{name}")) for name, each in children.items()]
+    if pa.types.is_struct(to):
+        known = {field.name: pa.nulls(len(values), field.type) for field in to}
+        children = known | _of_objects(values, rows, to, f"{path}.", form)
+        fields = [pa.field(name, child.type) for name, child in children.items()]
+        return pa.StructArray.from_arrays(
+            list(children.values()), fields=fields, mask=_mask(values)
         )
+    if pa.types.is_list(to):
+        child = _array(*_flat(values, rows), to.value_type, f"{path}[]", form)
+        kind = pa.list_(to.value_field.with_type(child.type))
+        return pa.ListArray.from_arrays(_offsets(values), child, type=kind, mask=_mask(values))
+    if pa.types.is_map(to):
+        keys = pa.array([key for value in values if value for key in value], pa.string())
+        held = [None if value is None else list(value.values()) for value in values]
+        child = _array(*_flat(held, rows), to.item_type, f"{path}{{}}", form)
+        kind = pa.map_(pa.string(), to.item_field.with_type(child.type))
+        return pa.MapArray.from_arrays(_offsets(values), keys, child, type=kind, mask=_mask(values))
+    if pa.types.is_boolean(to):
+        return pa.array(values, pa.bool_())
+    return _leaves(values, rows, to, path, form)
+
+
+def _leaves(
+    values: Sequence[Any], rows: Sequence[int], to: pa.DataType, path: str, form: TextForm
+) -> pa.Array:
+    def cast(some: Sequence[Any]) -> pa.Array:
+        return values_of_texts(pa.array(some, pa.string()), to, form)
+
+    try:
+        return cast(values)
+    except (pa.ArrowInvalid, UnicodeEncodeError) as whole:
+        for text, row in zip(values, rows, strict=True):
+            try:
+                cast([text])
+            except UnicodeEncodeError as error:
+                raise BadValueError(row, path, f"the text is not UTF-8: {error}", _FIX) from error
+            except pa.ArrowInvalid as error:
+                raise BadValueError(row, path, *why_no_value(text or "", to)) from error
+        raise AssertionError("no value is wrong, and all together are") from whole
+
+
+def _type_of(values: Sequence[Any], rows: Sequence[int], path: str, form: TextForm) -> pa.DataType:
+    """Return the type of a new column: that of its values, which are of one kind."""
+    held = [(value, row) for value, row in zip(values, rows, strict=True) if value is not None]
+    if not held:
+        return pa.null()
+    some, own = [value for value, _ in held], [row for _, row in held]
+    for value, row in held:
+        if type(value) is not type(some[0]):
+            problem = f"{_shown(value)} is {_kind(value)}, others are {_kind(some[0])}"
+            raise BadValueError(row, path, problem, _FIX)
+    if isinstance(some[0], bool):
+        return pa.bool_()
+    if isinstance(some[0], _Number):
+        is_whole = all(number.lstrip("-").isdigit() for number in some)
+        return pa.int64() if is_whole else pa.float64()
+    if isinstance(some[0], str):
+        return type_of_texts(pa.array(some, pa.string()), form, times_only=True)
+    if isinstance(some[0], list):
+        return pa.list_(_type_of(*_flat(some, own), f"{path}[]", form))
+    names = dict.fromkeys(name for value in some for name in value)
+    children = {name: [value.get(name) for value in some] for name in names}
+    return pa.struct(
+        [(name, _type_of(each, own, f"{path}.{name}", form)) for name, each in children.items()]
+    )
 
 
 _FIX = "give the values of the column one type"

@@ -13,7 +13,6 @@ files: new keys are sorted before they are given to buckets.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +34,7 @@ from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_
 from bucketlake.model.arrays import is_everything
 from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.grouping import summed
 from bucketlake.read.slice_reader import opened_base
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import DataFiles
@@ -207,9 +207,8 @@ class ShardStage:
             added = _taken(incoming.keys, rows[is_new[rows]])  # In order, as the entries are.
             if len(added):
                 entries.append(NewKeys(added, slot.partition_path, file_id, is_sorted=True))
-        done = task.writer.write_choices(slot, choices, incoming, files)
+        yield task.writer.write_choices(slot, choices, incoming, records, files)
         gone = self._gone(task, incoming) if self.removes_entries else _NO_ROWS
-        yield SlotResult(slot.number, records, done.stats, done.ignored, done.kept)
         known.append((plan.shard, entries, _taken(incoming.keys, gone)))
         counts = len(new), len(gone), int(unknown.sum())
         yield ShardFound(slot.number, False, *counts, looked_up, from_cache)
@@ -311,10 +310,9 @@ def counts_of_shards(counts: SlotCounts, shards: IndexShards) -> dict[Slot, int]
     A tag is the shard that a record would have in a large partition. A small partition has fewer
     shards; their number divides that of the tags, so all records with one tag are of one shard.
     """
-    joined = Counter[Slot]()
-    for (path, tag), count in counts.items():
-        joined[path, tag % shards.count(path)] += count
-    return dict(joined)
+    return summed(
+        ((path, tag % shards.count(path)), count) for (path, tag), count in counts.items()
+    )
 
 
 def plan_shard_writes(

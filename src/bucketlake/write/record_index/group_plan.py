@@ -1,7 +1,7 @@
 """The plan of a write under a record-level index: where new keys go, and which task writes what.
 
-The driver makes it between the two stages of the write (``write/record_index/locate.py``,
-``write/record_index/place.py``). A record of a stored key goes to the file group of the key. New
+The driver makes it between the two stages of the write: ``write/record_index/locate.py``, and
+:class:`PlaceStage`. A record of a stored key goes to the file group of the key. New
 keys fill groups with room first, and then new ones; the index kind says which groups have room for
 which keys (``index/groups_for_new_keys.py``). Each group is filled before the next one, so few
 groups get new keys.
@@ -14,14 +14,34 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bucketlake.flow.stage import spread
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.flow.stage import Int32Array, Rows, in_task_order, spread
 from bucketlake.index.groups_for_new_keys import Filling, RowCounter
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import FileId, Group, InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.write.record_index.index_writer import ShardPlan
-from bucketlake.write.record_index.locate import Cut, LookupResult, Routes
+from bucketlake.model.grouping import grouped, summed
+from bucketlake.write.record_index.index_writer import (
+    PLACED_ENTRIES,
+    IndexWriter,
+    ShardPlan,
+    placed_entries,
+)
+from bucketlake.write.record_index.locate import (
+    ENTRIES,
+    LOCATED,
+    LOOKUP,
+    PLACE,
+    RANK,
+    Cut,
+    LookupResult,
+    Routes,
+)
 from bucketlake.write.record_index.lookups import LookupPlan, StoredShards
+from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.tag import with_numbers
 from bucketlake.write.write_plan import (
     RECORD_SIZE_BYTES_ESTIMATE,
     SlotPlan,
@@ -30,28 +50,6 @@ from bucketlake.write.write_plan import (
 )
 
 _ENTRY_BYTES_ESTIMATE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """What the second stage of a write does.
-
-    Attributes
-    ----------
-    write : WritePlan
-        The slots, each of which is a file group, and the replaced groups.
-    shards : tuple of ShardPlan
-        The shards of the index whose entries change.
-    routes : Routes
-        Give each located record its slot.
-    shard_of_lookup : tuple of int
-        For each lookup, the position of its shard in ``shards``; -1 if no entry changes.
-    """
-
-    write: WritePlan
-    shards: tuple[ShardPlan, ...]
-    routes: Routes
-    shard_of_lookup: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +148,11 @@ class GroupPlanner:
     instant: InstantTime
     tasks_wanted: int
 
-    def plan(self) -> GroupPlan:
-        """Return the groups that get records, and the shards whose entries change."""
+    def plan(self) -> tuple[WritePlan, Routes]:
+        """Return the groups that get records, each a slot, and the shards whose entries change.
+
+        The routes send records and keys there.
+        """
         partitions = self.lookups.placement.partitions
         targets, opened, filled = self._filled(partitions)
         ordered = sorted(targets.values(), key=_order) + opened
@@ -159,7 +160,7 @@ class GroupPlanner:
         slots, numbers = _slots(ordered)
         of_group = {group: numbers[id(target)] for group, target in targets.items()}
         cuts = [
-            Cut(lookup, place, rank, numbers[id(target)]) for lookup, place, rank, target in filled
+            (lookup, place, rank, numbers[id(target)]) for lookup, place, rank, target in filled
         ]
         places = [
             [of_group.get((path, file_id), 0) for path, file_id, _ in result.groups]
@@ -176,11 +177,9 @@ class GroupPlanner:
             replace(plan, task=task)
             for plan, task in zip(shard_plans, tasks[len(slots) :], strict=True)
         ]
-        return GroupPlan(
-            WritePlan(tuple(own), self.replaced, task_count),
-            tuple(placed),
-            Routes.of(places, len(partitions), cuts),
-            shard_of_lookup,
+        return (
+            WritePlan(tuple(own), self.replaced, task_count, tuple(placed)),
+            Routes.of(places, len(partitions), cuts, shard_of_lookup),
         )
 
     def _filled(
@@ -191,28 +190,23 @@ class GroupPlanner:
         The latter have lookup, partition, first rank, and target.
         """
         filling, row_bytes = self.filling, self.row_bytes
-        updates = Counter[Group]()
-        for result in self.found:
-            for path, file_id, count in result.groups:
-                updates[path, file_id] += count
+        every = (group for result in self.found for group in result.groups)
+        updates = summed(((path, file_id), count) for path, file_id, count in every)
         targets: dict[Group, _Target] = {
             group: _Target(group[0], self.live[group], count)
             for group, count in updates.items()
             if count
         }
-        held_in: dict[str, list[FileSlice]] = defaultdict(list)
-        for (path, _), held in self.live.items():
-            held_in[path].append(held)
-        written: dict[str, set[FileId]] = defaultdict(set)
-        for path, file_id in targets:
-            written[path].add(file_id)
+        held_in = grouped((path, held) for (path, _), held in self.live.items())
+        written = grouped(targets)
         filled: list[tuple[int, int, int, _Target]] = []
         opened: list[_Target] = []
         for (place, pool), counts in sorted(self._pools().items()):
             path = partitions[place]
             left, shard_count = sum(count for _, count in counts), self.shards.count(path)
             into: list[_Target] = []
-            for held in filling.candidates(pool, shard_count, held_in[path], written[path]):
+            live, in_any_case = held_in.get(path, []), {*written.get(path, ())}
+            for held in filling.candidates(pool, shard_count, live, in_any_case):
                 if left <= 0:
                     break
                 target = targets.get((path, held.file_id)) or _Target(path, held, 0)
@@ -222,7 +216,7 @@ class GroupPlanner:
                     into.append(target)
                     left -= target.room
             rows_max = filling.rows_max(row_bytes)
-            ids = partial(_ids_of, held_in[path], self.used, path)
+            ids = partial(_ids_of, live, self.used, path)
             numbers_left = filling.new_numbers(pool, shard_count, ids)
             new = [
                 _Target(path, None, 0, rows_max, number=next(numbers_left))
@@ -246,15 +240,15 @@ class GroupPlanner:
 
     def _shards(
         self, cuts: Sequence[Cut], slots: Sequence[SlotPlan]
-    ) -> tuple[list[ShardPlan], tuple[int, ...]]:
+    ) -> tuple[list[ShardPlan], list[int]]:
         """Return the plans of shards whose entries change, and the plan of each lookup's shard."""
         new, gone = Counter[Shard](), Counter[Shard]()
         of_shard: dict[Shard, set[int]] = defaultdict(set)
-        for lookup, result in zip(self.lookups.lookups, self.found, strict=True):
-            new[lookup.shard] += sum(count for _, count in result.new)
-            gone[lookup.shard] += result.gone
-        for cut in cuts:
-            of_shard[self.lookups.lookups[cut.lookup].shard].add(cut.slot)
+        for own, result in zip(self.lookups.lookups, self.found, strict=True):
+            new[own.shard] += sum(count for _, count in result.new)
+            gone[own.shard] += result.gone
+        for lookup, _, _, slot in cuts:
+            of_shard[self.lookups.lookups[lookup].shard].add(slot)
         new_partitions = {
             slot.partition_path for slot in slots if _is_new(slot, self.shards, self.stored)
         }
@@ -282,7 +276,7 @@ class GroupPlanner:
                     replaced,
                 )
             )
-        return plans, tuple(numbers.get(lookup.shard, -1) for lookup in self.lookups.lookups)
+        return plans, [numbers.get(own.shard, -1) for own in self.lookups.lookups]
 
     def _file_id(self, slot: SlotPlan) -> FileId:
         if slot.slices:
@@ -358,3 +352,75 @@ def weight_of_rows(size_bytes: int, rows: int) -> float:
 
 
 _STORED_SHARE = 0.5  # Stored bytes per byte in memory: a guess where there is no base file yet.
+
+
+# ---- Placing located records: the second stage ---------------------------------------------------
+#
+# The writer of the slots is that of all index kinds. In the same stage, other rows bring changed
+# keys to the tasks that write the log files of the index (``write/record_index/index_writer.py``).
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceStage:
+    """Writes the located records of a task; a picklable value that all tasks of a write share.
+
+    Attributes
+    ----------
+    task : WriteTask
+        Writes file groups.
+    index_writer : IndexWriter
+        Writes the entries of shards.
+    routes : Routes
+        Give each located record its slot, and each changed key its shard.
+    slot_tasks, shard_tasks : ndarray of int32
+        The tasks of the slots and of the shards of the plan.
+    schema : pa.Schema
+        Columns of the records, without hidden columns.
+    """
+
+    task: WriteTask
+    index_writer: IndexWriter
+    routes: Routes
+    slot_tasks: Int32Array
+    shard_tasks: Int32Array
+    schema: pa.Schema
+
+    @classmethod
+    def of(
+        cls,
+        plan: WritePlan,
+        routes: Routes,
+        task: WriteTask,
+        index_writer: IndexWriter,
+        schema: pa.Schema,
+    ) -> PlaceStage:
+        """Return the stage that carries out a plan."""
+        slots, shards = (
+            np.array([own.task for own in plans], np.int32) for plans in (plan.slots, plan.shards)
+        )
+        return cls(task, index_writer, routes, slots, shards, schema)
+
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
+        """Send records to the tasks of their slots, and keys to those of their shards."""
+        if rows.channel == LOCATED:
+            slots = self.routes.slots(rows.table)
+            table = rows.table.drop_columns([LOOKUP, PLACE, RANK])
+            return in_task_order(self.slot_tasks[slots], slots, with_numbers(table, slots))
+        shards = self.routes.shard_of_lookup[rows.table[LOOKUP].to_numpy()]
+        entries = placed_entries(rows.table, self.routes, shards)
+        return in_task_order(self.shard_tasks[shards], shards, entries)
+
+    def run(
+        self, plans: Sequence[SlotPlan | ShardPlan], received: dict[str, pa.Table]
+    ) -> Iterator[TaskResult]:
+        """Write the shards and the slots of a task."""
+        shards = [plan for plan in plans if isinstance(plan, ShardPlan)]
+        slots = [plan for plan in plans if isinstance(plan, SlotPlan)]
+        if shards:
+            entries = received.get(ENTRIES, PLACED_ENTRIES.empty_table())
+            yield from self.index_writer.write(shards, entries)
+        if slots:  # No name here keeps the rows.
+            rows_of = self.task.rows_of
+            yield from self.task.write(
+                slots, rows_of(received, LOCATED, self.schema), is_distinct=True
+            )

@@ -14,7 +14,6 @@ other; readers of bucketlake do not prune by a global index if the table has a b
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +28,7 @@ from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.model.file_name import FileId, Group, LogFileName
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import summed
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot
@@ -45,7 +45,6 @@ from bucketlake.write.record_index.index_writer import (
     ShardPlan,
     ShardResult,
 )
-from bucketlake.write.record_index.key_changes import ShardPlacement
 from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
 
 _SHARD_TASKS_OF_RESIZE = 8
@@ -106,9 +105,7 @@ class IndexUpkeep:
         tasks_wanted : int
             Number of tasks that the engine prefers.
         """
-        records = Counter[str]()
-        for slot in plan.slots:
-            records[slot.partition_path] += max(1, slot.records)
+        records = summed((slot.partition_path, max(1, slot.records)) for slot in plan.slots)
         whole = operation is Operation.INSERT_OVERWRITE_TABLE
         removal = Removal(None if whole else tuple(sorted(plan.replaced)))
         looks_up = looks_up or not self.index.shards.is_partitioned
@@ -126,9 +123,10 @@ class IndexUpkeep:
         may_have_dead_entries : bool
             Whether the index may have entries of these file groups whose rows are deleted.
         """
-        records = Counter[str]()
-        for held in slices:
-            records[held.partition_path] += held.size_bytes // RECORD_SIZE_BYTES_ESTIMATE + 1
+        records = summed(
+            (held.partition_path, held.size_bytes // RECORD_SIZE_BYTES_ESTIMATE + 1)
+            for held in slices
+        )
         left = [held.group for held in slices]
         left = sorted(left) if may_have_dead_entries else []
         return self._planned(
@@ -171,7 +169,7 @@ class IndexUpkeep:
         for plan in plans:
             first.setdefault(plan.shard.data_partition or "", plan.number - plan.shard.number)
         tasks = np.array([plan.task for plan in plans], np.int32)
-        return IndexTask(ShardPlacement(self.index.shards, first, tasks), self.writer)
+        return IndexTask(self.index.shards, first, tasks, self.writer)
 
     def files(
         self,

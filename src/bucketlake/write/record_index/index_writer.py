@@ -43,7 +43,7 @@ from bucketlake.metadata.record_index.entries_of_write import (
     entries_of_shards,
 )
 from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
-from bucketlake.metadata.record_index.shards import Shard, rows_by_number
+from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
 from bucketlake.model.file_name import FileId, Group, InstantTime, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
@@ -58,7 +58,6 @@ from bucketlake.write.record_index.key_changes import (
     SHARD,
     Change,
     ChangedKeys,
-    ShardPlacement,
     parse_group,
 )
 from bucketlake.write.record_index.locate import NO_RANK, RANK, Routes
@@ -478,24 +477,31 @@ class IndexTask:
 
     Attributes
     ----------
-    placement : ShardPlacement
-        Finds the shard of each changed key.
+    shards : IndexShards
+        The shards of the index.
+    first : mapping of str to int
+        Position of the plan of each data partition's first shard; in a global index that of shard 0
+        under the empty path.
+    tasks : ndarray of int32, shape (n_shards,)
+        Tasks of the plans.
     writer : IndexWriter
         Writes the entries of shards.
     """
 
-    placement: ShardPlacement
+    shards: IndexShards
+    first: Mapping[str, int]
+    tasks: Int32Array
     writer: IndexWriter
 
     @property
     def task_count(self) -> int:
         """Number of tasks that write shards."""
-        return int(self.placement.tasks.max(initial=0)) + 1
+        return int(self.tasks.max(initial=0)) + 1
 
     def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Send changed keys to the tasks of their shards."""
         shards = rows.table[SHARD].to_numpy()
-        return in_task_order(self.placement.tasks[shards], shards, rows.table)
+        return in_task_order(self.tasks[shards], shards, rows.table)
 
     def run(
         self, plans: Sequence[ShardPlan], received: Mapping[str, pa.Table]
@@ -504,9 +510,14 @@ class IndexTask:
         changes = received.get(CHANGES, KEY_CHANGES.empty_table())
         return self.writer.write_changes(plans, changes)
 
+    def numbers(self, keys: pa.Array, data_partition: str) -> Int32Array:
+        """Return the position of the plan of each key's shard."""
+        first = self.first[data_partition if self.shards.is_partitioned else ""]
+        return self.shards.numbers_of(keys, data_partition) + np.int32(first)
+
     def collector(self) -> ChangedKeys:
         """Return what collects the changed keys of a task."""
-        return ChangedKeys(self.placement)
+        return ChangedKeys(self.numbers)
 
     def write_shards_here(self, plans: Sequence[ShardPlan]) -> list[ShardResult]:
         """Write shards in this process: their plans alone tell what changes."""

@@ -3,13 +3,12 @@
 Dynamic buckets whose keys are of one shard each are written in one stage
 (``write/record_index/by_shard.py``). In general there are two: the records are located, the driver
 plans which file group gets which of them, and tasks write the groups and the changed entries of the
-index (``write/record_index/locate.py``, ``write/record_index/group_plan.py``,
-``write/record_index/place.py``).
+index (``write/record_index/locate.py``, ``write/record_index/group_plan.py``).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -27,6 +26,7 @@ from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped, summed
 from bucketlake.model.position import Batch
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import Storage
@@ -43,22 +43,21 @@ from bucketlake.write.record_index.by_shard import (
     rows_of_group,
 )
 from bucketlake.write.record_index.group_plan import (
-    GroupPlan,
     GroupPlanner,
+    PlaceStage,
     Removal,
     dead_groups,
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
-from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, MovingKeys
+from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, Routes
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.record_index.new_partitions import (
     have_shared_groups,
     note_shared_groups,
     with_new_shards,
 )
-from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts
 from bucketlake.write.transaction import BegunWrite, Lookups, Written
@@ -107,9 +106,7 @@ class IndexedWrite:
         batch : Batch, optional
             The batch of a stream that the records are.
         """
-        records = Counter[str]()
-        for (path, _), count in packed.counts.items():
-            records[path] += count
+        records = summed((path, count) for (path, _), count in packed.counts.items())
         target, layout = begun.target, located(begun.layout)
         index = target.pinned_index({*begun.slots, *(held.partition_path for held in begun.slices)})
         index = with_new_shards(index, layout.new_shards, records, target.snapshot)
@@ -154,7 +151,7 @@ class IndexedWrite:
         found, removed = _lookup_results(located), cache(self._replaced)
         try:
             _require_received(self.records, lookups, found)
-            plan = GroupPlanner(
+            plan, routes = GroupPlanner(
                 lookups=lookups,
                 found=found,
                 live=live,
@@ -169,8 +166,8 @@ class IndexedWrite:
                 instant=self.begun.pending.instant,
                 tasks_wanted=wanted,
             ).plan()
-            self._wait_for_writers(plan.write, [s.shard for s in plan.shards if s.new])
-            results = self._write(located, plan)
+            self._wait_for_writers(plan, [s.shard for s in plan.shards if s.new])
+            results = self._write(located, plan, routes)
         finally:
             located.close()
         return self._result(plan, results, lookups, found, first)
@@ -302,7 +299,7 @@ class IndexedWrite:
             packed.schema,
             replaced,
             removes_entries=not self.begun.target.appends,
-            moving=None if self._layout.partitioned else MovingKeys(snapshot),
+            moving=None if self._layout.partitioned else snapshot,
         )
         live = {held.group: held for held in slices}
         listed = {*lookups.placement.partitions}
@@ -339,14 +336,13 @@ class IndexedWrite:
             metadata=self._index.reader.table.storage if shards else None,
         )
 
-    def _write(self, located: Flow, plan: GroupPlan) -> list[TaskResult]:
-        slots = plan.write.slots
-        if not slots:
+    def _write(self, located: Flow, plan: WritePlan, routes: Routes) -> list[TaskResult]:
+        if not plan.slots:
             return [*self.upkeep.task(plan.shards).write_shards_here(plan.shards)]
-        task = self._task_of(plan.write)
-        stage = PlaceStage.of(plan, task, self._index_writer, self.packed.schema)
-        with self.begun.telling_progress(plan.write):
-            flow = located.then(stage, [*slots, *plan.shards], plan.write.task_count)
+        task = self._task_of(plan)
+        stage = PlaceStage.of(plan, routes, task, self._index_writer, self.packed.schema)
+        with self.begun.telling_progress(plan):
+            flow = located.then(stage, [*plan.slots, *plan.shards], plan.task_count)
             return flow.results()
 
     def _task_of(self, plan: WritePlan) -> WriteTask:
@@ -360,11 +356,7 @@ class IndexedWrite:
 
     def _replaced(self) -> dict[str, list[FileId]]:
         """Return the groups that replace commits removed, by partition."""
-        found: dict[str, list[FileId]] = defaultdict(list)
-        timeline = self.begun.target.snapshot.timeline
-        for path, file_id in timeline.replaced_file_groups(self._storage):
-            found[path].append(file_id)
-        return found
+        return grouped(self.begun.target.snapshot.timeline.replaced_file_groups(self._storage))
 
     def _row_bytes(self, live: Mapping[Group, FileSlice]) -> float:
         """Return the stored bytes of a row: from the largest base file, else a guess."""
@@ -378,7 +370,7 @@ class IndexedWrite:
 
     def _result(
         self,
-        plan: GroupPlan,
+        plan: WritePlan,
         results: Sequence[TaskResult],
         lookups: LookupPlan,
         found: Sequence[LookupResult],
@@ -397,7 +389,7 @@ class IndexedWrite:
         )
         every = ((path, held, n) for result in found for path, held, n in result.groups)
         return Written(
-            plan.write,
+            plan,
             [result for result in results if isinstance(result, SlotResult)],
             self.upkeep,
             write_stats_of(shards),
@@ -427,9 +419,8 @@ def _require_received(
     """Raise IndexStateError if the lookups got other records than were counted."""
     numbers = [result.number for result in found]
     assert numbers == [lookup.number for lookup in lookups.lookups], "each lookup has one result"
-    received = Counter[str | None]()
-    for lookup, result in zip(lookups.lookups, found, strict=True):
-        received[lookup.shard.data_partition] += result.records
+    pairs = zip(lookups.lookups, found, strict=True)
+    received = summed((lookup.shard.data_partition, result.records) for lookup, result in pairs)
     counted = Counter[str | None](records)
     if None in received:
         counted = Counter({None: sum(records.values())})

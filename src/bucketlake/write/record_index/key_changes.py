@@ -9,8 +9,7 @@ task sends the same keys with the same changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -20,7 +19,6 @@ import pyarrow as pa
 from bucketlake.flow.stage import Rows
 from bucketlake.merge.group_merge import GroupMerge
 from bucketlake.merge.incoming import IncomingRecords
-from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.model.file_name import FileId
 from bucketlake.write.tag import KEY
 
@@ -79,42 +77,17 @@ def changes_of_append(
     return incoming.keys.take(pa.array(rows)), changes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShardPlacement:
-    """Which shard each changed key belongs to; small enough to travel with the task's code.
-
-    Attributes
-    ----------
-    shards : IndexShards
-        The shards of the index.
-    first : mapping of str to int
-        Position of the plan of each data partition's first shard; in a global index that of shard 0
-        under the empty path.
-    tasks : ndarray of int32, shape (n_shards,)
-        Tasks of the plans.
-    """
-
-    shards: IndexShards
-    first: Mapping[str, int]
-    tasks: npt.NDArray[np.int32]
-
-    def numbers(self, keys: pa.Array, data_partition: str) -> npt.NDArray[np.int32]:
-        """Return the position of the plan of each key's shard."""
-        first = self.first[data_partition if self.shards.is_partitioned else ""]
-        return self.shards.numbers_of(keys, data_partition) + np.int32(first)
-
-
 class ChangedKeys:
     """Collects the changed keys of a task.
 
     Parameters
     ----------
-    placement : ShardPlacement
-        Finds the shard of each key.
+    numbers : callable
+        Finds the shard of each key of a data partition, by its position among the plans.
     """
 
-    def __init__(self, placement: ShardPlacement) -> None:
-        self._placement = placement
+    def __init__(self, numbers: Callable[[pa.Array, str], npt.NDArray[np.int32]]) -> None:
+        self._numbers = numbers
         self._keys: list[pa.Array] = []
         self._shards: list[npt.NDArray[np.int32]] = []
         self._changes: list[ChangeArray] = []
@@ -126,7 +99,7 @@ class ChangedKeys:
         """Add keys of a file group."""
         if len(keys):
             self._keys.append(keys)
-            self._shards.append(self._placement.numbers(keys, partition_path))
+            self._shards.append(self._numbers(keys, partition_path))
             self._changes.append(changes)
             self._groups.append(group_text(partition_path, file_id))
 

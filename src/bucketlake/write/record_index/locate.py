@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexRea
 from bucketlake.model.field_path import roots_of
 from bucketlake.model.file_name import FileId, Group
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.grouping import grouped
 from bucketlake.model.schema import RECORD_KEY, with_meta
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
@@ -126,29 +127,18 @@ class LookupResult:
     moved: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """From which rank on the new keys of a lookup and partition go into a slot.
+Cut: TypeAlias = tuple[int, int, int, int]
+"""Lookup, partition and rank from which on the new keys go into a slot, and this slot.
 
-    Attributes
-    ----------
-    lookup, partition : int
-        Positions in the plan of lookups.
-    rank : int
-        The first rank.
-    slot : int
-        Position in the plan of the write.
-    """
-
-    lookup: int
-    partition: int
-    rank: int
-    slot: int
+They are positions in the plan of lookups, and in the plan of the write.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
-    """Gives each located record its slot; small enough to travel with the task's code.
+    """Gives each located record its slot, and each changed key its shard.
+
+    It is small enough to travel with the task's code.
 
     Attributes
     ----------
@@ -162,6 +152,8 @@ class Routes:
         Lookup, partition and rank of each cut as one number.
     cut_slots : ndarray of int32
         The slot of each cut.
+    shard_of_lookup : ndarray of int32
+        For each lookup, the position of its shard in the plan; -1 if no entry changes.
     """
 
     first_place: npt.NDArray[np.int32]
@@ -169,10 +161,15 @@ class Routes:
     partition_count: int
     cut_codes: npt.NDArray[np.int64]
     cut_slots: npt.NDArray[np.int32]
+    shard_of_lookup: npt.NDArray[np.int32]
 
     @classmethod
     def of(
-        cls, slots_of_lookups: Sequence[Sequence[int]], partition_count: int, cuts: Sequence[Cut]
+        cls,
+        slots_of_lookups: Sequence[Sequence[int]],
+        partition_count: int,
+        cuts: Sequence[Cut],
+        shard_of_lookup: Sequence[int],
     ) -> Self:
         """Return routes.
 
@@ -184,20 +181,19 @@ class Routes:
             Number of partitions in the plan of lookups.
         cuts : sequence of Cut
             The cuts, in any order.
+        shard_of_lookup : sequence of int
+            For each lookup, the position of its shard in the plan; -1 if no entry changes.
         """
         sizes = np.array([len(slots) for slots in slots_of_lookups], np.int32)
         flat = [slot for slots in slots_of_lookups for slot in slots]
-        ordered = sorted(cuts, key=lambda cut: (cut.lookup, cut.partition, cut.rank))
-        pools = np.array(
-            [cut.lookup * partition_count + cut.partition for cut in ordered], np.int64
-        )
-        ranks = np.array([cut.rank for cut in ordered], np.int64)
+        lookups, places, ranks, slots = np.array(sorted(cuts), np.int64).reshape(-1, 4).T
         return cls(
             (np.cumsum(sizes) - sizes).astype(np.int32),
             np.array(flat, np.int32),
             partition_count,
-            (pools << _RANK_BITS) | ranks,
-            np.array([cut.slot for cut in ordered], np.int32),
+            (lookups * partition_count + places << _RANK_BITS) | ranks,
+            slots.astype(np.int32),
+            np.array(shard_of_lookup, np.int32),
         )
 
     def slots(self, located: pa.Table) -> npt.NDArray[np.int32]:
@@ -221,78 +217,63 @@ _PARTITION = "_bucketlake_partition_code"  # Position of the partition in the pl
 PlaceArray = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class MovingKeys:
-    """Decides which incoming records win over stored rows in other partitions.
+def _winners(
+    snapshot: Snapshot, reader: BatchReader, rows: pa.Table, keys: pa.Array, stored: Sequence[Group]
+) -> tuple[BoolArray, BoolArray, pa.Table | None]:
+    """Return which records win over the row of their key in another partition, and what to insert.
 
-    Attributes
+    The second value tells which keys have a stored row: an entry may outlive its row. Without
+    ordering values nothing is read, and all have one. The last value are the rows to insert; None
+    if they are those of the batch.
+
+    Parameters
     ----------
     snapshot : Snapshot
         The pinned table.
+    reader : BatchReader
+        Makes incoming records of the rows, and says how they are combined with stored rows.
+    rows : pa.Table
+        The rows.
+    keys : pa.StringArray
+        Their keys.
+    stored : sequence of (str, FileId)
+        The group that has the key of each row.
     """
-
-    snapshot: Snapshot
-
-    def winners(
-        self, reader: BatchReader, rows: pa.Table, keys: pa.Array, stored: Sequence[Group]
-    ) -> tuple[BoolArray, BoolArray, pa.Table | None]:
-        """Return which records win over the stored row of their key, and the rows to insert.
-
-        The second value tells which keys have a stored row: an entry may outlive its row. Without
-        ordering values nothing is read, and all have one. The last value is None if the rows to
-        insert are those of the batch.
-
-        Parameters
-        ----------
-        reader : BatchReader
-            Makes incoming records of the rows, and says how they are combined with stored rows.
-        rows : pa.Table
-            The rows.
-        keys : pa.StringArray
-            Their keys.
-        stored : sequence of (str, FileId)
-            The group that has the key of each row.
-        """
-        wins = np.ones(len(keys), np.bool_)
-        combining, rule = reader.combining, reader.rule
-        if not rule.compares and combining is None:
-            return wins, wins, None
-        is_held = np.zeros(len(keys), np.bool_)
-        incoming, fields = reader.read(rows, keys), rule.ordering_fields if rule.compares else ()
-        of_group: dict[Group, list[int]] = {}
-        for row, group in enumerate(stored):
-            of_group.setdefault(group, []).append(row)
-        slices = self._slices({path for path, _ in of_group})
-        slice_reader = SliceReader.of_snapshot(self.snapshot)
-        columns = [RECORD_KEY, *roots_of(fields, self.snapshot.schema.names)]
-        if combining is not None:
-            columns = [RECORD_KEY, *reader.schema.names]
-            slice_reader = replace(slice_reader, schema=with_meta(reader.schema))
-        source, parts = np.arange(len(keys)), [incoming.columns]
-        for group, numbers in sorted(of_group.items()):
-            held = slices.get(group)
-            own = np.array(numbers, np.int64)
-            if held is None:  # The driver finds that the group is gone.
-                is_held[own] = True
-                continue
-            records = incoming.take(own)
-            for chunk in slice_reader.read(held, columns):
-                met = meet(records, chunk, fields, combining, group_in_words(*group))
-                positions = own[met.positions]
-                wins[positions], is_held[positions] = met.wins, True
-                if met.made_rows is not None:  # A late record meets the row again where it is.
-                    won = met.wins[met.made]
-                    count = sum(part.num_rows for part in parts)
-                    source[positions[met.made[won]]] = count + np.arange(int(won.sum()))
-                    parts.append(met.made_rows.filter(pa.array(won)))
-        if combining is None:
-            return wins, is_held, None
-        columns_of_rows = joined(*parts).take(pa.array(source))
-        return wins, is_held, reader.rows_of(incoming.with_columns(columns_of_rows))
-
-    def _slices(self, partitions: set[str]) -> Mapping[Group, FileSlice]:
-        held = self.snapshot.partition_slices(sorted(partitions))
-        return {found.group: found for found in held}
+    wins = np.ones(len(keys), np.bool_)
+    combining, rule = reader.combining, reader.rule
+    if not rule.compares and combining is None:
+        return wins, wins, None
+    is_held = np.zeros(len(keys), np.bool_)
+    incoming, fields = reader.read(rows, keys), rule.ordering_fields if rule.compares else ()
+    of_group = grouped((group, row) for row, group in enumerate(stored))
+    held_slices = snapshot.partition_slices(sorted({path for path, _ in of_group}))
+    slices = {found.group: found for found in held_slices}
+    slice_reader = SliceReader.of_snapshot(snapshot)
+    columns = [RECORD_KEY, *roots_of(fields, snapshot.schema.names)]
+    if combining is not None:
+        columns = [RECORD_KEY, *reader.schema.names]
+        slice_reader = replace(slice_reader, schema=with_meta(reader.schema))
+    source, parts = np.arange(len(keys)), [incoming.columns]
+    for group, numbers in sorted(of_group.items()):
+        held = slices.get(group)
+        own = np.array(numbers, np.int64)
+        if held is None:  # The driver finds that the group is gone.
+            is_held[own] = True
+            continue
+        records = incoming.take(own)
+        for chunk in slice_reader.read(held, columns):
+            met = meet(records, chunk, fields, combining, group_in_words(*group))
+            positions = own[met.positions]
+            wins[positions], is_held[positions] = met.wins, True
+            if met.made_rows is not None:  # A late record meets the row again where it is.
+                won = met.wins[met.made]
+                count = sum(part.num_rows for part in parts)
+                source[positions[met.made[won]]] = count + np.arange(int(won.sum()))
+                parts.append(met.made_rows.filter(pa.array(won)))
+    if combining is None:
+        return wins, is_held, None
+    columns_of_rows = joined(*parts).take(pa.array(source))
+    return wins, is_held, reader.rows_of(incoming.with_columns(columns_of_rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +339,8 @@ class LocateStage:
         File groups that are no longer live, though the index has entries with them.
     removes_entries : bool
         Whether deletes that are certain to win remove the entry of their key.
-    moving : MovingKeys or None
-        For a global index.
+    moving : Snapshot or None
+        For a global index, the pinned table: its rows in other partitions meet the records.
     """
 
     tagger: Tagger
@@ -370,7 +351,7 @@ class LocateStage:
     replaced: frozenset[str] = frozenset()
     dead: frozenset[Group] = frozenset()
     removes_entries: bool = False
-    moving: MovingKeys | None = None
+    moving: Snapshot | None = None
 
     def route(self, rows: Rows) -> tuple[TaskArray, pa.Table]:
         """Send each record to the task of its lookup, with the numbers of lookup and partition."""
@@ -525,7 +506,7 @@ class LocateStage:
             return rows, tagged, places, np.zeros(len(places), np.bool_), 0
         own_rows, own = _taken(rows, tagged, moving)
         of_rows = [groups[place] for place in places[moving].tolist()]
-        wins, is_held, moved_rows = self.moving.winners(self.reader, own_rows, own.keys, of_rows)
+        wins, is_held, moved_rows = _winners(self.moving, self.reader, own_rows, own.keys, of_rows)
         kept = np.ones(len(places), np.bool_)
         kept[moving[~wins]] = False
         inserted = places.copy()

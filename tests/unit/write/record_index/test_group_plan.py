@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +20,15 @@ from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.write import write_plan
 from bucketlake.write.record_index.group_plan import (
-    GroupPlan,
     GroupPlanner,
     Removal,
     dead_groups,
     weight_of_rows,
 )
-from bucketlake.write.record_index.locate import LOOKUP, PLACE, RANK, LookupResult
+from bucketlake.write.record_index.locate import LOOKUP, PLACE, RANK, LookupResult, Routes
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.tag import TaggedRecords
-from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE
+from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
 
 INSTANT = InstantTime("20240101120000000")
 LIMITS = SmallGroups(1_000, 800)
@@ -54,6 +53,11 @@ def lookup_plan(counts: dict[str, int], shards: IndexShards) -> LookupPlan:
     return plan_lookups(counts, shards, {}, tasks_wanted=4)
 
 
+class Planned(NamedTuple):
+    write: WritePlan
+    routes: Routes
+
+
 def result(number: int, new: dict[int, int] | None = None, **groups: Any) -> LookupResult:
     """Return what a lookup found: new keys by partition, and records by group ``partition__id``."""
     held = tuple((*name.split("__"), count) for name, count in groups.items())
@@ -67,7 +71,7 @@ def plan(
     held: dict[tuple[str, FileId], FileSlice],
     shards: IndexShards,
     **settings: Any,
-) -> GroupPlan:
+) -> Planned:
     defaults: dict[str, Any] = {
         "stored": {},
         "removal": Removal(),
@@ -80,10 +84,10 @@ def plan(
         "replaced": {},
     }
     fixed = {"lookups": lookups, "found": found, "live": held, "shards": shards}
-    return GroupPlanner(**(defaults | settings | fixed)).plan()
+    return Planned(*GroupPlanner(**(defaults | settings | fixed)).plan())
 
 
-def slots_of(planned: GroupPlan, lookup: int, place: int, ranks: list[int]) -> list[int]:
+def slots_of(planned: Planned, lookup: int, place: int, ranks: list[int]) -> list[int]:
     count = len(ranks)
     located = pa.table(
         {
@@ -110,7 +114,7 @@ def test_new_keys_fill_small_groups_with_updates_first_and_then_new_groups() -> 
     assert slots_of(planned, 0, 0, [-1]) == [0]
 
 
-def slots_by_group(planned: GroupPlan) -> dict[str, tuple[int, int]]:
+def slots_by_group(planned: Planned) -> dict[str, tuple[int, int]]:
     """Return number and records of each slot, by stored group, or by the number of a new one."""
     return {
         slot.slices[0].file_id if slot.slices else f"new {slot.slot}": (slot.slot, slot.records)
@@ -208,7 +212,7 @@ def test_new_keys_of_a_shard_fill_its_own_buckets_by_their_rows_and_then_new_one
         ("q", bucket(0)): 1,
         ("q", 1): 2,
     }
-    groups = [group for shard in planned.shards for group in shard.groups.items()]
+    groups = [group for shard in planned.write.shards for group in shard.groups.items()]
     assert len(groups) == 6
     for number, (path, file_id) in groups:
         slot = planned.write.slots[number]
@@ -227,8 +231,8 @@ def test_a_write_has_the_replaced_groups_and_spreads_slots_and_shards_over_tasks
     planned = plan(lookups, found, {}, shards, replaced=replaced, tasks_wanted=2)
     assert planned.write.replaced == replaced
     weights = [slot.weight for slot in planned.write.slots]
-    weights += [(shard.new + shard.gone) * 16 for shard in planned.shards]
-    tasks = [part.task for part in (*planned.write.slots, *planned.shards)]
+    weights += [(shard.new + shard.gone) * 16 for shard in planned.write.shards]
+    tasks = [part.task for part in (*planned.write.slots, *planned.write.shards)]
     assert tasks == spread(weights, planned.write.task_count)
     assert len({*tasks}) == planned.write.task_count > 1
 
@@ -239,9 +243,9 @@ def test_new_and_gone_keys_of_a_shard_add_up_over_its_lookups() -> None:
     twice = (one.lookups[0], replace(one.lookups[0], number=1))
     found = [replace(result(0, {0: 3}), gone=2), replace(result(1, {0: 4}), gone=5)]
     planned = plan(replace(one, lookups=twice), found, {}, shards)
-    [shard] = planned.shards
+    [shard] = planned.write.shards
     assert (shard.number, shard.new, shard.gone) == (0, 7, 7)
-    assert planned.shard_of_lookup == (0, 0)
+    assert planned.routes.shard_of_lookup.tolist() == [0, 0]
     with pytest.raises(ValueError, match="zip"):
         plan(replace(one, lookups=twice), found[:1], {}, shards)
 
@@ -250,10 +254,10 @@ def test_a_global_index_opens_no_shards_with_a_new_partition() -> None:
     shards = IndexShards(3)
     lookups = lookup_plan({"p": 9}, shards)
     planned = plan(lookups, [result(0), result(1, {0: 2}), result(2)], {}, shards)
-    assert [(shard.shard, shard.new, shard.opens) for shard in planned.shards] == [
+    assert [(shard.shard, shard.new, shard.opens) for shard in planned.write.shards] == [
         (Shard(1), 2, False)
     ]
-    assert planned.shard_of_lookup == (-1, 0, -1)
+    assert planned.routes.shard_of_lookup.tolist() == [-1, 0, -1]
 
 
 def test_shards_of_replaced_partitions_are_planned_with_their_entries() -> None:
@@ -269,7 +273,7 @@ def test_shards_of_replaced_partitions_are_planned_with_their_entries() -> None:
         of_p = () if partitions else None
         assert [
             (plan.number, plan.shard, plan.new, plan.stored, plan.replaced)
-            for plan in planned.shards
+            for plan in planned.write.shards
         ] == [
             (0, Shard(0, "p"), 3, None if partitions else stored["p"][0], of_p),
             (1, Shard(0, "q"), 0, stored["q"][0], partitions),
@@ -304,15 +308,15 @@ def test_each_shard_with_changed_keys_has_a_plan_and_new_partitions_open_all_the
     lookups = lookup_plan({"new": 4, "old": 4}, shards)
     found = [result(0, {0: 3}), result(1), result(2, {1: 2}), result(3, old__a=1)]
     planned = plan(lookups, found, live(("old", "a", 900)), shards, stored=stored)
-    assert [(p.shard, p.new, p.opens) for p in planned.shards] == [
+    assert [(p.shard, p.new, p.opens) for p in planned.write.shards] == [
         (Shard(0, "new"), 3, True),
         (Shard(1, "new"), 0, True),
         (Shard(0, "old"), 2, False),
     ]
-    assert planned.shard_of_lookup == (0, 1, 2, -1)
-    ((slot, (path, _)),) = planned.shards[0].groups.items()
+    assert planned.routes.shard_of_lookup.tolist() == [0, 1, 2, -1]
+    ((slot, (path, _)),) = planned.write.shards[0].groups.items()
     assert (slot, path) == (0, "new")
-    tasks = {slot.task for slot in planned.write.slots} | {p.task for p in planned.shards}
+    tasks = {slot.task for slot in planned.write.slots} | {p.task for p in planned.write.shards}
     assert max(tasks) < planned.write.task_count
 
 
