@@ -80,7 +80,7 @@ _ADDED = (IS_DELETED, PLACE_COLUMN, UNAVAILABLE)
 _PARTS = 1 << 14  # Messages that a thread reads at once.
 _BRANCHES = 8  # Into so many parts are messages divided of which one cannot be read.
 _SAMPLE = 100
-_OFFSET_DIGITS = 16  # Of a position that is an offset; those in logs are longer, or "0".
+OFFSET_DIGITS = 16  # Of a position that is an offset; those in logs are longer, or "0".
 _PLAIN_TOPICS = r"^__debezium-heartbeat|\.transaction$"
 _ALL = SchemaMerge.of(True)
 
@@ -144,7 +144,7 @@ def _debezium(
     found = payloads.read(pa.schema([*((name, raw) for name in images), *rest, *others]))
     operations = one_array(found["op"])
     deleted = flags_of(pc.equal(operations, "d"))
-    if deleted.any() and "before" not in images:  # Written with blanks between.
+    if len(images) == 1 and (deleted != (images[0] == "before")).any():  # Blanks, a column op.
         found = payloads.read(pa.schema([("before", raw), ("after", raw), *rest, *others]))
         images = ["before", "after"]
     rows = _image(found, images, deleted)
@@ -490,7 +490,7 @@ def _decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) ->
     parts = [rows for _, rows in found]
     batch = pa.concat_tables(parts) if parts else schema.empty_table()
     bad += [(int(at[row]), _NO_KEY) for row in np.flatnonzero(no_key[at])]
-    by_offset = flags_of(pc.equal(pc.binary_length(batch[PLACE_COLUMN]), _OFFSET_DIGITS))
+    by_offset = flags_of(pc.equal(pc.binary_length(batch[PLACE_COLUMN]), OFFSET_DIGITS))
     mixed = by_offset & (not by_offset.all())
     bad += [(int(at[row]), _NO_PLACE) for row in np.flatnonzero(mixed)]
     kept = np.flatnonzero(~no_key[at] & ~mixed)
