@@ -19,7 +19,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import bucketlake as bl
@@ -330,7 +330,20 @@ ROUNDS = st.lists(
 )
 
 
-@settings(max_examples=3_000 if DEEP else 40)
+TAKE = ("take", 0, 0, True)
+A_COLUMN_OP = [([("put", 0, 1, False)], TAKE), ([("put", 0, 2, False)], TAKE)]
+A_MOVE_BESIDE_A_BAD_ROW = [
+    ([("put", 0, 1, False), ("put", 0, 4, True)], TAKE),
+    ([("move", 0, 3, True), ("bad", 0, 5, False)], TAKE),
+]
+
+
+@example(envelope="debezium", is_whole=True, table_type="copy_on_write", rounds=A_COLUMN_OP)
+@example(
+    envelope="debezium", is_whole=False, table_type="copy_on_write",
+    rounds=A_MOVE_BESIDE_A_BAD_ROW,
+)  # fmt: skip
+@settings(max_examples=3_000 if DEEP else 18)
 @given(
     envelope=st.sampled_from(["row", "debezium"]), is_whole=st.booleans(),
     table_type=st.sampled_from(["copy_on_write", "merge_on_read"]), rounds=ROUNDS,

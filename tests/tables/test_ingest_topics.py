@@ -12,6 +12,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.cdc.envelope import MESSAGE
+from bucketlake.cdc.message_settings import PLACEHOLDER
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.intake.ingesting import IngestOptions, topics_of
 from bucketlake.intake.job import Job, JobRules
@@ -249,6 +250,26 @@ def test_the_key_of_a_new_table_is_that_of_the_first_message_with_one(root: str)
     broker.send("orders", (None, row("x")), ("7", row("y")), row("a"))
     assert take(broker, root).dead_letters == 1
     assert bl.open_table(f"{root}/orders").config().key_spec.record_key_fields == ("id",)
+
+
+def change(op: str, key: str | None, lsn: int, before: Any, after: Any) -> tuple[Any, Any]:
+    source = {"connector": "postgresql", "lsn": lsn, "sequence": f'["{lsn}","{lsn}"]'}
+    return {"id": key}, {"before": before, "after": after, "op": op, "source": source}
+
+
+def test_a_bad_row_beside_a_row_whose_key_changed_takes_no_header_from_it(root: str) -> None:
+    """The row lacks a value, and its header names the key of the row that has it."""
+    broker, held = Broker(), {"envelope": "debezium", "schema": "id string, note string"}
+    broker.send("orders", change("c", "a", 5, None, {"id": "a", "note": "long"}))
+    take(broker, root, messages=held)
+    moved = {"id": "b", "note": PLACEHOLDER}
+    told = {"__debezium.oldkey": b'{"id": "a"}'}
+    broker.send("orders", change("d", "a", 6, {"id": "a", "note": None}, None))
+    broker.send("orders", (*change("c", "b", 6, None, moved), told))
+    broker.send("orders", change("c", None, 7, None, {"id": None, "note": "x"}))
+    assert take(broker, root, messages=held).dead_letters == 1
+    rows = bl.open_table(f"{root}/orders").to_arrow().to_pylist()
+    assert [(row["id"], row["note"]) for row in rows] == [("b", "long")]
 
 
 def test_records_that_expired_are_an_error_that_names_the_range(root: str) -> None:

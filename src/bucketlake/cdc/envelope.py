@@ -71,9 +71,7 @@ MESSAGE = pa.schema(
 )
 """The columns of messages; all but ``value`` may be missing in what a caller gives."""
 
-BAD_ROWS = pa.schema(
-    [pa.field("reason", pa.string()), *[MESSAGE.field(n) for n in MESSAGE.names[:5]]]
-)
+BAD_ROWS = pa.schema([pa.field("reason", pa.string()), *MESSAGE])
 """The columns of messages that cannot be read."""
 
 _ADDED = (IS_DELETED, PLACE_COLUMN, UNAVAILABLE)
@@ -236,7 +234,13 @@ def _lacks(rows: pa.StructArray, names: Sequence[str]) -> Bools:
 def last_truncate(payloads: pa.Array) -> str | None:
     """Return the position of the last truncate in messages in JSON; None if there is none."""
     own = payloads.filter(pc.match_substring_regex(payloads, r'"op"\s*:\s*"t"'))
-    found = payload_columns(own, pa.schema([("op", pa.string()), ("source", log_position.SOURCE)]))
+    schema = pa.schema([("op", pa.string()), ("source", log_position.SOURCE)])
+    try:
+        found = payload_columns(own, schema)
+    except (ValueError, RecursionError, pa.ArrowException):  # One of them is a bad row.
+        half = len(own) // 2
+        parts = [own[:half], own[half:]] if half else []
+        return max(filter(None, map(last_truncate, parts)), default=None)
     operations = one_array(found["op"])
     places = log_position.positions(one_array(found["source"]), operations)
     last: str | None = pc.max(places.filter(pc.equal(operations, "t"))).as_py()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.cdc.envelope import MESSAGE
 from bucketlake.creating import create_table
 from bucketlake.engine import source_of
 from bucketlake.errors import AlreadyExistsError, InputError, TableNotFoundError
@@ -43,6 +44,7 @@ LETTERS = pa.schema(
         ("value", pa.binary()),
         ("reason", pa.string()),
         ("at", pa.timestamp("us", "UTC")),
+        ("headers", MESSAGE.field("headers").type),  # Tables of old jobs lack it.
     ]
 )
 """Columns of the table of dead letters."""
@@ -94,7 +96,7 @@ class DeadLetters:
         for name, value in values.items():
             scalar = pa.scalar(value, LETTERS.field(name).type)
             columns[name] = pa.repeat(scalar, len(letters))
-        table.upsert(pa.table(columns, schema=LETTERS))
+        table.upsert(pa.table(columns, schema=LETTERS), merge_schema=True)
 
     def _made(self) -> Table:
         try:
@@ -119,9 +121,11 @@ class DeadLetters:
         table = self.opened()
         if table is None:
             return LETTERS.empty_table()
-        rows = table.to_arrow(columns=LETTERS.names)
+        known = [name for name in LETTERS.names if name in table.schema().names]
+        rows = table.to_arrow(columns=known)
         rows = rows.filter(pc.equal(rows["table"], into))
-        return rows.sort_by([(name, "ascending") for name in LETTER_PLACE]).cast(LETTERS)
+        rows = rows.sort_by([(name, "ascending") for name in LETTER_PLACE])
+        return letters_with(**dict(zip(known, rows.columns, strict=True)))
 
 
 def sift(letters: pa.Table, check: Callable[[pa.Table], object]) -> pa.Table:

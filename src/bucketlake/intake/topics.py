@@ -138,7 +138,7 @@ class Topics:
 
     def decode(self, letters: pa.Table, table: Table | None) -> Records:
         """Decode letters again; InputError has the reason of the first that is still bad."""
-        messages = letters.select(["partition", "offset", "key", "value"])
+        messages = letters.select(["partition", "offset", "key", "value", "headers"])
         topics = pa.array([name.rpartition("/")[2] for name in letters["source"].to_pylist()])
         messages = messages.append_column("topic", topics)
         partitions = messages["partition"].cast(pa.int32())
@@ -466,7 +466,7 @@ def _kept(rows: Any, kept: ExitStack) -> Any:
 def letters_of(source: str, messages: Records, rows_max: int | None = None) -> pa.Table:
     """Return messages as letters, up to so many of a DataFrame; bad ones have a reason."""
     rows = sample_rows(messages, rows_max, _ROLE)
-    given = {"partition", "offset", "key", "value", "reason"}.intersection(rows.column_names)
+    given = {"partition", "offset", "key", "value", "headers", "reason"}.intersection(rows.column_names)
     columns = {name: one_array(rows[name]) for name in given}
     return letters_with(source=[source] * len(rows), **columns)
 
