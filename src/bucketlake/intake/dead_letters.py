@@ -121,11 +121,11 @@ class DeadLetters:
         table = self.opened()
         if table is None:
             return LETTERS.empty_table()
-        known = [name for name in LETTERS.names if name in table.schema().names]
-        rows = table.to_arrow(columns=known)
+        known = {*table.schema().names}.intersection(LETTERS.names)
+        rows = table.to_arrow(columns=[*known])
         rows = rows.filter(pc.equal(rows["table"], into))
         rows = rows.sort_by([(name, "ascending") for name in LETTER_PLACE])
-        return letters_with(**dict(zip(known, rows.columns, strict=True)))
+        return letters_with(**{name: rows[name] for name in known})
 
 
 def sift(letters: pa.Table, check: Callable[[pa.Table], object]) -> pa.Table:

@@ -24,7 +24,7 @@ from bucketlake.cdc.envelope import ENVELOPES, OFFSET_DIGITS, PLACE_COLUMN
 from bucketlake.engine import sample_rows
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.following import StoredRows, reading_of
-from bucketlake.intake.dead_letters import BAD_ROWS_MAX, letters_with
+from bucketlake.intake.dead_letters import BAD_ROWS_MAX, LETTERS, letters_with
 from bucketlake.intake.source_batch import Limits, SourceBatch
 from bucketlake.model.arguments import names_of
 from bucketlake.model.arrays import one_array
@@ -466,7 +466,7 @@ def _kept(rows: Any, kept: ExitStack) -> Any:
 def letters_of(source: str, messages: Records, rows_max: int | None = None) -> pa.Table:
     """Return messages as letters, up to so many of a DataFrame; bad ones have a reason."""
     rows = sample_rows(messages, rows_max, _ROLE)
-    given = {"partition", "offset", "key", "value", "headers", "reason"}.intersection(rows.column_names)
+    given = {*LETTERS.names}.intersection(rows.column_names)
     columns = {name: one_array(rows[name]) for name in given}
     return letters_with(source=[source] * len(rows), **columns)
 
