@@ -14,6 +14,7 @@ import bucketlake as bl
 from bucketlake.cdc.envelope import MESSAGE
 from bucketlake.cdc.message_settings import PLACEHOLDER
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.intake.dead_letters import LETTERS
 from bucketlake.intake.ingesting import IngestOptions, topics_of
 from bucketlake.intake.job import Job, JobRules
 from bucketlake.intake.metrics import IngestReport
@@ -478,3 +479,46 @@ def test_a_recorded_database_becomes_a_table_with_its_rows(root: str, max_rows: 
     kinds = kinds_of("lifecycle", "public.orders")
     rows = bl.open_table(f"{root}/orders").to_arrow()
     assert as_texts(rows, [*kinds], kinds) == rows_at_end("lifecycle", "public.orders")
+
+
+def test_text_that_is_no_utf8_and_a_damaged_truncate_are_dead_letters(root: str) -> None:
+    broker, held = Broker(), {"schema": "id string, note string", "on_truncate": "delete"}
+    for n, note in enumerate(["x", "broken", "y"]):
+        key, value = change("c", f"k{n}", 5 + n, None, {"id": f"k{n}", "note": note})
+        broker.send("orders", (key, (encoded(value) or b"").replace(b"broken", b"\xff")))
+    broker.send("orders", ({"id": "a"}, b'{"op":"t",'))
+    report = take(broker, root, messages={**held, "envelope": "debezium"})
+    assert (report.rows, report.dead_letters) == (2, 2)
+    found = bl.open_table(f"{root}/orders_dead_letters").to_arrow()
+    assert found["offset"].to_pylist() == [1, 3]
+
+
+def test_two_jobs_at_once_may_make_the_table_of_dead_letters(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"), ({"id": "b"}, b"{broken"))
+    meanwhile(monkeypatch, lambda: take(broker, root), PUTS, "orders_dead_letters")
+    take(broker, root)
+    assert rows_of(f"{root}/orders") == {"a": 1}
+    assert bl.open_table(f"{root}/orders_dead_letters").count() == 1
+
+
+def test_headers_are_added_to_an_old_table_of_dead_letters(root: str) -> None:
+    broker = Broker()
+    columns = [field for field in LETTERS if field.name != "headers"]
+    old = bl.create_table(
+        f"{root}/orders_dead_letters", schema=pa.schema(columns),
+        record_key=["table", "source", "partition", "offset"], index=bl.SimpleBucket(1),
+    )  # fmt: skip
+    one = {"table": f"{root}/orders", "source": "orders", "partition": "0", "offset": 70}
+    sent = {"key": encoded({"id": "z"}), "value": encoded(row("z"))}
+    old.upsert(pa.Table.from_pylist([{**one, **sent}], pa.schema(columns)))
+    broker.send("orders", row("a"))
+    take(broker, root)
+    assert job(broker, f"{root}/{{topic}}").replay().rows == 1
+    broker.send("orders", ({"id": "b"}, b"{broken", {"h": b"1"}))
+    assert take(broker, root).dead_letters == 1
+    [letter] = bl.open_table(f"{root}/orders_dead_letters").to_arrow().to_pylist()
+    assert letter["headers"] == [{"key": "h", "value": b"1"}]
+    assert job(broker, f"{root}/{{topic}}").replay().dead_letters == 1
