@@ -436,7 +436,7 @@ def batch_schema(
         raise InputError(
             "messages of a topic",
             refused or "no message has a schema, which tells the columns",
-            "give them, or the table: bl.debezium(df, table), bl.debezium(df, 'id bigint, ...')",
+            "give them: schema='id bigint, ...' (--set schema=...), or a table that has them",
         )
     return found
 
