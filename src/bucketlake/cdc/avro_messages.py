@@ -57,15 +57,20 @@ def schema_ids(
         flat.field("value").filter(own).to_pylist(),
         strict=True,
     ):
-        ids[row] = int.from_bytes(data or b"", "big")
+        ids[row] = _number(data or b"")
     size = 9 if wide else 5
     framed = np.flatnonzero(
         (ids < 0) & pc.starts_with(values, b"\0").to_numpy(zero_copy_only=False)
     )
     heads = pc.binary_slice(values.take(pa.array(framed)), 1, size)
     for row, data in zip(framed, heads.to_pylist(), strict=True):
-        ids[row], starts[row] = int.from_bytes(data, "big"), size
+        ids[row], starts[row] = _number(data), size
     return ids, starts
+
+
+def _number(data: bytes) -> int:
+    """Return an id in 63 bits: a larger one is of a damaged message, and no registry has it."""
+    return int.from_bytes(data[-8:], "big") & (1 << 63) - 1
 
 
 def fetched(registry: str, ids: Mapping[int, bool], wide: bool) -> dict[int, Any]:
