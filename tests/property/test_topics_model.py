@@ -227,10 +227,10 @@ class World:
         self.require(is_whole=not steps.reached)
 
     def two(self, _key: str, n: int, flag: bool) -> None:
-        """Let another job take the messages at a step of a job, once there is a table."""
+        """Let another job take the messages at a step of a job, once there are tables."""
         other, job = self._new_job(n + 1), self._new_job(n)
         with pytest.MonkeyPatch.context() as patch:
-            if self.upto():
+            if self.upto() and self.letters():
                 folder = "timeline" if flag else "dead_letters"
                 meanwhile(patch, lambda: other.run(None), PUTS, folder)
             job.run(None)

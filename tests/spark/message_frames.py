@@ -110,7 +110,7 @@ def job_of_frames(frames: Frames, table: str, **given: Any) -> Job:
 
 def require_topic_taken(spark: SparkSession, tmp_path: Path, bytes_here: int) -> None:
     """Take a topic by tasks, or by the driver, and find its bad message as a dead letter."""
-    count, table = 25_000, str(tmp_path / "table")
+    count, table = 5_000, str(tmp_path / "table")
     job = job_of_frames(Frames(sent(spark, count), count), table, bytes_here=bytes_here)
     planned = next(job.source.batches(JobRules().opened))
     assert isinstance(planned.rows, pa.Table) == (bytes_here > 100_000)
