@@ -273,6 +273,19 @@ def test_a_bad_row_beside_a_row_whose_key_changed_takes_no_header_from_it(root: 
     assert [(row["id"], row["note"]) for row in rows] == [("b", "long")]
 
 
+def test_declared_columns_that_contradict_the_table_are_an_error_and_no_dead_letters(
+    root: str,
+) -> None:
+    bl.create_table(f"{root}/orders", schema="id string, n string", record_key="id")
+    broker = Broker()
+    broker.send("orders", row("a"), row("b"))
+    with pytest.raises(InputError, match="column n: the table holds string, the batch bigint"):
+        take(broker, root)
+    with pytest.raises(bl.TableNotFoundError):
+        bl.open_table(f"{root}/orders_dead_letters")
+    assert take(broker, root, messages={"schema": "id string, n string"}).rows == 2
+
+
 def test_records_that_expired_are_an_error_that_names_the_range(root: str) -> None:
     broker = Broker()
     broker.send("orders", row("a"), row("b"))
@@ -479,6 +492,21 @@ def test_a_recorded_database_becomes_a_table_with_its_rows(root: str, max_rows: 
     kinds = kinds_of("lifecycle", "public.orders")
     rows = bl.open_table(f"{root}/orders").to_arrow()
     assert as_texts(rows, [*kinds], kinds) == rows_at_end("lifecycle", "public.orders")
+
+
+def test_the_row_of_an_old_key_is_found_behind_a_planned_compaction(root: str) -> None:
+    broker, held = Broker(), {"envelope": "debezium", "schema": "id string, note string"}
+    given = {"messages": held, "new_table": {"table_type": "merge_on_read"}, "max_rows": 1}
+    for n, note in enumerate(["short", "long"]):
+        broker.send("orders", change("u", "a", 4 + n, None, {"id": "a", "note": note}))
+    take(broker, root, **given)
+    bl.open_table(f"{root}/orders").compact(schedule_only=True)
+    broker.send("orders", change("d", "a", 6, {"id": "a", "note": None}, None))
+    told = {"__debezium.oldkey": b'{"id": "a"}'}
+    broker.send("orders", (*change("c", "b", 6, None, {"id": "b", "note": PLACEHOLDER}), told))
+    assert take(broker, root, **given).dead_letters == 0
+    rows = bl.open_table(f"{root}/orders").to_arrow().to_pylist()
+    assert [(row["id"], row["note"]) for row in rows] == [("b", "long")]
 
 
 def test_text_that_is_no_utf8_and_a_damaged_truncate_are_dead_letters(root: str) -> None:

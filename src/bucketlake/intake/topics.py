@@ -24,7 +24,7 @@ from bucketlake.cdc.envelope import ENVELOPES, OFFSET_DIGITS, PLACE_COLUMN
 from bucketlake.engine import sample_rows
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.following import StoredRows, reading_of
-from bucketlake.intake.dead_letters import BAD_ROWS_MAX, LETTERS, letters_with
+from bucketlake.intake.dead_letters import BAD_ROWS_MAX, LETTERS, checks_of, letters_with
 from bucketlake.intake.source_batch import Limits, SourceBatch
 from bucketlake.model.arguments import names_of
 from bucketlake.model.arrays import one_array
@@ -106,6 +106,7 @@ class Topics:
     _bytes: dict[str, float] = field(default_factory=dict)  # Of a message, as last seen, by topic.
     _most: dict[str, int] = field(default_factory=dict)  # Messages here, by topic, if known.
     _topics: Sequence[str] = ()
+    _fits: set[str] = field(default_factory=set)  # Tables that take the declared columns.
 
     def tables(self) -> list[str]:
         """Return the paths of the tables of the topics that are there."""
@@ -207,6 +208,9 @@ class Topics:
             upto = self._limited(starts, ends)
             if not upto:
                 return
+            if table is not None and "schema" in self.decoder.options and path not in self._fits:
+                checks_of(table, partial(self.decode, table=table), dict)(LETTERS.empty_table())
+                self._fits.add(path)  # What is refused without a row is the schema.
             messages = self.reader.messages(topic, starts, upto)
             count = sum(end - max(starts[p], 0) for p, end in upto.items())
             if count > self._rows_here(topic):
