@@ -343,7 +343,7 @@ A_MOVE_BESIDE_A_BAD_ROW = [
     envelope="debezium", is_whole=False, table_type="copy_on_write",
     rounds=A_MOVE_BESIDE_A_BAD_ROW,
 )  # fmt: skip
-@settings(max_examples=3_000 if DEEP else 18)
+@settings(max_examples=3_000 if DEEP else 14)
 @given(
     envelope=st.sampled_from(["row", "debezium"]), is_whole=st.booleans(),
     table_type=st.sampled_from(["copy_on_write", "merge_on_read"]), rounds=ROUNDS,

@@ -209,7 +209,8 @@ class Topics:
             if not upto:
                 return
             if table is not None and "schema" in self.decoder.options and path not in self._fits:
-                checks_of(table, partial(self.decode, table=table), dict)(LETTERS.empty_table())
+                check = checks_of(table, partial(self.decode, table=table), lambda _: {})
+                check(LETTERS.empty_table())
                 self._fits.add(path)  # What is refused without a row is the schema.
             messages = self.reader.messages(topic, starts, upto)
             count = sum(end - max(starts[p], 0) for p, end in upto.items())
