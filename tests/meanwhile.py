@@ -104,6 +104,44 @@ def dying(operations: tuple[str, ...], part: str, *, after: bool = False) -> Ite
             yield
 
 
+class Steps:
+    """Counts changes of storage in memory, and dies at one of them."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.count, self.reached = at, 0, False
+        self.lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self.lock:
+            self.count += 1
+            if self.count >= self.at:
+                self.reached = True
+                raise SimulatedCrash(f"step {self.at}")
+
+
+class dying_at:  # noqa: N801
+    """Let the process of the body die before a change of storage; it changes nothing any more."""
+
+    def __init__(self, step: int) -> None:
+        self.steps, self.patch = Steps(step), pytest.MonkeyPatch()
+
+    def __enter__(self) -> Steps:
+        for name in CHANGES:
+            if hasattr(MemoryStorage, name):
+                run = getattr(MemoryStorage, name)
+
+                def hooked(storage: Any, *given: Any, run: Any = run, **named: Any) -> Any:
+                    self.steps()
+                    return run(storage, *given, **named)
+
+                self.patch.setattr(MemoryStorage, name, hooked)
+        return self.steps
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        self.patch.undo()
+        return kind is SimulatedCrash
+
+
 class Interrupted(FaultyStorage):
     """A view of a storage on which something else happens before the operation of a number."""
 

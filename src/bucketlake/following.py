@@ -143,8 +143,9 @@ class StoredRows:
     def __call__(self, keys: pa.Table) -> pa.Table:
         """Return the rows of some keys."""
         found = [self.table.scan(keys=keys).to_arrow()]
-        for entry in list(reversed(self.table.timeline()))[:_COMMITS_BACK]:
-            if found[-1].num_rows == keys.num_rows or entry.state is not State.COMPLETED:
+        done = [entry for entry in self.table.timeline() if entry.state is State.COMPLETED]
+        for entry in reversed(done[-_COMMITS_BACK:]):
+            if found[-1].num_rows == keys.num_rows:
                 break
             try:
                 found.append(self.table.scan(keys=keys, as_of=entry).to_arrow())

@@ -14,7 +14,11 @@ import bucketlake as bl
 from bucketlake.flow import threads
 from bucketlake.intake.metrics import IngestReport
 from tests.memory_catalog import MemoryCatalog
-from tests.spark.message_frames import require_bad_message_apart, require_rows_of_database
+from tests.spark.message_frames import (
+    require_bad_message_apart,
+    require_rows_of_database,
+    require_topic_taken,
+)
 
 pytestmark = [
     pytest.mark.spark,
@@ -32,6 +36,13 @@ def test_a_message_that_cannot_be_read_is_apart_or_fails_the_write(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     require_bad_message_apart(spark, tmp_path)
+
+
+@pytest.mark.parametrize("bytes_here", [100_000, 100_000_000], ids=["by tasks", "here"])
+def test_a_topic_is_taken_and_its_bad_message_is_a_dead_letter(
+    spark: SparkSession, tmp_path: Path, bytes_here: int
+) -> None:
+    require_topic_taken(spark, tmp_path, bytes_here)
 
 
 def test_two_ingests_at_once_in_sessions_of_their_own_take_each_file_once(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import bucketlake as bl
-from bucketlake.cdc.batch import plan_of, schemas_in
+from bucketlake.cdc.batch import plan_of, read_messages, schemas_in
 from bucketlake.following import reading_of
 from tests.cdc_streams import (
     as_texts,
@@ -120,6 +120,30 @@ def test_avro_is_read_with_the_schemas_of_a_registry(variant: str, framing: str)
     names = [name for name in kinds if name != "flag"]  # Its null came as the default.
     wanted = [{name: row[name] for name in names} for row in rows_at_end("avro", "public.wares")]
     assert as_texts(made.to_arrow(), names, kinds) == sorted(wanted, key=repr)
+
+
+@pytest.mark.parametrize(("variant", "at"), [("eight-bytes", 8), ("confluent", 4)])
+def test_a_message_of_a_schema_that_the_registry_does_not_have_is_bad(
+    variant: str, at: int
+) -> None:
+    rows = messages("avro", variant, "public.wares").slice(0, 4)
+    values = rows["value"].to_pylist()
+    unknown = [values[0][:at] + b"\xee" + values[0][at + 1 :], *values[1:]]
+    place = rows.column_names.index("value")
+    with registry_of(expected("avro")["schemas"]) as (address, _):
+        framing = "apicurio" if at == 8 else "confluent"
+        reading = reading_of(registry=address, framing=framing)
+        held = rows.set_column(place, "value", pa.array(unknown, pa.binary()))
+        found = read_messages(held, reading, None)
+        whole = read_messages(rows, reading, None)
+    with (
+        registry_of({}) as (address, _),
+        pytest.raises(bl.StorageError, match=r"the registry gave no Avro schema .*registry="),
+    ):
+        read_messages(rows, reading_of(registry=address, framing=framing), None)
+    assert found.at.tolist() == [at for at in whole.at.tolist() if at]
+    (reason,) = found.bad["reason"].to_pylist()
+    assert "the message names no schema that the registry has" in reason
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ from bucketlake.table import handle_of
 from bucketlake.timeline.instant import InstantClock
 from bucketlake.write.input_files.files import InputFile, StoredObject
 from bucketlake.write.input_files.reading import FileFormat
-from tests.faulty_storage import SimulatedCrash
-from tests.meanwhile import CHANGES, PUTS, meanwhile
+from tests.meanwhile import PUTS, dying_at, meanwhile
 from tests.waiting import wait_until
 
 _NUMBERS = itertools.count()
@@ -280,44 +279,6 @@ def test_killed_at_a_change_of_storage_a_job_takes_each_file_once(landing: Path,
     assert bl.open_table(table).position("files").last == {"batch": 1}
     forget(name)
     forget(f"{name}_dead_letters")
-
-
-class Steps:
-    """Counts changes of storage in memory, and dies at one of them."""
-
-    def __init__(self, at: int) -> None:
-        self.at, self.count, self.reached = at, 0, False
-        self.lock = threading.Lock()
-
-    def __call__(self) -> None:
-        with self.lock:
-            self.count += 1
-            if self.count >= self.at:
-                self.reached = True
-                raise SimulatedCrash(f"step {self.at}")
-
-
-class dying_at:  # noqa: N801
-    """Let the process of the body die before a change of storage; it changes nothing any more."""
-
-    def __init__(self, step: int) -> None:
-        self.steps, self.patch = Steps(step), pytest.MonkeyPatch()
-
-    def __enter__(self) -> Steps:
-        for name in CHANGES:
-            if hasattr(MemoryStorage, name):
-                run = getattr(MemoryStorage, name)
-
-                def hooked(storage: Any, *given: Any, run: Any = run, **named: Any) -> Any:
-                    self.steps()
-                    return run(storage, *given, **named)
-
-                self.patch.setattr(MemoryStorage, name, hooked)
-        return self.steps
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        self.patch.undo()
-        return kind is SimulatedCrash
 
 
 def test_of_two_jobs_at_once_one_takes_a_file_and_the_other_goes_on_after_it(

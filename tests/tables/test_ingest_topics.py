@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,77 +12,19 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.cdc.envelope import MESSAGE
+from bucketlake.cdc.message_settings import PLACEHOLDER
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.intake.dead_letters import LETTERS
 from bucketlake.intake.ingesting import IngestOptions, topics_of
 from bucketlake.intake.job import Job, JobRules
 from bucketlake.intake.metrics import IngestReport
-from bucketlake.intake.topics import EARLIEST
 from bucketlake.storage.memory import forget
+from tests.broker import Broker, encoded, job_of
 from tests.cdc_streams import as_texts, kinds_of, messages, rows_at_end
 from tests.meanwhile import PUTS, meanwhile
 
 _NUMBERS = itertools.count()
 SCHEMA = "id string, n bigint"
-
-
-@dataclass
-class Broker:
-    """A twin of Spark's Kafka source: topics with partitions, whose oldest records may expire."""
-
-    topics: dict[str, list[list[tuple[bytes | None, bytes | None]]]] = field(default_factory=dict)
-    begins: dict[tuple[str, int], int] = field(default_factory=dict)
-    reads: list[tuple[str, dict[int, int], dict[int, int]]] = field(default_factory=list)
-    looks: int = 0
-    searches: int = 0
-
-    def send(self, topic: str, *rows: Any, partition: int = 0) -> None:
-        parts = self.topics.setdefault(topic, [[], []])
-        for row in rows:
-            key, value = row if isinstance(row, tuple) else ({"id": row["id"]}, row)
-            parts[partition].append((encoded(key), encoded(value)))
-
-    def ends(self) -> Mapping[str, dict[int, int]]:
-        self.looks += 1
-        return self.there()
-
-    def there(self) -> dict[str, dict[int, int]]:
-        return {t: {p: len(held) for p, held in enumerate(ps)} for t, ps in self.topics.items()}
-
-    def beginnings(self, ends: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
-        self.searches += 1
-        begins = {t: {p: self.begins.get((t, p), 0) for p in held} for t, held in ends.items()}
-        return {
-            t: {p: EARLIEST if begin >= ends[t][p] - 1 else begin for p, begin in held.items()}
-            for t, held in begins.items()
-        }
-
-    def messages(self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> pa.Table:
-        self.reads.append((topic, {**starts}, {**ends}))
-        rows = [
-            {"topic": topic, "partition": p, "offset": n, "key": key, "value": value}
-            for p, held in enumerate(self.topics[topic])
-            for n, (key, value) in enumerate(held)
-            if max(starts[p], 0) <= n < ends[p]
-        ]
-        return pa.Table.from_pylist(rows, MESSAGE)
-
-    def following(self, starts: Mapping[str, dict[int, int]], rows_max: int) -> pa.Table | None:
-        ends = self.there()
-        gone = [
-            self.begins.get((topic, p), 0) > max(start, 0) or start > ends[topic].get(p, -1)
-            for topic, held in starts.items() if topic in ends
-            for p, start in held.items()
-        ]  # fmt: skip
-        if any(gone) or {t: [*held] for t, held in starts.items()} != {t: [*ends[t]] for t in ends}:
-            return None
-        rows = pa.concat_tables(self.messages(t, held, ends[t]) for t, held in starts.items())
-        return rows if len(rows) <= rows_max else None
-
-
-def encoded(held: Any) -> bytes | None:
-    if held is None or isinstance(held, bytes):
-        return held
-    return json.dumps(held).encode()
 
 
 def row(key: str, n: Any = 1, **more: Any) -> dict[str, Any]:
@@ -100,9 +41,8 @@ def root() -> Iterator[str]:
 
 def job(broker: Broker, table: Any, **options: Any) -> Job:
     messages = {"envelope": "row", "schema": SCHEMA} | options.pop("messages", {})
-    from_end, bad = options.pop("from_end", False), options.pop("on_bad_row", "dead_letter")
-    made = topics_of(broker, table, IngestOptions(**options), messages, from_end=from_end)
-    return Job(made, JobRules({"index": bl.SimpleBucket(1)}, bad != "fail"))
+    bad = options.pop("on_bad_row", "dead_letter")
+    return job_of(broker, table, messages, keeps_bad=bad != "fail", **options)
 
 
 def take(broker: Broker, root: str, **options: Any) -> IngestReport:
@@ -214,9 +154,136 @@ def test_a_topic_goes_to_the_table_that_is_named_for_it(root: str) -> None:
     with pytest.raises(InputError, match=r"topic order: there is no such topic.*orders"):
         job(broker, {"order": f"{root}/orders"}).run(None)
     both = {"orders": f"{root}/orders", "clicks": f"{root}/orders"}
-    job(broker, both, name="east").run(None)
+    job(broker, both, name="east", new_table={"ordering": "n"}).run(None)
     assert rows_of(f"{root}/orders") == {"a": 1, "x": 1}
     assert last(f"{root}/orders", "east/clicks") == {"0": 0}
+
+
+def test_offsets_of_two_topics_do_not_order_one_table(root: str) -> None:
+    broker, table = Broker(), f"{root}/orders"
+    broker.send("orders", row("a"))
+    take(broker, root)
+    broker.send("clicks", row("x"))
+    told = r"topic clicks into .*topic orders fills it, too; .*own table.*ordering="
+    for path in ({"orders": table, "clicks": table}, table):
+        with pytest.raises(InputError, match=told):
+            job(broker, path).run(None)
+    del broker.topics["orders"]
+    with pytest.raises(InputError, match=told):  # The topic of another job.
+        job(broker, table, name="west").run(None)
+    broker.send("orders", row("a"))
+    with pytest.raises(InputError, match=r"topic (clicks|orders) into memory.*/new: offsets order"):
+        job(broker, f"{root}/new").run(None)
+    with pytest.raises(bl.TableNotFoundError):
+        bl.open_table(f"{root}/new")
+    assert rows_of(table) == {"a": 1}
+    assert bl.open_table(table).position("clicks") is None
+
+
+def too_much(rows_max: int) -> Any:
+    """Return a function that gives up to so many rows, and then fails as Spark does."""
+
+    def some(rows: pa.Table, wanted: int | None, _role: str = "") -> pa.Table:
+        rows = rows.slice(0, wanted)
+        if len(rows) > rows_max:
+            raise RuntimeError("Total size of results is bigger than spark.driver.maxResultSize")
+        return rows
+
+    return some
+
+
+def test_messages_that_are_too_many_for_the_driver_are_left_to_tasks_and_then_fewer_are_fetched(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bucketlake.intake.topics.MEASURED_ROWS", 2)
+    monkeypatch.setattr("bucketlake.intake.topics.sample_rows", too_much(5))
+    broker = Broker()
+    broker.send("orders", *[row(f"k{n}", n) for n in range(40)])
+    made = job(broker, f"{root}/orders", max_rows=10)
+    fetched: list[int] = []
+    real = made.source._fetched  # type: ignore[attr-defined]
+
+    def counted(topic: str, messages: Any, rows_max: int | None, count: int) -> Any:
+        if rows_max is None:
+            fetched.append(count)
+        return real(topic, messages, rows_max, count)
+
+    monkeypatch.setattr(type(made.source), "_fetched", lambda _, *given: counted(*given))
+    assert made.run(None).rows == 40
+    assert fetched == [10], "one failed, and no more were as large"
+    assert rows_of(f"{root}/orders") == {f"k{n}": n for n in range(40)}
+
+
+def test_letters_that_are_too_many_for_the_driver_are_looked_for_in_smaller_batches(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"))
+    take(broker, root)
+    broker.send("orders", *[row(f"k{n}") for n in range(9)], ({}, {"n": 4}), row("z"))
+    monkeypatch.setattr("bucketlake.intake.topics.sample_rows", too_much(4))
+    report = take(broker, root)
+    assert (report.rows, report.dead_letters) == (10, 1)
+    assert len(rows_of(f"{root}/orders")) == 11
+    broker.send("orders", ({}, {"n": 4}))
+    monkeypatch.setattr("bucketlake.intake.topics.sample_rows", too_much(0))
+    with pytest.raises(InputError, match=r"orders: a message of 1 cannot .*raise spark.driver."):
+        take(broker, root)
+    assert last(f"{root}/orders") == {"0": 11}
+
+
+def test_a_topic_of_bad_messages_is_an_error_of_the_settings(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    broker.send("orders", *[row(f"k{n}", "text") for n in range(4)])
+    for module in ("job", "dead_letters", "topics"):
+        monkeypatch.setattr(f"bucketlake.intake.{module}.BAD_ROWS_MAX", 3)
+    with pytest.raises(InputError, match=r"more than 3 rows of one batch .*: it cannot be read"):
+        take(broker, root)
+    for path in ("orders", "orders_dead_letters"):
+        with pytest.raises(bl.TableNotFoundError):
+            bl.open_table(f"{root}/{path}")
+
+
+def test_the_key_of_a_new_table_is_that_of_the_first_message_with_one(root: str) -> None:
+    broker = Broker()
+    broker.send("orders", (None, row("x")), ("7", row("y")), row("a"))
+    assert take(broker, root).dead_letters == 1
+    assert bl.open_table(f"{root}/orders").config().key_spec.record_key_fields == ("id",)
+
+
+def change(op: str, key: str | None, lsn: int, before: Any, after: Any) -> tuple[Any, Any]:
+    source = {"connector": "postgresql", "lsn": lsn, "sequence": f'["{lsn}","{lsn}"]'}
+    return {"id": key}, {"before": before, "after": after, "op": op, "source": source}
+
+
+def test_a_bad_row_beside_a_row_whose_key_changed_takes_no_header_from_it(root: str) -> None:
+    """The row lacks a value, and its header names the key of the row that has it."""
+    broker, held = Broker(), {"envelope": "debezium", "schema": "id string, note string"}
+    broker.send("orders", change("c", "a", 5, None, {"id": "a", "note": "long"}))
+    take(broker, root, messages=held)
+    moved = {"id": "b", "note": PLACEHOLDER}
+    told = {"__debezium.oldkey": b'{"id": "a"}'}
+    broker.send("orders", change("d", "a", 6, {"id": "a", "note": None}, None))
+    broker.send("orders", (*change("c", "b", 6, None, moved), told))
+    broker.send("orders", change("c", None, 7, None, {"id": None, "note": "x"}))
+    assert take(broker, root, messages=held).dead_letters == 1
+    rows = bl.open_table(f"{root}/orders").to_arrow().to_pylist()
+    assert [(row["id"], row["note"]) for row in rows] == [("b", "long")]
+
+
+def test_declared_columns_that_contradict_the_table_are_an_error_and_no_dead_letters(
+    root: str,
+) -> None:
+    bl.create_table(f"{root}/orders", schema="id string, n string", record_key="id")
+    broker = Broker()
+    broker.send("orders", row("a"), row("b"))
+    with pytest.raises(InputError, match="column n: the table holds string, the batch bigint"):
+        take(broker, root)
+    with pytest.raises(bl.TableNotFoundError):
+        bl.open_table(f"{root}/orders_dead_letters")
+    assert take(broker, root, messages={"schema": "id string, n string"}).rows == 2
 
 
 def test_records_that_expired_are_an_error_that_names_the_range(root: str) -> None:
@@ -425,3 +492,61 @@ def test_a_recorded_database_becomes_a_table_with_its_rows(root: str, max_rows: 
     kinds = kinds_of("lifecycle", "public.orders")
     rows = bl.open_table(f"{root}/orders").to_arrow()
     assert as_texts(rows, [*kinds], kinds) == rows_at_end("lifecycle", "public.orders")
+
+
+def test_the_row_of_an_old_key_is_found_behind_a_planned_compaction(root: str) -> None:
+    broker, held = Broker(), {"envelope": "debezium", "schema": "id string, note string"}
+    given = {"messages": held, "new_table": {"table_type": "merge_on_read"}, "max_rows": 1}
+    for n, note in enumerate(["short", "long"]):
+        broker.send("orders", change("u", "a", 4 + n, None, {"id": "a", "note": note}))
+    take(broker, root, **given)
+    bl.open_table(f"{root}/orders").compact(schedule_only=True)
+    broker.send("orders", change("d", "a", 6, {"id": "a", "note": None}, None))
+    told = {"__debezium.oldkey": b'{"id": "a"}'}
+    broker.send("orders", (*change("c", "b", 6, None, {"id": "b", "note": PLACEHOLDER}), told))
+    assert take(broker, root, **given).dead_letters == 0
+    rows = bl.open_table(f"{root}/orders").to_arrow().to_pylist()
+    assert [(row["id"], row["note"]) for row in rows] == [("b", "long")]
+
+
+def test_text_that_is_no_utf8_and_a_damaged_truncate_are_dead_letters(root: str) -> None:
+    broker, held = Broker(), {"schema": "id string, note string", "on_truncate": "delete"}
+    for n, note in enumerate(["x", "broken", "y"]):
+        key, value = change("c", f"k{n}", 5 + n, None, {"id": f"k{n}", "note": note})
+        broker.send("orders", (key, (encoded(value) or b"").replace(b"broken", b"\xff")))
+    broker.send("orders", ({"id": "a"}, b'{"op":"t",'))
+    report = take(broker, root, messages={**held, "envelope": "debezium"})
+    assert (report.rows, report.dead_letters) == (2, 2)
+    found = bl.open_table(f"{root}/orders_dead_letters").to_arrow()
+    assert found["offset"].to_pylist() == [1, 3]
+
+
+def test_two_jobs_at_once_may_make_the_table_of_dead_letters(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    broker.send("orders", row("a"), ({"id": "b"}, b"{broken"))
+    meanwhile(monkeypatch, lambda: take(broker, root), PUTS, "orders_dead_letters")
+    take(broker, root)
+    assert rows_of(f"{root}/orders") == {"a": 1}
+    assert bl.open_table(f"{root}/orders_dead_letters").count() == 1
+
+
+def test_headers_are_added_to_an_old_table_of_dead_letters(root: str) -> None:
+    broker = Broker()
+    columns = [field for field in LETTERS if field.name != "headers"]
+    old = bl.create_table(
+        f"{root}/orders_dead_letters", schema=pa.schema(columns),
+        record_key=["table", "source", "partition", "offset"], index=bl.SimpleBucket(1),
+    )  # fmt: skip
+    one = {"table": f"{root}/orders", "source": "orders", "partition": "0", "offset": 70}
+    sent = {"key": encoded({"id": "z"}), "value": encoded(row("z"))}
+    old.upsert(pa.Table.from_pylist([{**one, **sent}], pa.schema(columns)))
+    broker.send("orders", row("a"))
+    take(broker, root)
+    assert job(broker, f"{root}/{{topic}}").replay().rows == 1
+    broker.send("orders", ({"id": "b"}, b"{broken", {"h": b"1"}))
+    assert take(broker, root).dead_letters == 1
+    [letter] = bl.open_table(f"{root}/orders_dead_letters").to_arrow().to_pylist()
+    assert letter["headers"] == [{"key": "h", "value": b"1"}]
+    assert job(broker, f"{root}/{{topic}}").replay().dead_letters == 1

@@ -86,6 +86,11 @@ def position_at(table: OpenTable, timeline: Timeline, source: str) -> Position |
     return Position(source, last.end, state=last.state) if last and last.end else None
 
 
+def ends_of_sources(table: OpenTable, timeline: Timeline) -> dict[str, Mapping[str, int]]:
+    """Return the position of each source that has one, by a timeline."""
+    return {name: last.end for name, last in _committed(table, timeline, POSITIONS).items()}
+
+
 def position_states(table: OpenTable, timeline: Timeline) -> frozenset[str]:
     """Return the texts that sources keep with their positions, of all commits of a timeline."""
     entries = [*active_entries(table, timeline, POSITIONS)]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from io import BytesIO
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import numpy as np
@@ -28,7 +29,8 @@ _HEADER = "apicurio.{}.globalId"
 _PATHS = ("/schemas/ids/{}", "/apis/ccompat/v7/schemas/ids/{}")
 _GLOBAL = "/apis/registry/v2/ids/globalIds/{}"
 _CONTENT = "/apis/registry/v2/ids/contentIds/{}"
-_SECONDS = 30
+_SECONDS, _NOT_FOUND = 30, 404
+_STEP = "check registry=, and framing= for ids of 8 bytes"
 
 
 def schema_ids(
@@ -55,26 +57,34 @@ def schema_ids(
         flat.field("value").filter(own).to_pylist(),
         strict=True,
     ):
-        ids[row] = int.from_bytes(data or b"", "big")
+        ids[row] = _number(data or b"")
     size = 9 if wide else 5
     framed = np.flatnonzero(
         (ids < 0) & pc.starts_with(values, b"\0").to_numpy(zero_copy_only=False)
     )
     heads = pc.binary_slice(values.take(pa.array(framed)), 1, size)
     for row, data in zip(framed, heads.to_pylist(), strict=True):
-        ids[row], starts[row] = int.from_bytes(data, "big"), size
+        ids[row], starts[row] = _number(data), size
     return ids, starts
+
+
+def _number(data: bytes) -> int:
+    """Return an id in 63 bits: a larger one is of a damaged message, and no registry has it."""
+    return int.from_bytes(data[-8:], "big") & (1 << 63) - 1
 
 
 def fetched(registry: str, ids: Mapping[int, bool], wide: bool) -> dict[int, Any]:
     """Return schemas from a registry by their ids; of each id whether a header had it.
 
+    An id that the registry does not know is left out, if it knows another: its messages are bad.
+
     Raises
     ------
     StorageError
-        If the registry does not answer, or has no schema of an id.
+        If the registry does not answer, or has no schema of any id.
     """
-    root, found = registry.rstrip("/"), {}
+    root, unknown = registry.rstrip("/"), None
+    found: dict[int, Any] = {}
     for number, in_header in ids.items():
         paths = [_GLOBAL] if in_header or wide else [*_PATHS, _CONTENT]
         for path in paths:
@@ -82,12 +92,16 @@ def fetched(registry: str, ids: Mapping[int, bool], wide: bool) -> dict[int, Any
             try:
                 with urlopen(address, timeout=_SECONDS) as answer:
                     held = json.load(answer)
+                found[number] = json.loads(held["schema"]) if "schema" in held else held
                 break
-            except (URLError, OSError, ValueError) as error:
+            except (HTTPException, URLError, OSError, ValueError, TypeError) as error:
                 if last:
-                    raise StorageError(address, "read", f"no schema {number}: {error}") from error
-        held = json.loads(held["schema"]) if "schema" in held else held
-        found[number] = held
+                    told = f"the registry gave no Avro schema {number}: {error}; {_STEP}"
+                    unknown = StorageError(address, "read", told)
+                    if not isinstance(error, HTTPError) or error.code != _NOT_FOUND:
+                        raise unknown from error
+    if unknown is not None and not found:
+        raise unknown
     return found
 
 

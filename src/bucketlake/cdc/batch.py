@@ -216,8 +216,9 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
         ids = {number: in_header for _, (number, in_header, _) in named}
         reading = replace(reading, avro=fetched(reading.registry, ids, reading.wide))
         seen = [
-            {**each, "schema": json.dumps(reading.avro[number]) if part == "value" else ""}
+            {**each, "schema": json.dumps(held) if part == "value" and held is not None else ""}
             for each, (number, _, part) in named
+            for held in [reading.avro.get(number)]
         ]
     for each in sorted(seen, key=lambda each: (-each["newest"], each["schema"])):
         lacks, tracks = lacks or each["lacks"], tracks or each["tracks"]

@@ -71,16 +71,14 @@ MESSAGE = pa.schema(
 )
 """The columns of messages; all but ``value`` may be missing in what a caller gives."""
 
-BAD_ROWS = pa.schema(
-    [pa.field("reason", pa.string()), *[MESSAGE.field(n) for n in MESSAGE.names[:5]]]
-)
+BAD_ROWS = pa.schema([pa.field("reason", pa.string()), *MESSAGE])
 """The columns of messages that cannot be read."""
 
 _ADDED = (IS_DELETED, PLACE_COLUMN, UNAVAILABLE)
 _PARTS = 1 << 14  # Messages that a thread reads at once.
 _BRANCHES = 8  # Into so many parts are messages divided of which one cannot be read.
 _SAMPLE = 100
-_OFFSET_DIGITS = 16  # Of a position that is an offset; those in logs are longer, or "0".
+OFFSET_DIGITS = 16  # Of a position that is an offset; those in logs are longer, or "0".
 _PLAIN_TOPICS = r"^__debezium-heartbeat|\.transaction$"
 _ALL = SchemaMerge.of(True)
 
@@ -144,7 +142,7 @@ def _debezium(
     found = payloads.read(pa.schema([*((name, raw) for name in images), *rest, *others]))
     operations = one_array(found["op"])
     deleted = flags_of(pc.equal(operations, "d"))
-    if deleted.any() and "before" not in images:  # Written with blanks between.
+    if len(images) == 1 and (deleted != (images[0] == "before")).any():  # Blanks, a column op.
         found = payloads.read(pa.schema([("before", raw), ("after", raw), *rest, *others]))
         images = ["before", "after"]
     rows = _image(found, images, deleted)
@@ -236,7 +234,13 @@ def _lacks(rows: pa.StructArray, names: Sequence[str]) -> Bools:
 def last_truncate(payloads: pa.Array) -> str | None:
     """Return the position of the last truncate in messages in JSON; None if there is none."""
     own = payloads.filter(pc.match_substring_regex(payloads, r'"op"\s*:\s*"t"'))
-    found = payload_columns(own, pa.schema([("op", pa.string()), ("source", log_position.SOURCE)]))
+    schema = pa.schema([("op", pa.string()), ("source", log_position.SOURCE)])
+    try:
+        found = payload_columns(own, schema)
+    except (ValueError, RecursionError, pa.ArrowException):  # One of them is a bad row.
+        half = len(own) // 2
+        parts = [own[:half], own[half:]] if half else []
+        return max(filter(None, map(last_truncate, parts)), default=None)
     operations = one_array(found["op"])
     places = log_position.positions(one_array(found["source"]), operations)
     last: str | None = pc.max(places.filter(pc.equal(operations, "t"))).as_py()
@@ -432,7 +436,7 @@ def batch_schema(
         raise InputError(
             "messages of a topic",
             refused or "no message has a schema, which tells the columns",
-            "give them, or the table: bl.debezium(df, table), bl.debezium(df, 'id bigint, ...')",
+            "give them: schema='id bigint, ...' (--set schema=...), or a table that has them",
         )
     return found
 
@@ -490,7 +494,7 @@ def _decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) ->
     parts = [rows for _, rows in found]
     batch = pa.concat_tables(parts) if parts else schema.empty_table()
     bad += [(int(at[row]), _NO_KEY) for row in np.flatnonzero(no_key[at])]
-    by_offset = flags_of(pc.equal(pc.binary_length(batch[PLACE_COLUMN]), _OFFSET_DIGITS))
+    by_offset = flags_of(pc.equal(pc.binary_length(batch[PLACE_COLUMN]), OFFSET_DIGITS))
     mixed = by_offset & (not by_offset.all())
     bad += [(int(at[row]), _NO_PLACE) for row in np.flatnonzero(mixed)]
     kept = np.flatnonzero(~no_key[at] & ~mixed)

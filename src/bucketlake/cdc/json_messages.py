@@ -119,9 +119,10 @@ def payload_columns(payloads: pa.Array, raw: pa.Schema) -> pa.Table:
     Raises
     ------
     ValueError
-        If one of them is no JSON object with these types.
+        If one of them is no JSON object with these types, or no UTF-8.
     """
     count, texts = len(payloads), payloads.cast(pa.binary())
+    texts.cast(pa.string())  # Arrow's reader does not look at it.
     lines = pc.binary_join_element_wise(texts, b"\n", b"")
     data = lines.buffers()[2]
     # Arrow's reader takes objects wherever they stand, and a line of null kills the process.

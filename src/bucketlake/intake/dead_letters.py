@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.cdc.envelope import MESSAGE
 from bucketlake.creating import create_table
 from bucketlake.engine import source_of
-from bucketlake.errors import InputError, TableNotFoundError
+from bucketlake.errors import AlreadyExistsError, InputError, TableNotFoundError
 from bucketlake.flow.threads import HERE
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.arguments import names_of
@@ -43,6 +44,7 @@ LETTERS = pa.schema(
         ("value", pa.binary()),
         ("reason", pa.string()),
         ("at", pa.timestamp("us", "UTC")),
+        ("headers", MESSAGE.field("headers").type),  # Tables of old jobs lack it.
     ]
 )
 """Columns of the table of dead letters."""
@@ -88,19 +90,25 @@ class DeadLetters:
 
     def put(self, letters: pa.Table, into: str) -> None:
         """Write letters for a table with their reasons; one that is there is replaced."""
-        table = self.opened() or create_table(
-            self.path,
-            schema=LETTERS,
-            record_key=list(_KEY),
-            index=SimpleBucket(1),
-            storage_options=self.storage_options,
-        )
+        table = self.opened() or self._made()
         columns = dict(zip(letters.column_names, letters.columns, strict=True))
         values = {"table": into, "at": time.time_ns() // 1000}
         for name, value in values.items():
             scalar = pa.scalar(value, LETTERS.field(name).type)
             columns[name] = pa.repeat(scalar, len(letters))
-        table.upsert(pa.table(columns, schema=LETTERS))
+        table.upsert(pa.table(columns, schema=LETTERS), merge_schema=True)
+
+    def _made(self) -> Table:
+        try:
+            return create_table(
+                self.path,
+                schema=LETTERS,
+                record_key=list(_KEY),
+                index=SimpleBucket(1),
+                storage_options=self.storage_options,
+            )
+        except AlreadyExistsError:  # Another job made it.
+            return open_table(self.path, storage_options=self.storage_options)
 
     def drop(self, letters: pa.Table) -> None:
         """Delete letters that are taken."""
@@ -113,9 +121,11 @@ class DeadLetters:
         table = self.opened()
         if table is None:
             return LETTERS.empty_table()
-        rows = table.to_arrow(columns=LETTERS.names)
+        known = {*table.schema().names}.intersection(LETTERS.names)
+        rows = table.to_arrow(columns=[*known])
         rows = rows.filter(pc.equal(rows["table"], into))
-        return rows.sort_by([(name, "ascending") for name in LETTER_PLACE]).cast(LETTERS)
+        rows = rows.sort_by([(name, "ascending") for name in LETTER_PLACE])
+        return letters_with(**{name: rows[name] for name in known})
 
 
 def sift(letters: pa.Table, check: Callable[[pa.Table], object]) -> pa.Table:
@@ -140,13 +150,18 @@ def sift(letters: pa.Table, check: Callable[[pa.Table], object]) -> pa.Table:
             reasons = pa.repeat(pa.scalar(_reason(error), pa.string()), len(some))
             bad.append(some.set_column(_REASON, "reason", reasons))
             if len(bad) > BAD_ROWS_MAX:
-                raise InputError(
-                    "rows of the source",
-                    f"more than {BAD_ROWS_MAX:,} rows of one batch cannot be taken; the last: "
-                    f"{error.problem}",
-                    "correct the settings, such as schema= or format=; nothing was written",
-                ) from error
+                raise too_many_bad(error.problem) from error
     return pa.concat_tables([LETTERS.empty_table(), *bad])
+
+
+def too_many_bad(reason: str) -> InputError:
+    """Return the error of a batch with more bad rows than are kept, with the reason of one."""
+    return InputError(
+        "rows of the source",
+        f"more than {BAD_ROWS_MAX:,} rows of one batch cannot be taken, such as: {reason}",
+        "correct the settings, such as schema=, envelope= or format=, or if the rows are truly bad "
+        "take fewer at once: max_rows=, max_files=; no row of the batch is in the table",
+    )
 
 
 def _reason(error: InputError) -> str:

@@ -204,7 +204,7 @@ def ingest(
     messages = {k: v for k, v in options.items() if k in _OF_MESSAGES}
     if not isinstance(source, Mapping) and messages.get("envelope") == "dms":
         new_table.setdefault("delete_marker", DMS_MARKER)
-    made = _source_of(source, table, job_options, messages, store, new_table.get("ordering"))
+    made = _source_of(source, table, job_options, messages, store, new_table)
     job = Job(made, rules, job_options.metrics_of_job())
     if replay:
         return job.replay()
@@ -228,7 +228,7 @@ def _source_of(
     options: IngestOptions,
     messages: Mapping[str, Any],
     store: Mapping[str, str],
-    ordering: Any,
+    new_table: Mapping[str, Any],
 ) -> Source:
     if isinstance(source, Mapping):
         from bucketlake.spark.topic_reader import KafkaReader
@@ -239,7 +239,9 @@ def _source_of(
         if begin not in ("earliest", "latest"):
             wanted = "give 'earliest' or 'latest'; a stored position is followed in any case"
             raise ConfigError("startingOffsets", begin, wanted)
-        return topics_of(reader, table, options, messages, from_end=begin == "latest")
+        made = topics_of(reader, table, options, messages, from_end=begin == "latest")
+        made.ordering = new_table.get("ordering", made.ordering)
+        return made
     is_of_dms = messages.get("envelope") == "dms"
     if isinstance(source, str):
         source = files(source, folder_columns=True, storage_options=store)
@@ -250,7 +252,7 @@ def _source_of(
         source = replace(source, schema=arrow_schema(messages["schema"]))
     check_texts(table=table)
     assert isinstance(table, str), "checked"
-    dms = names_of(ordering or (), "ordering") if is_of_dms else None
+    dms = names_of(new_table.get("ordering") or (), "ordering") if is_of_dms else None
     return LandingZone(source, table, options.name or "files", options.limits, dms)
 
 

@@ -23,12 +23,20 @@ from bucketlake.actions.progress import LOGGER
 from bucketlake.cdc.envelope import PLACE_COLUMN
 from bucketlake.creating import create_table
 from bucketlake.engine import given_columns, sample_rows
-from bucketlake.errors import CommitConflictError, ConfigError, InputError, TableNotFoundError
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    ConfigError,
+    InputError,
+    TableNotFoundError,
+)
 from bucketlake.intake.dead_letters import (
+    BAD_ROWS_MAX,
     EVERY_CHANGE,
     DeadLetters,
     checks_of,
     sift,
+    too_many_bad,
     without,
 )
 from bucketlake.intake.metrics import IngestReport, Metrics
@@ -136,7 +144,7 @@ class Job:
             except CommitConflictError as error:
                 LOGGER.info("ingest: another writer was faster; planning again: %s", error)
                 return False
-            except InputError:
+            except (InputError, AlreadyExistsError):  # Another job may have made the table.
                 if not self._is_stale(batch):
                     raise
                 LOGGER.info("ingest %s: the source changed; planning again", batch.table)
@@ -208,6 +216,8 @@ class Job:
                 "correct the source, or keep such rows: on_bad_row='dead_letter' "
                 "(--on-bad-row dead_letter)",
             ) from error
+        if len(bad) > BAD_ROWS_MAX:
+            raise too_many_bad(first["reason"])
         self.rules.letters_of(batch.table).put(bad, batch.table)
         LOGGER.warning(
             "ingest %s: %s rows cannot be taken and are dead letters; the first, %s: %s",

@@ -8,26 +8,30 @@ another (``docs/decisions/0044-ingest-by-positions.md``).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.actions.progress import LOGGER
+from bucketlake.actions.stream_batches import ends_of_sources
 from bucketlake.cdc.batch import read_messages
-from bucketlake.cdc.envelope import ENVELOPES
+from bucketlake.cdc.envelope import ENVELOPES, OFFSET_DIGITS, PLACE_COLUMN
 from bucketlake.engine import sample_rows
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.following import StoredRows, reading_of
-from bucketlake.intake.dead_letters import letters_with
+from bucketlake.intake.dead_letters import BAD_ROWS_MAX, LETTERS, checks_of, letters_with
 from bucketlake.intake.source_batch import Limits, SourceBatch
+from bucketlake.model.arguments import names_of
 from bucketlake.model.arrays import one_array
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.position import Origin, Position
-from bucketlake.table import Table
+from bucketlake.table import Table, handle_of
+from bucketlake.timeline.active import load_timeline
 
 if TYPE_CHECKING:
     from bucketlake.engine import Records
@@ -81,8 +85,11 @@ class Topics:
         Of a batch.
     from_end : bool
         Whether a topic without a position begins with what comes next.
+    ordering : str or sequence of str
+        What orders the rows of a new table.
     bytes_here : int
-        Messages of so many bytes are decoded in this process; more by tasks of Spark.
+        Messages of so many bytes are decoded in this process; more by tasks of Spark. It follows
+        from an average size, so where it was missed by far, fewer messages are taken afterwards.
     """
 
     reader: TopicReader
@@ -91,11 +98,15 @@ class Topics:
     name: str | None = None
     limits: Limits = field(default_factory=Limits)
     from_end: bool = False
+    ordering: Any = PLACE_COLUMN
     bytes_here: int = 128 << 20
     _beginnings: Callable[[], Mapping[str, TopicOffsets]] = dict  # Looked for once a round.
     _first: dict[str, TopicOffsets] = field(default_factory=dict)  # The ends at the first look.
     _taken: Mapping[str, TopicOffsets] = field(default_factory=dict)  # If the last round was whole.
     _bytes: dict[str, float] = field(default_factory=dict)  # Of a message, as last seen, by topic.
+    _most: dict[str, int] = field(default_factory=dict)  # Messages here, by topic, if known.
+    _topics: Sequence[str] = ()
+    _fits: set[str] = field(default_factory=set)  # Tables that take the declared columns.
 
     def tables(self) -> list[str]:
         """Return the paths of the tables of the topics that are there."""
@@ -114,6 +125,7 @@ class Topics:
             self._taken = taken
             return
         every = self._ends()
+        self._topics = [*every]
         self._beginnings = cache(partial(self.reader.beginnings, every))
         waiting = [self._of_topic(topic, ends, opened) for topic, ends in every.items()]
         while waiting:
@@ -127,7 +139,7 @@ class Topics:
 
     def decode(self, letters: pa.Table, table: Table | None) -> Records:
         """Decode letters again; InputError has the reason of the first that is still bad."""
-        messages = letters.select(["partition", "offset", "key", "value"])
+        messages = letters.select(["partition", "offset", "key", "value", "headers"])
         topics = pa.array([name.rpartition("/")[2] for name in letters["source"].to_pylist()])
         messages = messages.append_column("topic", topics)
         partitions = messages["partition"].cast(pa.int32())
@@ -196,25 +208,46 @@ class Topics:
             upto = self._limited(starts, ends)
             if not upto:
                 return
+            if table is not None and "schema" in self.decoder.options and path not in self._fits:
+                check = checks_of(table, partial(self.decode, table=table), lambda _: {})
+                check(LETTERS.empty_table())
+                self._fits.add(path)  # What is refused without a row is the schema.
             messages = self.reader.messages(topic, starts, upto)
             count = sum(end - max(starts[p], 0) for p, end in upto.items())
             if count > self._rows_here(topic):
-                self._measured(topic, sample_rows(messages, MEASURED_ROWS, "messages of a topic"))
-            if count <= self._rows_here(topic):
-                messages = sample_rows(messages, None, "messages of a topic")
-                self._measured(topic, messages)
+                self._fetched(topic, messages, MEASURED_ROWS, count)
+            is_here = count <= self._rows_here(topic)
+            here = self._fetched(topic, messages, None, count) if is_here else None
             with ExitStack() as kept:
-                messages = _kept(messages, kept)
+                messages = _kept(messages, kept) if here is None else here
                 yield self._batch(topic, messages, (starts, upto, ends), stored, table, kept)
+
+    def _fetched(
+        self, topic: str, messages: Records, rows_max: int | None, count: int
+    ) -> pa.Table | None:
+        """Return so many of messages, or all, measured; None if Spark hands over fewer bytes."""
+        try:
+            rows = sample_rows(messages, rows_max, _ROLE)
+        except Exception as error:  # Of Spark or the JVM.
+            if not _is_too_much(error):
+                raise
+            LOGGER.info("ingest: %s messages of topic %s are left to tasks", f"{count:,}", topic)
+            self._most[topic] = count // 2
+            return None
+        self._measured(topic, rows)
+        return rows
 
     def _rows_here(self, *topics: str) -> int:
         """Return how many messages this process takes at once, by the sizes of those before."""
         size = max((self._bytes.get(topic, MESSAGE_BYTES_MAX) for topic in topics), default=1)
-        return int(self.bytes_here / size)
+        known = (self._most[topic] for topic in topics if topic in self._most)
+        return min([int(self.bytes_here / size), *known])
 
     def _measured(self, topic: str, messages: pa.Table) -> None:
         if len(messages):
             self._bytes[topic] = max(1.0, messages.nbytes / len(messages))
+        if messages.nbytes > 2 * self.bytes_here:
+            self._most[topic] = len(messages) // 2
 
     def _next(
         self, topic: str, partitions: Iterable[int], stored: Position | None
@@ -275,6 +308,8 @@ class Topics:
         starts, upto, ends = span
         path, source = self._table_of(topic), self._source_of(topic)
         rows, bad = self.decoder.decode(messages, table, kept)
+        if stored is None:
+            self._require_one_order(topic, rows, table)
         # The first position has all partitions of a topic that begins with what comes next.
         begun = {p for p, start in starts.items() if stored is None and start > 0}
         moved = {p: end for p, end in upto.items() if p in begun or end > max(starts[p], 0)}
@@ -284,17 +319,56 @@ class Topics:
             {str(p): starts[p] for p in moved if starts[p] != EARLIEST},
         )
 
+        limits, count = self.limits, sum(end - max(starts[p], 0) for p, end in moved.items())
         return SourceBatch(
             path,
             source,
             rows,
             lambda _: Origin(position=position),
-            lambda: letters_of(source, messages),
-            bad=lambda: letters_of(source, bad),
+            lambda: self._letters(source, messages, None, count),
+            bad=lambda: self._letters(source, bad, BAD_ROWS_MAX + 1, count),
+            is_stale=lambda: self.limits != limits,
             stored=stored,
             keys=() if table is not None or not self.decoder.has_keys else key_names(messages),
             facts={"lag": sum(ends[p] - end for p, end in upto.items())},
         )
+
+    def _letters(
+        self, source: str, messages: Records, rows_max: int | None, count: int
+    ) -> pa.Table:
+        """Return messages of a batch as letters; if they are too many, next batches have fewer."""
+        try:
+            return letters_of(source, messages, rows_max)
+        except Exception as error:  # Of Spark or the JVM.
+            if not _is_too_much(error):
+                raise
+            fewer = max(1, min(self.limits.rows, count) // 2)
+            self.limits = replace(self.limits, rows=fewer)
+            raise InputError(
+                f"source {source}",
+                f"a message of {count:,} cannot be taken, and to find it the driver needs more "
+                f"bytes than Spark hands over ({_TOO_MUCH})",
+                f"raise {_TOO_MUCH}, or set max_rows= (--set max_rows=...) below {count:,}",
+            ) from error
+
+    def _require_one_order(self, topic: str, rows: Records, table: Table | None) -> None:
+        """Raise InputError if a topic begins in a table where offsets would order two topics."""
+        path, ordered = self._table_of(topic), names_of(self.ordering or (), "ordering")
+        others = {name for name in self._topics if self._table_of(name) == path}
+        if table is not None:
+            ordered, opened = table.config().ordering_fields, handle_of(table).open()
+            ends = ends_of_sources(opened, load_timeline(opened))
+            numbered = [name for name, last in ends.items() if all(map(str.isdecimal, last))]
+            others |= {name.rpartition("/")[2] for name in numbered}
+        others -= {topic}
+        if others and ordered[:1] == (PLACE_COLUMN,) and _has_offsets(rows):
+            raise InputError(
+                f"topic {topic} into {path}",
+                f"offsets order the rows of this table, and topic {min(others)} fills it, too; "
+                "offsets of two topics have no order, so an older change could replace a newer one",
+                "give each topic its own table, such as lake/{topic}, or let a column of the rows "
+                "order a new table: ordering=... (--ordering)",
+            )
 
 
 def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
@@ -311,11 +385,26 @@ def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
     return {int(name): end for name, end in last.items()}
 
 
+def _has_offsets(rows: Records) -> bool:
+    """Return whether positions of rows are offsets."""
+    if not isinstance(rows, pa.Table):
+        some: Any = rows
+        rows = sample_rows(some.where(f"length({PLACE_COLUMN}) = {OFFSET_DIGITS}"), 1, _ROLE)
+    lengths = pc.binary_length(rows[PLACE_COLUMN])
+    return bool(pc.any(pc.equal(lengths, OFFSET_DIGITS)).as_py())
+
+
+def _is_too_much(error: Exception) -> bool:
+    """Return whether Spark refuses to hand so many bytes to the driver."""
+    return _TOO_MUCH in str(error)
+
+
 def _lost(topic: str, partition: int, problem: str) -> InputError:
     return InputError(
         f"topic {topic}, partition {partition}",
         problem,
-        "read the source by another name= from what is there, or restore the topic",
+        "restore the topic, or read what is there by another name=; into a new table, if offsets "
+        "order the rows and they began anew",
     )
 
 
@@ -323,6 +412,8 @@ def _lost(topic: str, partition: int, problem: str) -> InputError:
 
 MESSAGE_BYTES_MAX, MEASURED_ROWS = 1 << 20, 100
 """The largest message that a broker takes, unless told otherwise; and so many show a usual one."""
+
+_ROLE, _TOO_MUCH = "messages of a topic", "spark.driver.maxResultSize"
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,22 +468,24 @@ def _kept(rows: Any, kept: ExitStack) -> Any:
     return rows.persist()
 
 
-def letters_of(source: str, messages: Records) -> pa.Table:
-    """Return messages as letters; bad ones have a reason."""
-    rows = sample_rows(messages, None, "messages of a topic")
-    given = {"partition", "offset", "key", "value", "reason"}.intersection(rows.column_names)
+def letters_of(source: str, messages: Records, rows_max: int | None = None) -> pa.Table:
+    """Return messages as letters, up to so many of a DataFrame; bad ones have a reason."""
+    rows = sample_rows(messages, rows_max, _ROLE)
+    given = {*LETTERS.names}.intersection(rows.column_names)
     columns = {name: one_array(rows[name]) for name in given}
     return letters_with(source=[source] * len(rows), **columns)
 
 
-def key_names(messages: Records) -> tuple[str, ...]:
-    """Return the names in the key of the first message; none if its key is no JSON object."""
-    first = sample_rows(messages, 1, "messages of a topic")
-    key: Any = first["key"][0].as_py() if len(first) else None
-    try:
-        held = json.loads(key or b"null")
-    except ValueError:
-        return ()
-    if isinstance(held, dict) and held.keys() == {"schema", "payload"}:
-        held = held["payload"]
-    return tuple(held) if isinstance(held, dict) else ()
+def key_names(messages: Any) -> tuple[str, ...]:
+    """Return the names in the key of the first messages that have some; none if none has."""
+    keys = sample_rows(messages.select(["key"]), MEASURED_ROWS, _ROLE)["key"]
+    for key in keys.slice(0, MEASURED_ROWS):
+        try:
+            held = json.loads(key.as_py() or b"null")
+        except ValueError:
+            continue
+        if isinstance(held, dict) and held.keys() == {"schema", "payload"}:
+            held = held["payload"]
+        if isinstance(held, dict) and held:
+            return tuple(held)
+    return ()

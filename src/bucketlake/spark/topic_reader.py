@@ -128,11 +128,13 @@ class KafkaReader:
         raise TimeoutError(f"Kafka did not answer in {_WAIT_SECONDS:.0f} seconds")
 
     def _unreadable(self, error: Exception) -> InputError:
-        lines = [line.strip() for line in f"{error}\n{type(error).__name__}".splitlines()]
-        told = next((line for line in lines if "Unknown" in line or "Timeout" in line), lines[0])
+        lines = [line.strip() for line in str(error).splitlines()]
+        known = (line for line in lines if "Unknown" in line or "Timeout" in line)
+        told = next(known, lines[0] if lines else type(error).__name__)
         topics = ", ".join(self.options[name] for name in _TOPICS if name in self.options)
         return InputError(
-            f"topics {topics}",
+            f"topics {topics or 'of the source'}",
             f"Spark's Kafka source cannot read them: {told}",
-            "check the names of the topics and kafka.bootstrap.servers",
+            "check the names of the topics and kafka.bootstrap.servers, and that the session has "
+            "the package spark-sql-kafka-0-10",
         )
