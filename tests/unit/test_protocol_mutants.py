@@ -1,0 +1,63 @@
+"""Each step of the protocol has a direct test that fails if the step is left out or misplaced.
+
+Each case puts one fault into a function and runs the test that must notice it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bucketlake.storage.location import open_storage
+from tests.mutants import Mutant, is_broken, mutated
+from tests.protocol_mutants import MUTANTS, UNSEEN
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.replace(" ", "-"))
+def test_a_faulty_step_of_the_protocol_fails_its_test(
+    mutant: Mutant, new_path: Callable[[], str], tmp_path: Path
+) -> None:
+    run(mutant, new_path, tmp_path / "sound")  # It holds; what fails next is the mutant's fault.
+    with (
+        mutated(mutant.function, (mutant.old, mutant.new)),
+        pytest.raises((Exception, pytest.fail.Exception)) as caught,
+    ):
+        run(mutant, new_path, tmp_path / "faulty")
+    assert not is_broken(caught.value)
+
+
+def run(mutant: Mutant, new_path: Callable[[], str], folder: Path) -> None:
+    """Run the test of a mutant with fixtures of its module, or those that all tests have."""
+    fixtures = vars(sys.modules[mutant.test.__module__])
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as monkeypatch, ExitStack() as stack:
+        known = {"new_path": new_path, "tmp_path": folder, "monkeypatch": monkeypatch}
+        known |= mutant.given
+
+        def given(name: str) -> Any:
+            if name not in known and name in fixtures:
+                fixture = inspect.unwrap(fixtures[name])
+                made = fixture(**{one: given(one) for one in inspect.signature(fixture).parameters})
+                if inspect.isgenerator(made):
+                    stack.callback(next, made, None)
+                    made = next(made)
+                known[name] = made
+            elif name not in known:
+                known[name] = {"storage": open_storage}[name](new_path())
+            return known[name]
+
+        mutant.test(**{name: given(name) for name in inspect.signature(mutant.test).parameters})
+
+
+def test_each_fault_has_one_name_and_each_reason_names_faults() -> None:
+    faults = [mutant.fault for mutant in MUTANTS]
+    reasons = [fault for told in UNSEEN.values() for fault in told]
+    assert len({*faults}) == len(faults)
+    assert len({*reasons}) == len(reasons)
+    assert {*reasons} <= {*faults}
