@@ -63,7 +63,9 @@ class RareState:
     def change(self) -> tuple[str, str]:
         """The line, and what stands in its place to count the state."""
         text = textwrap.dedent(inspect.getsource(inspect.unwrap(self.function)))
-        [line] = [one for one in text.splitlines() if self.line in one]
+        lines = [one for one in text.splitlines() if self.line in one]
+        assert len(lines) == 1, f"{self.words}: {self.line!r} is in {len(lines)} lines"
+        [line] = lines
         indentation = line[: len(line) - len(line.lstrip())]
         return line, f"{indentation}({self.when}) and _reached({self.words!r})\n{line}"
 
@@ -106,7 +108,8 @@ RARE_STATES = [
               "raise LockError("),
     # Plans.
     RareState("a plan was withdrawn", pending.withdraw_plan, "take_back_metadata(table, instant)"),
-    RareState("a plan was decided before it was withdrawn", pending.withdraw_plan, "return False"),
+    RareState("a plan was decided before it was withdrawn", pending.withdraw_plan,
+              "        return False"),
     RareState("a restore of a dead writer was carried on", recovery._settle_all,
               "carry_out_restore(table, restore.requested_at)"),
     RareState("a rollback of a dead writer was carried on", recovery._settle_all,
