@@ -143,7 +143,7 @@ def _run(mutant: Mutant | None, tester: str, effort: int, answer: Connection) ->
 
 
 def verdicts(
-    mutants: Sequence[Mutant | None],
+    jobs: Sequence[tuple[Mutant | None, str]],
     efforts: dict[str, int],
     *,
     seconds_max: float,
@@ -153,8 +153,8 @@ def verdicts(
 
     Parameters
     ----------
-    mutants : sequence of Mutant or None
-        None stands for the code as it is.
+    jobs : sequence of (Mutant or None, str)
+        Mutants, each with the name of a tester; None stands for the code as it is.
     efforts : mapping of str to int
         The testers, each with its number of seeds, or of changes between two deaths.
     seconds_max : float
@@ -163,7 +163,7 @@ def verdicts(
         Number of processes at once.
     """
     fork = multiprocessing.get_context("fork")  # So that the modules are imported once.
-    waiting = [(mutant, tester) for mutant in mutants for tester in efforts]
+    waiting = [*jobs]
     running: list[_Child] = []
     while waiting or running:
         while waiting and len(running) < processes:
@@ -241,8 +241,8 @@ def main(arguments: Sequence[str]) -> int:
     found: dict[tuple[str, str], Verdict] = {}
     began = monotonic()
     for mutant, tester, verdict in verdicts(
-        [None, *chosen],
-        {tester: effort[tester] for tester in given.testers},
+        [(mutant, tester) for mutant in (None, *chosen) for tester in given.testers],
+        effort,
         seconds_max=given.seconds,
         processes=given.processes,
     ):

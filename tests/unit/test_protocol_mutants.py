@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +15,15 @@ from typing import Any
 
 import pytest
 
+from bucketlake.errors import CommitConflictError
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.outcome import claim_rollback
 from tests.mutants import Mutant, is_broken, mutated
 from tests.protocol_mutants import MUTANTS, UNSEEN
+from tests.simulation import rare_states
+from tests.unit.actions import test_turns
+from tests.unit.actions.bare_table import BareTable
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.replace(" ", "-"))
@@ -61,3 +68,17 @@ def test_each_fault_has_one_name_and_each_reason_names_faults() -> None:
     assert len({*faults}) == len(faults)
     assert len({*reasons}) == len(reasons)
     assert {*reasons} <= {*faults}
+
+
+def test_rare_states_are_counted_in_the_source(new_path: Callable[[], str]) -> None:
+    table = BareTable.at(new_path())
+    pending = table.leave(Action.COMMIT)
+    claim_rollback(table.storage, pending.requested_at)
+    counts: Counter[str] = Counter()
+    with rare_states.counted(counts), pytest.raises(CommitConflictError):
+        test_turns.put_out(table, pending)
+    assert counts == {"a rollback won against a late publish": 1}
+    assert len(rare_states.never(counts)) == len(rare_states.RARE_STATES) - 1
+    with pytest.raises(CommitConflictError):
+        test_turns.put_out(table, pending)
+    assert counts.total() == 1
