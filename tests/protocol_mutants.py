@@ -2,7 +2,7 @@
 
 Each names the test that must notice it: ``tests/unit/test_protocol_mutants.py`` runs these. The
 testers that draw or try whole runs have them too: ``python -m tests.simulation.mutation`` tells
-which of them notice which fault. :data:`UNSEEN` says why some faults are seen by direct tests only.
+which of them notice which fault.
 """
 
 from __future__ import annotations
@@ -598,6 +598,3 @@ MUTANTS = [
            "is_new[met.positions] = False", "pass",
            test_log_records.test_a_row_says_which_columns_it_does_not_have),
 ]  # fmt: skip
-
-UNSEEN: dict[str, tuple[str, ...]] = {}
-"""Faults that no run of the explorer, the simulation or the crowd shows, by the reason."""
