@@ -3,9 +3,10 @@
 from __future__ import annotations
 import __future__
 
+import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,8 +61,7 @@ def mutated(
         What replacements use beside the names of the module.
     """
     inner: Any = inspect.unwrap(function)
-    source = textwrap.dedent(inspect.getsource(inner))
-    text = source[source.index("def ") :]  # Without its decorators.
+    text = _text_of(inner)
     for old, new in changes:
         assert text.count(old) == 1, f"{inner.__name__} has {old!r} {text.count(old)} times"
         text = text.replace(old, new)
@@ -77,6 +77,37 @@ def mutated(
         inner.__code__ = code
         for name in names:
             inner.__globals__.pop(name, None)
+
+
+def with_calls(function: Callable[..., Any], calls: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """Return the text of a function, and the text with calls between its statements.
+
+    Parameters
+    ----------
+    function : callable
+    calls : iterable of str and str
+        A part of the text that occurs once, and what is called before the statement that holds it.
+    """
+    text = _text_of(inspect.unwrap(function))
+    lines, tree = text.split("\n"), ast.parse(text)
+    statements = [one for one in ast.walk(tree.body[0]) if isinstance(one, ast.stmt)][1:]
+    added = []
+    for part, call in calls:
+        assert text.count(part) == 1, f"{part!r} is there {text.count(part)} times"
+        first = text.index(part) + len(part) - len(part.lstrip())
+        line = text.count("\n", 0, first) + 1
+        held = [one for one in statements if one.lineno <= line <= (one.end_lineno or 0)]
+        held = [one for one in held if not lines[one.lineno - 1].lstrip().startswith("elif")]
+        inner = max(held, key=lambda one: (one.lineno, one.col_offset))
+        added.append((inner.lineno - 1, " " * inner.col_offset + call))
+    for place, call in sorted(added, reverse=True):
+        lines.insert(place, call)
+    return text, "\n".join(lines)
+
+
+def _text_of(function: Callable[..., Any]) -> str:
+    source = textwrap.dedent(inspect.getsource(function))
+    return source[source.index("def ") :]  # Without its decorators.
 
 
 def is_broken(error: BaseException) -> bool:

@@ -1,8 +1,11 @@
 """Which faults of the protocol the explorer, the simulation and the crowd notice.
 
 Each fault of ``tests/protocol_mutants.py`` is put into the code of a child process, which then runs
-one of the three testers until a run fails. A table says how many faults each tester noticed; then
-come those that none of them did, each with the direct test that does.
+one of the three testers until a run fails. The runs on the code as it is come first: they tell
+which runs reach the place of which fault, and only those are repeated with it.
+
+A table says how many of the faults that a tester reached it noticed. Then come the faults that no
+tester noticed, each with the direct test that does.
 
 example: python -m tests.simulation.mutation
          python -m tests.simulation.mutation -k heartbeat --crowds 500 --testers crowd
@@ -12,13 +15,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import logging
 import multiprocessing
 import os
 import sys
 import tempfile
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -32,14 +36,15 @@ import pytest
 
 from bucketlake.errors import ClockWarning, MetadataTableWarning, ServiceWarning
 from tests.indexed_tables import ROWS_OF_LARGE
-from tests.mutants import Mutant, is_broken, mutated
+from tests.mutants import Mutant, is_broken, mutated, with_calls
 from tests.protocol_mutants import MUTANTS
 from tests.simulation import test_one_writer, test_sequences
 from tests.simulation.crowd import Crowd
 from tests.simulation.indexes import LARGE_ROWS
 from tests.simulation.interleavings import SCENARIOS, Exploration
 
-KILLED, SURVIVED, TIMED_OUT, BROKEN = "killed", "survived", "time-out", "broken"
+KILLED, SURVIVED, NOT_REACHED = "killed", "survived", "not reached"
+TIMED_OUT, BROKEN = "time-out", "broken"
 DYING, INTERRUPTED = ("rollback", "restore"), ("clean",)
 """Scenarios of the explorer in which a process dies, and in which a writer is interrupted."""
 
@@ -62,14 +67,12 @@ def simulation(seeds: int) -> Runs:
         test_one_writer.test_no_committed_row_is_lost_or_doubled_whatever_fails,
         test_one_writer.test_archival_among_all_steps_loses_nothing,
     )
+    play = test_sequences.test_a_sequence_of_operations_leaves_the_rows_that_its_commits_tell
     with pytest.MonkeyPatch.context() as patch:
         for seed in range(seeds):
             for world in worlds:
                 yield partial(world, seed, None, patch)
-            yield partial(
-                test_sequences.test_a_sequence_of_operations_leaves_the_rows_that_its_commits_tell,
-                seed,
-            )
+            yield partial(play, seed)
 
 
 def crowd(crowds: int) -> Runs:
@@ -82,109 +85,134 @@ TESTERS = {"explorer": explorer, "simulation": simulation, "crowd": crowd}
 
 
 @dataclass(frozen=True)
+class Job:
+    """A tester, and the mutant that it is to notice.
+
+    Attributes
+    ----------
+    tester : str
+    effort : int
+        Its number of seeds, or of changes between two deaths.
+    mutant : Mutant or None
+        None stands for the code as it is.
+    runs : set of int
+        Numbers of the runs to do; not for the code as it is, which does all.
+    """
+
+    tester: str
+    effort: int
+    mutant: Mutant | None = None
+    runs: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """What a tester said of a mutant.
+    """What a tester said.
 
     Attributes
     ----------
     said : str
-        ``killed``, ``survived``, ``time-out``, or ``broken`` if the mutant cannot run.
-    runs : int
-        Number of runs until then.
+        ``killed``, ``survived``, ``not reached``, ``time-out``; ``broken`` if a mutant cannot run.
     words : str
-        The first line of the error.
+        The number of the run, and the first line of its error.
+    reached : tuple of set of str
+        The faults whose places each run reached, of the code as it is.
     """
 
     said: str
-    runs: int = 0
     words: str = ""
+    reached: tuple[frozenset[str], ...] = ()
 
 
 @dataclass
 class _Child:
-    """A process that runs a tester on a mutant."""
+    """A process that does a job."""
 
-    mutant: Mutant | None
-    tester: str
+    job: Job
     process: BaseProcess
     answer: Connection
     ends_at: float
 
 
-def judge(mutant: Mutant | None, tester: str, effort: int) -> Verdict:
-    """Run a tester on a mutant, or on the code as it is, until a run fails."""
-    runs = 0
+def judge(job: Job) -> Verdict:
+    """Let a tester do its runs until one fails."""
+    now: set[str] = set()
+    reached: list[frozenset[str]] = []
     with ExitStack() as stack:
         stack.enter_context(mock.patch(ROWS_OF_LARGE, LARGE_ROWS))
         stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore" if tester == "crowd" else "error")
+        warnings.simplefilter("ignore" if job.tester == "crowd" else "error")
         for category in (ClockWarning, MetadataTableWarning, ServiceWarning):
             warnings.simplefilter("ignore", category)
-        if mutant is not None:
-            stack.enter_context(mutated(mutant.function, (mutant.old, mutant.new)))
+        if job.mutant is None:
+            _watch(stack, now.add)
+        else:
+            change = job.mutant.old, job.mutant.new
+            stack.enter_context(mutated(job.mutant.function, change))
         try:
-            for run in TESTERS[tester](effort):
-                runs += 1
-                run()
+            for number, run in enumerate(TESTERS[job.tester](job.effort)):
+                if job.mutant is None or number in job.runs:
+                    run()
+                reached.append(frozenset(now))
+                now.clear()
         except BaseException as error:  # Whatever a run raises is a finding.
-            words = f"{type(error).__name__}: {error}".splitlines()[0][:160]
-            return Verdict(BROKEN if is_broken(error) else KILLED, runs, words)
-    return Verdict(SURVIVED, runs)
+            words = f"run {number}: {type(error).__name__}: {error}".splitlines()[0][:160]
+            return Verdict(BROKEN if is_broken(error) else KILLED, words)
+    return Verdict(SURVIVED, reached=tuple(reached))
 
 
-def _run(mutant: Mutant | None, tester: str, effort: int, answer: Connection) -> None:
+def _watch(stack: ExitStack, reached: Callable[[str], None]) -> None:
+    """Tell which places of faults are reached, until the stack is closed."""
+    calls: dict[Callable[..., object], list[tuple[str, str]]] = defaultdict(list)
+    for mutant in MUTANTS:
+        calls[inspect.unwrap(mutant.function)].append((mutant.old, f"_reached({mutant.fault!r})"))
+    for function, held in calls.items():
+        stack.enter_context(mutated(function, with_calls(function, held), _reached=reached))
+
+
+def _run(job: Job, answer: Connection) -> None:
     gc.freeze()  # Exclude modules, which are most objects, from garbage collections.
     gc.set_threshold(50_000)
     logging.disable()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["BUCKETLAKE_CACHE_FOLDER"] = folder  # Tables of two processes have one name.
-        answer.send(judge(mutant, tester, effort))
+        answer.send(judge(job))
     os._exit(0)  # Threads of a run that failed may wait forever.
 
 
 def verdicts(
-    jobs: Sequence[tuple[Mutant | None, str]],
-    efforts: dict[str, int],
-    *,
-    seconds_max: float,
-    processes: int,
-) -> Iterator[tuple[Mutant | None, str, Verdict]]:
-    """Run testers on mutants in child processes; yield what they say as it comes.
+    jobs: Sequence[Job], *, seconds_max: float, processes: int
+) -> Iterator[tuple[Job, Verdict]]:
+    """Do jobs in child processes; yield what they say as it comes.
 
     Parameters
     ----------
-    jobs : sequence of (Mutant or None, str)
-        Mutants, each with the name of a tester; None stands for the code as it is.
-    efforts : mapping of str to int
-        The testers, each with its number of seeds, or of changes between two deaths.
+    jobs : sequence of Job
     seconds_max : float
-        What a tester may take for a mutant.
+        What a job may take.
     processes : int
         Number of processes at once.
     """
     fork = multiprocessing.get_context("fork")  # So that the modules are imported once.
-    waiting = [*jobs]
-    running: list[_Child] = []
+    waiting, running = [*jobs], list[_Child]()
     while waiting or running:
         while waiting and len(running) < processes:
-            mutant, tester = waiting.pop(0)
+            job = waiting.pop(0)
             answer, child = fork.Pipe(duplex=False)
-            process = fork.Process(
-                target=_run, args=(mutant, tester, efforts[tester], child), daemon=True
-            )
+            process = fork.Process(target=_run, args=(job, child), daemon=True)
             process.start()
             child.close()
-            running.append(_Child(mutant, tester, process, answer, monotonic() + seconds_max))
+            running.append(_Child(job, process, answer, monotonic() + seconds_max))
         soonest = min(one.ends_at for one in running)
         wait([one.answer for one in running], max(0.0, soonest - monotonic()))
         for one in [*running]:
             if one.answer.poll():
                 try:
-                    yield one.mutant, one.tester, one.answer.recv()
+                    yield one.job, one.answer.recv()
                 except EOFError:
-                    yield one.mutant, one.tester, Verdict(BROKEN, words="its process ended")
+                    yield one.job, Verdict(BROKEN, "its process ended")
             elif monotonic() > one.ends_at:
-                yield one.mutant, one.tester, Verdict(TIMED_OUT)
+                yield one.job, Verdict(TIMED_OUT)
             else:
                 continue
             one.process.kill()
@@ -192,28 +220,33 @@ def verdicts(
             running.remove(one)
 
 
-def tables(found: dict[tuple[str, str], Verdict], mutants: Sequence[Mutant]) -> Iterator[str]:
-    """Yield the lines of a table with the rates of the testers, then what none of them noticed."""
-    testers = list(dict.fromkeys(tester for _, tester in found))
-    yield f"| room | mutants | {' | '.join(testers)} | one of them |"
-    yield "|---|" + "---|" * (len(testers) + 2)
-    rooms = [*dict.fromkeys(mutant.room for mutant in mutants)]
-    for room in (*rooms, "**all**"):
+def tables(said: dict[tuple[str, str], str], mutants: Sequence[Mutant]) -> Iterator[str]:
+    """Yield the lines of a table with the rates of the testers, then what none of them noticed.
+
+    Parameters
+    ----------
+    said : mapping of (str, str) to str
+        What testers said, by fault and name of the tester.
+    mutants : sequence of Mutant
+    """
+    testers = list(dict.fromkeys(tester for _, tester in said))
+    yield f"| room | faults | {' | '.join(testers)} | one of them | time-outs |"
+    yield "|---|" + "---|" * (len(testers) + 3)
+    for room in (*dict.fromkeys(mutant.room for mutant in mutants), "**all**"):
         held = [one.fault for one in mutants if room in (one.room, "**all**")]
-        seen = Counter(
-            tester for fault in held for tester in testers if found[fault, tester].said == KILLED
-        )
-        late = Counter(
-            tester for fault in held for tester in testers if found[fault, tester].said == TIMED_OUT
-        )
-        some = sum(any(found[fault, one].said == KILLED for one in testers) for fault in held)
-        cells = [f"{seen[one]}{f' + {late[one]} time-outs' * bool(late[one])}" for one in testers]
-        yield f"| {room} | {len(held)} | {' | '.join(cells)} | {some} |"
+        cells = []
+        for tester in testers:
+            words = [said[fault, tester] for fault in held]
+            reached = len(words) - words.count(NOT_REACHED)
+            cells.append(f"{words.count(KILLED)} of {reached}")
+        some = sum(any(said[fault, one] == KILLED for one in testers) for fault in held)
+        late = sum(any(said[fault, one] == TIMED_OUT for one in testers) for fault in held)
+        yield f"| {room} | {len(held)} | {' | '.join(cells)} | {some} | {late} |"
     yield ""
     for mutant in mutants:
-        said = {found[mutant.fault, tester].said for tester in testers}
-        if KILLED not in said:
-            yield f"{', '.join(sorted(said))}: {mutant.fault} ({mutant.test.__name__} notices it)"
+        words = sorted({said[mutant.fault, tester] for tester in testers})
+        if KILLED not in words:
+            yield f"{', '.join(words)}: {mutant.fault} ({mutant.test.__name__} notices it)"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -234,24 +267,30 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     effort = {"explorer": given.deaths_every, "simulation": given.seeds, "crowd": given.crowds}
     chosen = [mutant for mutant in MUTANTS if given.k in mutant.fault][:: given.every]
-    found: dict[tuple[str, str], Verdict] = {}
     began = monotonic()
-    for mutant, tester, verdict in verdicts(
-        [(mutant, tester) for mutant in (None, *chosen) for tester in given.testers],
-        effort,
-        seconds_max=given.seconds,
-        processes=given.processes,
-    ):
-        fault = "no fault" if mutant is None else mutant.fault
-        at = monotonic() - began
-        print(f"{at:6.0f} s {tester}: {fault}: {verdict.said}, run {verdict.runs} {verdict.words}")
-        sys.stdout.flush()
-        if mutant is not None:
-            found[mutant.fault, tester] = verdict
-        elif verdict.said != SURVIVED:
-            return 1  # The testers say nothing if they fail on the code as it is.
-    print("", *tables(found, chosen), sep="\n")
-    return int(any(verdict.said == BROKEN for verdict in found.values()))
+
+    def done(jobs: Sequence[Job]) -> Iterator[tuple[Job, Verdict]]:
+        said = verdicts(jobs, seconds_max=given.seconds, processes=given.processes)
+        for job, verdict in said:
+            fault = "no fault" if job.mutant is None else job.mutant.fault
+            at = f"{monotonic() - began:6.0f} s"
+            print(f"{at} {job.tester}: {fault}: {verdict.said} {verdict.words}", flush=True)
+            yield job, verdict
+
+    sound = {job.tester: told for job, told in done([Job(t, effort[t]) for t in given.testers])}
+    if any(told.said != SURVIVED for told in sound.values()):
+        return 1  # A tester that fails on the code as it is says nothing.
+    said = {(one.fault, tester): NOT_REACHED for one in chosen for tester in given.testers}
+    jobs = []
+    for mutant, tester in ((mutant, tester) for mutant in chosen for tester in given.testers):
+        runs = [n for n, held in enumerate(sound[tester].reached) if mutant.fault in held]
+        if runs:
+            jobs.append(Job(tester, effort[tester], mutant, frozenset(runs)))
+    for job, verdict in done(jobs):
+        assert job.mutant is not None
+        said[job.mutant.fault, job.tester] = verdict.said
+    print("", *tables(said, chosen), sep="\n")
+    return int(BROKEN in said.values())
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ by the tests (``tests/mutants.py``), so that the source knows nothing of them.
 
 from __future__ import annotations
 
-import inspect
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,7 +33,7 @@ from bucketlake.timeline import (
     transitions,
 )
 from bucketlake.write import commit_checks
-from tests.mutants import mutated
+from tests.mutants import mutated, with_calls
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class RareState:
     function : callable
         A function of the source.
     line : str
-        A part of the line that is run next.
+        A part of the statement that is run next.
     when : str
         A condition, in the words of the function.
     """
@@ -60,14 +58,9 @@ class RareState:
     when: str = "True"
 
     @property
-    def change(self) -> tuple[str, str]:
-        """The line, and what stands in its place to count the state."""
-        text = textwrap.dedent(inspect.getsource(inspect.unwrap(self.function)))
-        lines = [one for one in text.splitlines() if self.line in one]
-        assert len(lines) == 1, f"{self.words}: {self.line!r} is in {len(lines)} lines"
-        [line] = lines
-        indentation = line[: len(line) - len(line.lstrip())]
-        return line, f"{indentation}({self.when}) and _reached({self.words!r})\n{line}"
+    def call(self) -> tuple[str, str]:
+        """The line, and what is called before it."""
+        return self.line, f"({self.when}) and _reached({self.words!r})"
 
 
 RARE_STATES = [
@@ -143,16 +136,17 @@ RARE_STATES = [
 @contextmanager
 def counted(counts: Counter[str]) -> Iterator[None]:
     """Count rare states while the body runs."""
-    changes: dict[Callable[..., Any], list[tuple[str, str]]] = defaultdict(list)
+    calls: dict[Callable[..., Any], list[tuple[str, str]]] = defaultdict(list)
     for state in RARE_STATES:
-        changes[state.function].append(state.change)
+        calls[state.function].append(state.call)
 
     def reached(words: str) -> None:
         counts[words] += 1
 
     with ExitStack() as stack:
-        for function, lines in changes.items():
-            stack.enter_context(mutated(function, *lines, _reached=reached))
+        for function, held in calls.items():
+            change = with_calls(function, held)
+            stack.enter_context(mutated(function, change, _reached=reached))
         yield
 
 
