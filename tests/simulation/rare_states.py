@@ -132,6 +132,19 @@ RARE_STATES = [
               "if state.coverage.is_newer_than(table):"),
 ]  # fmt: skip
 
+IN_DIRECT_TESTS = {
+    "a commit was published after it was taken back": (
+        "test_a_commit_that_is_rolled_back_while_it_is_published_goes_again"
+    ),
+    "a commit was published again while it was undone": (
+        "test_a_commit_that_a_slow_process_publishes_again_during_its_rollback_goes"
+    ),
+    "a commit was archived since a write was planned": (
+        "test_commits_that_were_archived_since_the_pin_count_too"
+    ),
+}
+"""States that two hundred crowds did not reach, each with the direct test that does."""
+
 
 @contextmanager
 def counted(counts: Counter[str]) -> Iterator[None]:
