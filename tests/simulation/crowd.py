@@ -167,6 +167,7 @@ class Crowd:
         self.converts = self.kind.is_converted and drawn.random() < 0.4
         may_keep_index = not self.kind.needs_metadata_table
         self.keeps_index = may_keep_index and drawn.random() < 0.3
+        self.cuts = random.Random(f"batches of crowd {seed}")
         self.name = f"crowd-{seed}-{id(self)}"
         self.memory = MemoryStorage(self.name, lambda: self.stage.now_ms)
         bl.create_table(
@@ -296,11 +297,16 @@ class Crowd:
         )
 
     def _batch(self, name: str) -> None:
-        """Write the next batch of the stream, or the last batch again, as two drivers may do."""
+        """Write the next batch of the stream, or the last batch again, as two drivers may do.
+
+        They may have cut the stream otherwise, so that their batches have other rows.
+        """
         number = self.delivered + (self.delivered < 0 or self.random.random() < 0.7)
-        if number == len(self.batches):
+        is_new = number == len(self.batches)
+        if is_new:
             self.batches.append(self._rows())
-        rows, source = self.batches[number]
+        is_cut_again = not is_new and number > self.delivered and self.cuts.random() < 0.5
+        rows, source = self._rows() if is_cut_again else self.batches[number]
         deed = Deed(
             f"batch {number}",
             partial(upserted, rows=rows, by_event_time=self.by_event_time),

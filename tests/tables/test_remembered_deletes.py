@@ -138,6 +138,14 @@ def test_random_histories_with_repeats(
     forget(name)
 
 
+def test_a_delete_is_remembered_over_the_commits_after_it(address: str) -> None:
+    table = made(address)
+    table.upsert(batch([Event("a", 6, True)]))
+    table.upsert(batch([Event("b", 1, False)]))
+    table.upsert(batch([Event("a", 5, False), Event("c", 1, False)]))
+    assert rows_of(table) == {"b": 1, "c": 1}
+
+
 def test_a_key_that_the_table_never_had_stays_out(address: str) -> None:
     table = made(address)
     assert table.upsert(batch([Event("a", 6, True)])).instant is not None

@@ -29,6 +29,7 @@ from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.locks import LockCheck
+from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import remove_pending
 from tests.meanwhile import PUTS, meanwhile
@@ -473,12 +474,13 @@ def test_copies_for_a_resize_are_made_between_the_turn_and_the_decision(
     """So no resize completes meanwhile, and the commit names its copies."""
     table = BareTable.at(new_path(), table_type="merge_on_read")
     resize = table.leave(Action.CLUSTERING, b"plan").requested_at
-    made: list[InstantTime] = []
+    made, named = list[InstantTime](), list[str]()
 
     def noted() -> None:
         turn = last_turn(table.storage)
         assert turn is not None
         assert table.decided(turn.instant) is None
+        named.extend(marker.data_path for marker in read_markers(table.storage, turn.instant))
         made.append(turn.instant)
 
     meanwhile(monkeypatch, noted, ("duplicate",), "x/")
@@ -491,3 +493,4 @@ def test_copies_for_a_resize_are_made_between_the_turn_and_the_decision(
     assert made == [write.instant]
     assert len(paths) == 2
     assert [table.storage.read(path) for path in paths] == [b"rows", b"rows"]
+    assert named == paths[1:], "a rollback finds the copy, whenever its writer dies"

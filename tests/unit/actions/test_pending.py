@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bucketlake.actions.pending import begin_instant, put_inflight, put_plan, withdraw_plan
-from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.heartbeat import is_alive
@@ -16,7 +16,8 @@ from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit, is_rolled_back
 from bucketlake.timeline.transitions import create_requested
-from tests.unit.actions.bare_table import BareTable
+from tests.faulty_storage import FaultyStorage
+from tests.unit.actions.bare_table import AHEAD, BareTable
 
 PLANS = [Action.ROLLBACK, Action.RESTORE, Action.CLEAN]
 
@@ -71,6 +72,20 @@ def test_what_begins_takes_another_time_and_lives_until_its_end(table: BareTable
     assert [timeline.find(taken) is not None for timeline in clock.asked] == [False, True, True]
     assert not is_alive(table.storage, at, table.clock.now_ms)
     assert table.storage.read(f".hoodie/timeline/{at}.rollback.requested") == b"plan"
+
+
+def test_a_plan_is_later_than_all_turns(table: BareTable) -> None:
+    table.take(AHEAD)
+    assert put_plan(table.opened, table.timeline(), Action.CLEAN, b"plan") > AHEAD
+
+
+def test_a_write_lives_before_it_is_on_the_timeline(table: BareTable) -> None:
+    """Between the two, another process would treat it as dead."""
+    traced = FaultyStorage(table.storage, reads_count=False)
+    with table.over(traced).begin():
+        puts = [step.path for step in traced.trace]
+    assert puts[0].startswith(HEARTBEAT_FOLDER)
+    assert puts[1].endswith(".requested")
 
 
 @pytest.mark.parametrize("action", PLANS)

@@ -11,14 +11,19 @@ import pytest
 import bucketlake as bl
 from bucketlake.actions import recovery
 from bucketlake.actions.pending import begin_instant
+from bucketlake.config.paths_of_table import MARKER_FOLDER
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Paths, Storage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, InstantClock, shift_instant, system_now_ms
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.markers import Marker, MarkerType, write_markers
 from bucketlake.timeline.open_table import OpenTable, opened_table
-from bucketlake.timeline.transitions import instant_path, to_inflight
+from bucketlake.timeline.outcome import is_rolled_back
+from bucketlake.timeline.transitions import create_requested, instant_path, to_inflight
+from tests.faulty_storage import FaultyStorage
 from tests.inside import storage_of, timeline_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -49,6 +54,52 @@ def leave_file(table: bl.Table, instant: InstantTime) -> str:
 
 def later(instant: InstantTime) -> InstantTime:
     return shift_instant(instant, timedelta(milliseconds=1))
+
+
+def pending_write(table: bl.Table, storage: Storage) -> InstantTime:
+    """Put a write on the timeline that has no heartbeat."""
+    opened, instant = (
+        opened_table(storage, table.config()),
+        later(table.timeline()[-1].requested_at),
+    )
+    create_requested(opened, instant, Action.COMMIT)
+    to_inflight(opened, instant, Action.COMMIT)
+    return instant
+
+
+def settled(table: bl.Table, storage: Storage) -> None:
+    opened = opened_table(storage, table.config())
+    recovery.settle_failed_writes(opened, load_timeline(opened))
+
+
+def test_a_living_writer_is_left_alone(table: bl.Table) -> None:
+    storage = storage_of(table)
+    instant = pending_write(table, storage)
+    with beating(storage, instant, is_new=False):
+        settled(table, storage)
+        assert timeline_of(table).find(instant) is not None
+    settled(table, storage)
+    assert timeline_of(table).find(instant) is None
+
+
+def test_a_write_that_is_rolled_back_can_never_commit(table: bl.Table) -> None:
+    storage = storage_of(table)
+    instant = pending_write(table, storage)
+    settled(table, storage)
+    assert is_rolled_back(storage, instant)
+
+
+def test_a_write_that_begins_during_a_sweep_is_left_alone(table: bl.Table) -> None:
+    storage, left = storage_of(table), list[str]()
+
+    class BegunMeanwhile(FaultyStorage):
+        def list_folders(self, folder: str) -> Paths:
+            if folder == MARKER_FOLDER:
+                left.append(leave_file(table, pending_write(table, storage)))
+            return super().list_folders(folder)
+
+    settled(table, BegunMeanwhile(storage))
+    assert [storage.stat(path) is not None for path in left] == [True]
 
 
 def test_files_of_a_late_task_go_after_another_program_rolled_its_write_back(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,6 +106,12 @@ def test_the_heartbeat_is_renewed(storage: Storage, monkeypatch: pytest.MonkeyPa
     with beating(storage, T):
         storage.delete(PATH)
         wait_until(lambda: is_alive(storage, T, system_now_ms))
+
+
+def test_a_renewal_puts_the_heartbeat_again(storage: Storage) -> None:
+    answers = iter([False, True])  # Whether the write has ended.
+    heartbeat._renew(storage, T, "write", SimpleNamespace(wait=lambda _: next(answers)))
+    assert json.loads(storage.read(PATH))["write"] == "write"
 
 
 def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(storage: Storage) -> None:

@@ -127,6 +127,12 @@ def test_a_file_lock_that_expired_is_taken_over_and_its_owner_notices(storage: S
         assert storage.stat(FILE_LOCK) is None
 
 
+def test_a_file_lock_that_another_took_over_is_not_given_up(storage: Storage) -> None:
+    with FileSystemLock(timeout_seconds=SOON).held(storage):
+        storage.put(FILE_LOCK, b"another")
+    assert storage.read(FILE_LOCK) == b"another"
+
+
 def test_a_file_lock_never_expires_by_default(storage: Storage) -> None:
     storage.put(FILE_LOCK, b"")  # As Hudi leaves it when it dies.
     with pytest.MonkeyPatch.context() as patch:

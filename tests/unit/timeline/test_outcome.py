@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -24,11 +25,13 @@ from bucketlake.timeline.outcome import (
     claim_commit,
     claim_rollback,
     delete_outcome,
+    is_committed,
     outcome_path,
     read_outcome,
 )
 from tests.faulty_storage import Effect
 from tests.storages import failing, memory_of
+from tests.unit.actions.bare_table import AHEAD, BareTable
 
 INSTANT, COMPLETED_AT = InstantTime("20240102030405678"), InstantTime("20240102030406789")
 METADATA = b"Obj\x01\x00\xff"
@@ -101,6 +104,19 @@ def test_second_commit_publishes_under_the_completion_time_of_the_first(storage:
     outcome = claim_commit(storage, INSTANT, Publication(later, Action.DELTA_COMMIT, METADATA))
     assert not outcome.won
     assert outcome.completed_at == COMPLETED_AT
+
+
+def test_what_was_rolled_back_before_the_timeline_is_not_committed(
+    new_path: Callable[[], str],
+) -> None:
+    table = BareTable.at(new_path())
+    undone, kept = (table.clock.next_instant(table.timeline()) for _ in range(2))
+    claim_rollback(table.storage, undone)
+    made = table.commit(1)
+    timeline = table.timeline()
+    assert timeline.start == made
+    found = [is_committed(table.storage, timeline, one) for one in (undone, kept, made, AHEAD)]
+    assert found == [False, True, True, False]
 
 
 def test_claims_of_other_instants_do_not_meet(storage: Storage) -> None:

@@ -13,18 +13,19 @@ from bucketlake.errors import (
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
-from bucketlake.timeline.outcome import Publication
+from bucketlake.timeline.outcome import Publication, forbid_commit
 from bucketlake.timeline.transitions import (
     create_requested,
     publish_completed,
     remove_pending,
     to_inflight,
 )
-from tests.faulty_storage import Effect, SimulatedCrash
+from tests.faulty_storage import Effect, FaultyStorage, SimulatedCrash
 from tests.storages import failing, memory_of, objects_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
@@ -104,6 +105,20 @@ def test_commit_whose_inflight_file_is_gone_is_not_published() -> None:
     with pytest.raises(CommitConflictError, match="rolled this write back"):
         publish_completed(opened_table(storage, CONFIG), BEGUN, COMMIT)
     assert objects_of(storage) == {}
+
+
+def test_a_commit_that_is_rolled_back_while_it_is_published_goes_again() -> None:
+    """Its publisher had looked before, and others deleted its files since."""
+    storage = _inflight_storage()
+
+    class TakenBackMeanwhile(FaultyStorage):
+        def put_if_absent(self, path: str, data: Buffer) -> None:
+            forbid_commit(storage, T)
+            remove_pending(opened_table(storage, CONFIG), T, Action.COMMIT)
+            super().put_if_absent(path, data)
+
+    publish_completed(opened_table(TakenBackMeanwhile(storage), CONFIG), BEGUN, COMMIT)
+    assert COMPLETED_PATH not in objects_of(storage)
 
 
 @pytest.mark.parametrize("service", [Action.COMPACTION, Action.CLUSTERING])
