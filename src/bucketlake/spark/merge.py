@@ -1,7 +1,7 @@
 """A merge that Spark joins: the clauses as SQL, counts and looked-up keys as small jobs.
 
-The source is spooled if it may change between two evaluations. So are the rows that the merge
-writes, always: the join runs once, then the rows are checked, counted and written from the copy.
+The source is spooled if it may change between two evaluations, as are the rows that the merge
+writes. The job that packs the rows joins them, and tells their counts and hashes of their keys.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class SparkMerge:
         return found
 
     def upserted(self, bound: BoundMerge) -> RecordSource | None:
-        """Return the rows that are written, if the job of the values found that they decide it."""
+        """Return the rows that an upsert writes, if the job of the values found that it is one."""
         if not self._is_upsert or bound.upserts is None:
             return None
         source = self._source().alias(bound.source_alias)
