@@ -96,8 +96,10 @@ def test_merge_joins_on_the_server(
     with pytest.raises(InputError, match="no_such_function"):
         made.merge(source, "t.v = s.v").when_matched_delete("no_such_function(w) > 1").execute()
     arrow = events(range(38, 42), 9)
-    merge = made.merge(arrow, "t.id = s.id AND t.day = s.day").when_not_matched_insert_all()
-    assert merge.execute().inserted == 3  # One of the keys was deleted above.
+    merge = made.merge(arrow, "t.id = s.id AND t.day = s.day")
+    assert merge.when_not_matched_insert_all().execute().inserted == 3  # One was deleted above.
+    merge = merge.when_matched_update_all("s.id > ''")
+    assert merge.when_not_matched_insert_all("s.id > ''").execute().updated == 4
 
 
 def test_rows_are_inserted_updated_read_by_condition_and_deleted(

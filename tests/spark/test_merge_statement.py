@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +14,13 @@ from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's 
 
 import bucketlake as bl
 from bucketlake.errors import InputError
+from bucketlake.model.table_type import TableType
 from bucketlake.spark.frame_source import SPOOL_FOLDER
+from bucketlake.spark.merge import SparkMerge
 from bucketlake.spark.spark_schema import spark_from_arrow
 from tests.choices import combinations
 from tests.merge_rules import RULES, TYPES
+from tests.spies import spy_answers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,6 +169,80 @@ def test_a_merge_has_few_jobs_however_many_clauses_it_has(
     before = job_count(spark)
     assert merge.when_not_matched_insert_all("s.n <> 5").execute().updated == 10 * clauses
     assert job_count(spark) - before <= 4
+
+
+Cells = tuple[str, str | None, int | None]
+GIVEN: list[Cells] = [("k1", "b", 7), ("k2", "a", 8), ("x1", "a", 9), ("x2", "b", 0)]
+
+
+@pytest.mark.parametrize(
+    ("more", "update", "insert", "is_upsert"),
+    [
+        (None, "s.n >= 0", None, True),
+        (None, "s.n > 7", "n > 7", True),
+        (None, "s.n > 7", None, False),  # Two rows are inserted, but would not be updated.
+        (None, "t.n >= 0", None, False),
+        (None, "1 / s.n > 0", None, False),  # It fails for a row of which the join does not ask it.
+        (None, "s.n + rand() >= 0", None, False),
+        (("k1", "b", None), "s.n >= 0", "s.n >= 0", True),
+        (("k1", "b", None), "s.n >= 0", None, False),
+        (("k1", "b", 3), "s.n >= 0", None, True),  # Both ways refuse two rows with one key.
+        (("x3", None, 1), "s.n >= 0", None, False),
+        (("x3", "__HIVE_DEFAULT_PARTITION__", 1), "s.n >= 0", None, False),
+    ],
+)
+def test_a_merge_that_its_source_decides_is_an_upsert_with_the_outcome_of_the_join(
+    spark: SparkSession,
+    table: bl.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    more: Cells | None,
+    update: str,
+    insert: str | None,
+    is_upsert: bool,
+) -> None:
+    table.upsert(ROWS.slice(0, 1).set_column(1, "day", pa.nulls(1, pa.string())))
+    rows = [(*cells, "mail", 9) for cells in (*GIVEN, *([] if more is None else [more]))]
+    source = spark.createDataFrame(rows, "id string, day string, n int, mail string, at long")
+    copy = bl.open_table(shutil.copytree(table.path, f"{table.path}_joined"))
+    found = spy_answers(monkeypatch, SparkMerge, "upserted", lambda records: records is not None)
+    known = outcome(table, source, update, insert)
+    assert found == [is_upsert and table.config().table_type is TableType.COPY_ON_WRITE]
+    monkeypatch.setattr(SparkMerge, "upserted", lambda *_: None)
+    assert known == outcome(copy, source, update, insert)
+
+
+def outcome(
+    table: bl.Table, source: DataFrame, update: str, insert: str | None
+) -> tuple[object, list[str]]:
+    merge = table.merge(source, ON).when_matched_update_all(update)
+    counts: object = "refused"
+    with suppress(InputError):
+        found = merge.when_not_matched_insert_all(insert).execute()
+        counts = found.inserted, found.updated, found.deleted, found.ignored
+    return counts, sorted(str(row) for row in table.to_arrow().to_pylist())
+
+
+def test_a_merge_that_its_source_decides_has_the_jobs_of_an_upsert_and_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The one job tells values that prune, and that each row is written whether it matches or not.
+
+    The source is read once more only by the job that packs its rows.
+    """
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=ROWS.schema, record_key="id", index=bl.SimpleBucket(2)
+    )
+    table.upsert(ROWS)
+    source = frame_of(spark, ROWS)
+    source.write.parquet(str(tmp_path / "source"))
+    source = spark.read.parquet(str(tmp_path / "source"))
+    jobs = []
+    for condition in (None, "s.n >= 0"):
+        before = job_count(spark)
+        merge = table.merge(source, "t.id = s.id").when_matched_update_all(condition)
+        assert merge.when_not_matched_insert_all().execute().updated == len(ROWS)
+        jobs.append(job_count(spark) - before)
+    assert jobs[1] == jobs[0] + 1
 
 
 def job_count(spark: SparkSession) -> int:

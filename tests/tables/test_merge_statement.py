@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import bucketlake as bl
 from bucketlake.errors import BucketLakeError, ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.storage.memory import forget
 from bucketlake.write import arrow_merge
+from bucketlake.write.merge_binding import bind_merge
 from bucketlake.write.merge_statement import Merge
 from tests.merge_rules import RULES, TYPES
 from tests.spies import spy
@@ -295,3 +297,29 @@ def test_a_merge_that_is_an_upsert_obeys_the_flag_of_its_source(table_type: str)
     merge = table.merge(rows, "t.id = s.id")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     assert table.to_arrow().to_pylist() == [{"id": "b", "n": 20}]
+
+
+@pytest.mark.parametrize(
+    ("on", "update", "source", "decides"),
+    [
+        (ON, "s.n > 1", SCHEMA, True),
+        (ON, "s.n > 1", SCHEMA.append(pa.field("more", pa.int64())), True),
+        (ON, "t.n > s.n", SCHEMA, False),
+        (f"{ON} AND s.n > 1", "s.n > 1", SCHEMA, False),
+        ("t.id = s.id", "s.n > 1", SCHEMA, False),
+        ("t.id = s.id AND t.day = s.n", "s.n > 1", SCHEMA, False),
+        (ON, "s.n > 1", SCHEMA.set(2, pa.field("n", pa.int32())), False),
+        (ON, "s.n > 1", SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_())), False),
+    ],
+)
+def test_a_source_decides_where_an_upsert_and_the_join_compare_and_cast_alike(
+    table: bl.Table, on: str, update: str, source: pa.Schema, decides: bool
+) -> None:
+    merge = table.merge(source.empty_table(), on).when_matched_update({"n": "s.n"}, "s.n = 7")
+    inserted = merge.when_not_matched_insert_all()
+    whole = table.merge(source.empty_table(), on).when_matched_update_all(update)
+    for made, expected in ((whole.when_not_matched_insert_all("n > 1"), decides),
+                           (inserted, False), (whole, False)):  # fmt: skip
+        with suppress(*() if decides else (InputError,)):  # Some would change a key.
+            bound = bind_merge(made.statement, SCHEMA, source, table.config(), is_global=False)
+            assert (bound.decided_by_source is not None) is expected

@@ -1,7 +1,7 @@
 """A merge that Spark joins: the clauses as SQL, counts and looked-up keys as small jobs.
 
-The source is spooled if it may change between two evaluations. So are the rows that the merge
-writes, always: the join runs once, then the rows are checked, counted and written from the copy.
+The source is spooled if it may change between two evaluations, as are the rows that the merge
+writes. The job that packs the rows joins them, and tells their counts and hashes of their keys.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ from bucketlake.model.schema import IS_DELETED, cast_batch
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import column_facts, in_tasks
-from bucketlake.spark.frame_source import SparkSource, Spool, few_rows
+from bucketlake.spark.frame_source import SparkSource, Spool, few_rows, is_repeatable
 from bucketlake.spark.read import (
     has_usual_settings,
     read_files,
@@ -76,6 +76,7 @@ _STORED = "_bucketlake_stored"
 _GIVEN = "_bucketlake_given"
 _CLAUSE = "_bucketlake_clause"
 _SHOWN = pa.field("_bucketlake_shown", pa.string())
+_DECIDED = "_bucketlake_decided"
 _JOINS = {  # By whether rows of the table, and rows of the source, that match nothing are needed.
     (False, False): "inner",
     (True, False): "left",
@@ -109,7 +110,7 @@ class SparkMerge:
         self._frame: DataFrame | None = None
         self._records: RecordSource | None = None
         self._copy: str | None = None
-        self._has_few = False
+        self._has_few = self._is_upsert = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -144,11 +145,21 @@ class SparkMerge:
 
         None if settings of the session change what a text means.
         """
+        self._is_upsert = False
         if not has_usual_settings(self._session):
             return None
         texts = bound.pruning_fields()
-        if not texts:
-            return {}
+        decided = bound.decided_by_source
+        if decided is not None:
+            # A condition may fail for a row of which the join does not ask it.
+            with suppress(Exception):
+                found = self._values_of(bound, {**texts, _DECIDED: decided})
+                self._is_upsert = found.pop(_DECIDED) == [True]
+                return found
+        return self._values_of(bound, texts) if texts else {}
+
+    def _values_of(self, bound: BoundMerge, texts: Mapping[str, str]) -> dict[str, Any]:
+        """Return the distinct values of texts over the source; None if they are too many."""
         source = self._source().alias(bound.source_alias)
         given = source.select([F.expr(text).alias(field) for field, text in texts.items()])
         known = arrow_from_spark(given.schema)
@@ -159,13 +170,25 @@ class SparkMerge:
             rows = collect_noted(map_in_arrow(given, noting(tell_values), lists))
         else:
             (rows,) = (told.to_pylist() for told in tell_values(iter(few.to_batches())))
-        found: dict[str, Sequence[object] | None] = {}
+        found = dict[str, Any]()
         for field in texts:
             # A task with too many values says so by a list that is null.
             is_small = all(row[field] is not None for row in rows)
             values = {value for row in rows for value in row[field]} if is_small else ()
             found[field] = [*values] if is_small and len(values) <= VALUES_MAX else None
-        return found  # type: ignore[return-value] # Spark's values are untyped.
+        return found
+
+    def upserted(self, bound: BoundMerge) -> RecordSource | None:
+        """Return the rows that an upsert writes, if the job of the values found that it is one."""
+        if not self._is_upsert or bound.upserts is None:
+            return None
+        source = self._source().alias(bound.source_alias)
+        with _naming_texts(bound):
+            rows = source.where(bound.upserts[0]).select(columns_named(bound.columns))
+        if not is_repeatable(rows):
+            return None
+        spool = Spool(self._storage, self._root)
+        return SparkSource(rows, spool, None if self._has_few else rows)
 
     def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
         """Join the source with the stored rows of a plan, and apply the clauses."""

@@ -221,6 +221,10 @@ class ArrowMerge:
             found[field] = values.to_pylist() if len(values) <= VALUES_MAX else None
         return found
 
+    def upserted(self, _bound: BoundMerge) -> RecordSource | None:
+        """Return None: this is unknown before the join."""
+        return None
+
     def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
         """Join the source with the stored rows of a plan, and apply the clauses."""
         stored = read_arrow(target.snapshot.storage, plan)

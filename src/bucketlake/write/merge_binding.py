@@ -15,8 +15,9 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.field_path import field_at, known_field, roots_of, spelled, table_column
+from bucketlake.model.keys import EMPTY_TEXT, NULL_TEXT
 from bucketlake.model.names import did_you_mean, quoted
-from bucketlake.model.partition_path import formatted_fields
+from bucketlake.model.partition_path import DEFAULT_PARTITION, formatted_fields
 from bucketlake.model.schema import IS_DELETED, META_NAMES
 from bucketlake.where.parser import parse_where
 from bucketlake.where.predicate import And, Constant, In, Or, Predicate
@@ -38,6 +39,7 @@ from bucketlake.write.merge_statement import Clause, Effect, Match, MergeStateme
 VALUES_MAX = 1_000
 """Values of a source column by which partitions and buckets are pruned; for more, none is."""
 
+_ALWAYS = "true"
 _PRUNING_TYPES = (pa.types.is_string, pa.types.is_integer)
 
 Values = Mapping[str, Sequence[LiteralValue] | None]
@@ -89,8 +91,9 @@ class BoundMerge:
         Whether ``on`` equates each field of the identity, and nothing else.
     formatted : frozenset of str
         Partition fields of which several values have one path, such as the times of a day.
-    is_upsert : bool
-        Whether the merge is an upsert: all columns are updated or inserted, by key.
+    upserts : (str, str) or None
+        If all columns are updated or inserted by key, and the source alone decides of which rows:
+        the conditions on it of the update and of the insert. None for other merges.
     ordering : tuple of str
         Ordering fields that the merge sets, if the table compares them.
     deletes_once : bool
@@ -107,7 +110,7 @@ class BoundMerge:
     equated: Mapping[str, str]
     on_is_key: bool
     formatted: frozenset[str]
-    is_upsert: bool
+    upserts: tuple[str, str] | None
     ordering: tuple[str, ...]
     deletes_once: bool
 
@@ -120,6 +123,33 @@ class BoundMerge:
     def matches(self) -> frozenset[Match]:
         """The kinds of rows that have a clause."""
         return frozenset(clause.match for clause in self.clauses)
+
+    @property
+    def is_upsert(self) -> bool:
+        """Whether the merge is an upsert of all rows of the source."""
+        return self.upserts == (_ALWAYS, _ALWAYS)
+
+    @property
+    def decided_by_source(self) -> str | None:
+        """A condition on the source: if all its rows fulfil it, the merge is an upsert of some.
+
+        A row fulfils it that is written whether it matches or not, or in neither case. An upsert
+        casts values in its own way, and compares texts of keys and partitions: so both sides have
+        the same types, and keys no nulls and no words for nulls. None if only the join can tell.
+        """
+        given = {field.name: field.type for field in self.source_schema}
+        if (
+            self.upserts is None
+            or self.formatted
+            or IS_DELETED in given
+            or self.pruning_fields().keys() != {*self.identity}
+            or any(given.get(field.name) != field.type for field in self.schema)
+        ):
+            return None
+        words = ", ".join(f"'{word}'" for word in ("", NULL_TEXT, EMPTY_TEXT, DEFAULT_PARTITION))
+        updated, inserted = (f"coalesce({text}, false)" for text in self.upserts)
+        keys = [f"cast({text} AS string) NOT IN ({words})" for text in self.equated.values()]
+        return " AND ".join([f"{updated} = {inserted}", *keys])
 
     @property
     def inserts_new(self) -> bool:
@@ -290,7 +320,7 @@ class _Binder:
             equated=self._equated,
             on_is_key=is_key,
             formatted=frozenset(formatted_fields(self._config.key_spec)) & {*self._identity},
-            is_upsert=is_key and self._is_upsert(),
+            upserts=self._upserts(clauses) if is_key else None,
             ordering=self._ordering_set(clauses),
             deletes_once=[(each.effect, each.condition) for each in matched]
             == [(Effect.DELETE, None)],
@@ -306,15 +336,20 @@ class _Binder:
                 found.setdefault(field, equation.right.text.strip())
         return found
 
-    def _is_upsert(self) -> bool:
-        wanted = [(Match.MATCHED, Effect.UPDATE), (Match.NOT_MATCHED, Effect.INSERT)]
-        clauses = self._statement.clauses
-        return (
-            len(clauses) == len(wanted)
-            and {(c.match, c.effect) for c in clauses} == {*wanted}
-            and all(c.condition is None and c.values is None for c in clauses)
-            and all(self._named(text) == field for field, text in self._equated.items())
-        )
+    def _upserts(self, clauses: Sequence[BoundClause]) -> tuple[str, str] | None:
+        found = {each.effect: each.condition or _ALWAYS for each in clauses}
+        if (
+            sorted(each.effect for each in clauses) != [Effect.INSERT, Effect.UPDATE]
+            or {each.match for each in clauses} != {Match.MATCHED, Match.NOT_MATCHED}
+            or any(each.values is not None for each in self._statement.clauses)
+            or any(self._named(text) != field for field, text in self._equated.items())
+            or any(
+                self._statement.alias in sided(text, self._sides, "condition").sides
+                for text in found.values()
+            )
+        ):
+            return None
+        return found[Effect.UPDATE], found[Effect.INSERT]
 
     def _named(self, text: str) -> str | None:
         return column_named(text, self._statement.source_alias, self._given)

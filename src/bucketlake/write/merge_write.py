@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.actions.stream_batches import was_committed
+from bucketlake.actions.tombstone_list import tombstone_files
 from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.hashing.texts import Texts, hash_texts
 from bucketlake.merge.incoming import (
@@ -369,6 +371,12 @@ class MergeJoin(Protocol):
         None if conditions of a read do not mean what they mean in the join.
         """
 
+    def upserted(self, bound: BoundMerge) -> RecordSource | None:
+        """Return the rows of which the merge is an upsert; None if it is none, or this is unknown.
+
+        The distinct values are known.
+        """
+
     def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
         """Join the source with the stored rows of a plan; return what the clauses make of them.
 
@@ -427,7 +435,13 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
         records.keep(bound.columns)
         return write_records(target, Operation.UPSERT, records, origin=origin)
     join = source.join()
+    if target.appends or target.marker or tombstone_files(target.table, snapshot.timeline):
+        bound = replace(bound, upserts=None)  # Its counts, or what stays out, would be others.
     values = join.values(bound)
+    upserted = join.upserted(bound)
+    if upserted is not None:
+        with closing(upserted):
+            return write_records(target, Operation.UPSERT, upserted, origin=origin)
     predicate = None if values is None else bound.reads(values, join.time_zone)
     plan = plan_read(PinnedRead(snapshot), index, besides=predicate)
     pinned = MergeTarget(snapshot, is_global, target.marker)
