@@ -25,8 +25,8 @@ LINES_OF_A_MODULE = 60
 SILENCERS = ("# noqa", "# type: ignore", "simplefilter(", "filterwarnings(")
 
 CEILINGS = {
-    "code lines": 62_147,
-    "classes of the write path": 161,
+    "code lines": 62_209,
+    "classes of the write path": 149,
     "places that take a turn": 1,
     "modules that claim a commit": 3,
     "calls of complete_instant": 2,
@@ -35,9 +35,9 @@ CEILINGS = {
     "file names twice": 0,
     "functions over 60 code lines": 0,
     "functions over 7 parameters": 9,
-    "modules under 60 code lines": 38,
+    "modules under 60 code lines": 37,
     "import circles": 0,
-    "suppressed warnings": 49,
+    "suppressed warnings": 48,
     "lists of names asked in a loop": 0,
 }
 
