@@ -65,14 +65,17 @@ def upserted(
     def time_of(row: Row) -> int:
         return 0 if ordering is None or row[ordering] is None else row[ordering]
 
+    def rank_of(row: Row) -> tuple[int, bool]:
+        """At equal ordering values a delete wins."""
+        is_ordered = ordering is not None and row[ordering] is not None
+        return time_of(row), is_ordered and bool(row.get(FLAG))
+
     after, groups = dict(rows), {}
     for row in batch:
         groups.setdefault(key_of(row), []).append(row)
     for key, group in groups.items():
         row, begins = None, False
-        for other in sorted(
-            group, key=time_of
-        ):  # Stable: equal values keep the order of the batch.
+        for other in sorted(group, key=rank_of):  # Stable: equal ones keep the order of the batch.
             if row is None or other.get(FLAG) or row.get(FLAG):
                 begins = begins or (row is not None and bool(row.get(FLAG)))
                 row = other
