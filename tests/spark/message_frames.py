@@ -87,7 +87,8 @@ class Frames:
 def sent(spark: SparkSession, count: int, large_from: int | None = None) -> DataFrame:
     """Return messages of a hundred keys; one is broken, and some may have 20 KB."""
     large = F.lit(False) if large_from is None else F.col("id") >= large_from
-    pad = F.when(large, F.repeat(F.sha2(F.col("id").cast("string"), 256), 320))
+    hashes = "transform(sequence(1, 320), n -> sha2(concat(id, '-', n), 256))"
+    pad = F.when(large, F.expr(f"concat_ws('', {hashes})"))  # Spark compresses what it hands over.
     key = F.concat(F.lit("k"), F.col("id") % 100).alias("id")
     row = F.to_json(F.struct(key, F.col("id").alias("n"), pad.alias("pad")))
     value = F.when(F.col("id") == BAD_OFFSET, F.lit("{broken")).otherwise(row)
