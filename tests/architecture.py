@@ -25,7 +25,7 @@ LINES_OF_A_MODULE = 60
 SILENCERS = ("# noqa", "# type: ignore", "simplefilter(", "filterwarnings(")
 
 CEILINGS = {
-    "code lines": 62_209,
+    "code lines": 62_204,
     "classes of the write path": 149,
     "places that take a turn": 1,
     "modules that claim a commit": 3,
@@ -37,7 +37,7 @@ CEILINGS = {
     "functions over 7 parameters": 9,
     "modules under 60 code lines": 37,
     "import circles": 0,
-    "suppressed warnings": 48,
+    "suppressed warnings": 47,
     "lists of names asked in a loop": 0,
 }
 

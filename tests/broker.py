@@ -86,7 +86,7 @@ def job_of(
     from_end: bool = False, new_table: Mapping[str, Any] | None = None, **options: Any,
 ) -> Job:  # fmt: skip
     """Return a job that takes the topics of a broker, into tables with one bucket."""
-    made = topics_of(broker, table, IngestOptions(**options), messages, from_end=from_end)
     given = {"index": bl.SimpleBucket(1), **(new_table or {})}
-    made.ordering = given.get("ordering", made.ordering)
+    told = {"ordering": given["ordering"]} if "ordering" in given else {}
+    made = topics_of(broker, table, IngestOptions(**options), messages, from_end=from_end, **told)
     return Job(made, JobRules(given, keeps_bad))

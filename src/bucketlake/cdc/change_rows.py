@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bucketlake.cdc.json_messages import payload_columns
 from bucketlake.cdc.message_settings import MessageSettings
 from bucketlake.cdc.values import Field
-from bucketlake.model.arrays import one_array
+from bucketlake.model.arrays import mask_of, one_array
 
 ChangeAt: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -120,9 +120,9 @@ def differ(before: pa.StructArray, after: pa.StructArray, names: Sequence[str]) 
     flags = np.zeros(len(after), np.bool_)
     for name in names:
         old, new = before.field(name), after.field(name)
-        same = flags_of(pc.equal(old, new)) | flags_of(pc.and_(old.is_null(), new.is_null()))
+        same = mask_of(pc.equal(old, new)) | mask_of(pc.and_(old.is_null(), new.is_null()))
         flags |= ~same
-    return flags & flags_of(before.is_valid())
+    return flags & mask_of(before.is_valid())
 
 
 def with_old_rows(changes: ChangedRows, old: pa.StructArray, left: ChangeAt) -> ChangedRows:
@@ -157,9 +157,3 @@ def joined_changes(parts: Sequence[ChangedRows], halves: Sequence[ChangeAt]) -> 
 def because(flags: Bools, reason: str) -> list[tuple[int, str]]:
     """Return the messages of some flags as bad ones with a reason."""
     return [(int(at), reason) for at in np.flatnonzero(flags)]
-
-
-def flags_of(values: pa.Array | pa.ChunkedArray) -> Bools:
-    """Return a column of booleans; false for null."""
-    found: Bools = pc.fill_null(one_array(values), False).to_numpy(zero_copy_only=False)
-    return found

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,6 @@ from bucketlake.cdc.change_rows import (
     Payloads,
     because,
     differ,
-    flags_of,
     joined_changes,
     struct_of,
     with_old_rows,
@@ -41,7 +40,7 @@ from bucketlake.cdc.values import Field, converted
 from bucketlake.errors import BucketLakeError, InputError
 from bucketlake.flow.threads import HERE
 from bucketlake.merge.column_rules import sources_of
-from bucketlake.model.arrays import one_array
+from bucketlake.model.arrays import mask_of, one_array
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import is_list
 from bucketlake.model.evolution import evolve
@@ -141,31 +140,31 @@ def _debezium(
     others = [("ddl", pa.string()), ("status", pa.string()), ("databaseName", pa.string())]
     found = payloads.read(pa.schema([*((name, raw) for name in images), *rest, *others]))
     operations = one_array(found["op"])
-    deleted = flags_of(pc.equal(operations, "d"))
+    deleted = mask_of(pc.equal(operations, "d"))
     if len(images) == 1 and (deleted != (images[0] == "before")).any():  # Blanks, a column op.
         found = payloads.read(pa.schema([("before", raw), ("after", raw), *rest, *others]))
         images = ["before", "after"]
     rows = _image(found, images, deleted)
-    known = flags_of(pc.is_in(operations, pa.array(["r", "c", "u", "d"])))
-    truncates = flags_of(pc.equal(operations, "t"))
-    told = flags_of(pc.or_kleene(pc.is_valid(found["ddl"]), pc.is_valid(found["status"])))
+    known = mask_of(pc.is_in(operations, pa.array(["r", "c", "u", "d"])))
+    truncates = mask_of(pc.equal(operations, "t"))
+    told = mask_of(pc.or_kleene(pc.is_valid(found["ddl"]), pc.is_valid(found["status"])))
     told_by_plan = reading.on_truncate == "delete" and payloads.texts is not None
     is_taken = told_by_plan or reading.on_truncate == "ignore"
     bad = [] if is_taken else because(truncates, "the table was truncated")
-    none = ~(known | truncates | told | flags_of(pc.equal(operations, "m")))
+    none = ~(known | truncates | told | mask_of(pc.equal(operations, "m")))
     for at in np.flatnonzero(none):
         bad.append((int(at), _unknown(operations[int(at)].as_py())))
     source = one_array(found["source"])
     places = log_position.positions(source, operations)
-    lost = flags_of(pc.match_substring_regex(places, "^0+1$")) | flags_of(places.is_null())
-    snapshot = flags_of(pc.equal(operations, "r"))
+    lost = mask_of(pc.match_substring_regex(places, "^0+1$")) | mask_of(places.is_null())
+    snapshot = mask_of(pc.equal(operations, "r"))
     unread = log_position.unread_sequences(source, places)
     bad += because(known & unread, _UNREAD)
     bad += because(known & lost & ~snapshot, "the change has no position in the log of its source")
-    valid = flags_of(rows.is_valid())
+    valid = mask_of(rows.is_valid())
     bad += because(known & ~lost & ~valid, "the change has no row")
     places = pc.fill_null(places, "0")  # Less than the place of any change.
-    updates = flags_of(pc.equal(operations, "u"))
+    updates = mask_of(pc.equal(operations, "u"))
     partial = (updates | moved(payloads.messages)) & ~deleted
     refused = _of_another_index(payloads.messages, rows, deleted)
     bad += because(refused, _BY_INDEX)
@@ -181,7 +180,7 @@ def _with_old_partitions(
     """Delete rows of updates from their old partitions; refuse changes that do not show these."""
     rows, at = changes.rows, changes.at
     old, updated = one_array(before).take(pa.array(at)), updates[at]
-    unknown = (_lacks(rows, by) & changes.deleted) | (updated & flags_of(old.is_null()))
+    unknown = (_lacks(rows, by) & changes.deleted) | (updated & mask_of(old.is_null()))
     left = np.flatnonzero(updated & ~unknown & differ(old, rows, by))
     found, kept = with_old_rows(changes, old, left), np.append(~unknown, np.ones(len(left), bool))
     bad = [(int(at[place]), _NO_PARTITION) for place in np.flatnonzero(unknown)]
@@ -209,7 +208,7 @@ _EMPTY_KEY = r'":(0|"")[,}]'
 
 def _of_another_index(messages: pa.Table, rows: pa.StructArray, deleted: Bools) -> Bools:
     """Return which deletes have an empty key, a null, and a value: images by another index."""
-    flags = deleted & flags_of(pc.match_substring_regex(messages["key"], _EMPTY_KEY))
+    flags = deleted & mask_of(pc.match_substring_regex(messages["key"], _EMPTY_KEY))
     for at in np.flatnonzero(flags):  # Few rows have such keys.
         key = json.loads(one_array(messages["key"])[int(at)].as_py())
         key = key.get("payload", key)
@@ -225,9 +224,9 @@ def _lacks(rows: pa.StructArray, names: Sequence[str]) -> Bools:
     flags = np.zeros(len(rows), np.bool_)
     for name in names:
         values = rows.field(name)
-        flags |= flags_of(values.is_null())
+        flags |= mask_of(values.is_null())
         if pa.types.is_string(values.type):
-            flags |= flags_of(pc.equal(values, ""))
+            flags |= mask_of(pc.equal(values, ""))
     return flags
 
 
@@ -235,16 +234,15 @@ def last_truncate(payloads: pa.Array) -> str | None:
     """Return the position of the last truncate in messages in JSON; None if there is none."""
     own = payloads.filter(pc.match_substring_regex(payloads, r'"op"\s*:\s*"t"'))
     schema = pa.schema([("op", pa.string()), ("source", log_position.SOURCE)])
-    try:
-        found = payload_columns(own, schema)
-    except (ValueError, RecursionError, pa.ArrowException):  # One of them is a bad row.
-        half = len(own) // 2
-        parts = [own[:half], own[half:]] if half else []
-        return max(filter(None, map(last_truncate, parts)), default=None)
-    operations = one_array(found["op"])
-    places = log_position.positions(one_array(found["source"]), operations)
-    last: str | None = pc.max(places.filter(pc.equal(operations, "t"))).as_py()
-    return last
+
+    def last(_: ChangeAt, texts: pa.Array) -> str | None:
+        found = payload_columns(texts, schema)
+        operations = one_array(found["op"])
+        places = log_position.positions(one_array(found["source"]), operations)
+        place: str | None = pc.max(places.filter(pc.equal(operations, "t"))).as_py()
+        return place
+
+    return max(filter(None, _divided(last, np.arange(len(own)), own, [])), default=None)
 
 
 def _image(found: pa.Table, images: Sequence[str], deleted: Bools) -> pa.StructArray:
@@ -274,7 +272,7 @@ def _row(payloads: Payloads, fields: tuple[Field, ...], _reading: MessageSetting
     raw = [(field.name, field.raw) for field in fields]
     found = payloads.read(pa.schema([*raw, ("__deleted", pa.string())]))
     marks = one_array(found["__deleted"])
-    deleted = flags_of(pc.equal(marks, "true"))
+    deleted = mask_of(pc.equal(marks, "true"))
     bad = _unknown_marks(marks)
     at = np.setdiff1d(np.arange(len(payloads)), [message for message, _ in bad])
     rows, flags = struct_of(found, fields).take(pa.array(at)), deleted[at]
@@ -283,7 +281,7 @@ def _row(payloads: Payloads, fields: tuple[Field, ...], _reading: MessageSetting
 
 def _unknown_marks(marks: pa.Array) -> list[tuple[int, str]]:
     """Return the rows whose mark of deletes is neither true nor false as bad ones."""
-    known = flags_of(pc.or_kleene(marks.is_null(), pc.is_in(marks, pa.array(["true", "false"]))))
+    known = mask_of(pc.or_kleene(marks.is_null(), pc.is_in(marks, pa.array(["true", "false"]))))
     rows = np.flatnonzero(~known)
     return [(int(at), f"__deleted is {marks[int(at)]}, not true or false") for at in rows]
 
@@ -299,23 +297,23 @@ def _unwrapped(
     more = [*types.items(), ("__deleted", pa.string()), ("__op", pa.string())]
     found = payloads.read(pa.schema([*raw, *more]))
     operations, marks = one_array(found["__op"]), one_array(found["__deleted"])
-    deleted = flags_of(pc.equal(marks, "true")) | flags_of(pc.equal(operations, "d"))
+    deleted = mask_of(pc.equal(marks, "true")) | mask_of(pc.equal(operations, "d"))
     columns = []
     for field in log_position.SOURCE:
         long, short = (one_array(found[f"{start}{field.name}"]) for start in ("__source_", "__"))
         columns.append(pc.coalesce(long, short))
     source = pa.StructArray.from_arrays(columns, fields=list(log_position.SOURCE))
     places = log_position.positions(_with_connector(source), operations)
-    has_mark = flags_of(pc.or_(pc.is_valid(operations), pc.is_valid(marks)))
+    has_mark = mask_of(pc.or_(pc.is_valid(operations), pc.is_valid(marks)))
     bad = because(~has_mark, "the row has neither __op nor __deleted; read it with envelope='row'")
     bad += because(log_position.unread_sequences(source, places), _UNREAD)
     bad += _unknown_marks(marks)
-    known = flags_of(pc.is_in(operations, pa.array([*"rcud"]))) | flags_of(operations.is_null())
+    known = mask_of(pc.is_in(operations, pa.array([*"rcud"]))) | mask_of(operations.is_null())
     for row in np.flatnonzero(~known):
         bad.append((int(row), f"the operation {operations[int(row)].as_py()!r} changes no row"))
     at = np.setdiff1d(np.arange(len(payloads)), [message for message, _ in bad])
     rows = struct_of(found, fields).take(pa.array(at))
-    whole = flags_of(pc.is_in(operations, pa.array(["c", "r"]))) & ~moved(payloads.messages)
+    whole = mask_of(pc.is_in(operations, pa.array(["c", "r"]))) & ~moved(payloads.messages)
     return ChangedRows(
         rows, at, deleted[at], places.take(pa.array(at)), ~(whole | deleted)[at], bad
     )
@@ -468,6 +466,7 @@ def decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) -> 
 
 
 _Found: TypeAlias = "tuple[ChangeAt, pa.Table]"
+_Read = TypeVar("_Read")
 
 
 def _decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) -> Decoded:
@@ -475,8 +474,8 @@ def _decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) ->
     bad: list[tuple[int, str]] = []
     found: list[_Found] = []
     no_key = _no_key(one_array(messages["key"])) & envelope.has_keys
-    no_value = flags_of(one_array(messages["value"]).is_null())
-    plain = flags_of(pc.match_substring_regex(messages["topic"], _PLAIN_TOPICS))
+    no_value = mask_of(one_array(messages["value"]).is_null())
+    plain = mask_of(pc.match_substring_regex(messages["topic"], _PLAIN_TOPICS))
     rows = np.flatnonzero(~no_value & ~plain)
     values = one_array(messages["value"])
     values = values if len(rows) == len(values) else values.take(pa.array(rows))
@@ -494,7 +493,7 @@ def _decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) ->
     parts = [rows for _, rows in found]
     batch = pa.concat_tables(parts) if parts else schema.empty_table()
     bad += [(int(at[row]), _NO_KEY) for row in np.flatnonzero(no_key[at])]
-    by_offset = flags_of(pc.equal(pc.binary_length(batch[PLACE_COLUMN]), OFFSET_DIGITS))
+    by_offset = mask_of(pc.equal(pc.binary_length(batch[PLACE_COLUMN]), OFFSET_DIGITS))
     mixed = by_offset & (not by_offset.all())
     bad += [(int(at[row]), _NO_PLACE) for row in np.flatnonzero(mixed)]
     kept = np.flatnonzero(~no_key[at] & ~mixed)
@@ -512,7 +511,7 @@ _NO_KEY = (
 
 def _no_key(keys: pa.Array) -> Bools:
     nulls = pc.match_substring_regex(keys, r'^(null|\{"schema":null,"payload":null\})?$')
-    return flags_of(pc.fill_null(nulls, True))
+    return mask_of(pc.fill_null(nulls, True))
 
 
 def bad_rows(messages: pa.Table, bad: list[tuple[int, str]]) -> pa.Table:
@@ -558,11 +557,12 @@ def _changes_of(
 
 
 def _divided(
-    read: Callable[[ChangeAt, Any], _Found],
+    read: Callable[[ChangeAt, Any], _Read],
     rows: ChangeAt,
     texts: Any,
     bad: list[tuple[int, str]],
-) -> Iterator[_Found]:
+) -> Iterator[_Read]:
+    """Yield what is read of messages; those that cannot be read go to the bad ones."""
     try:
         yield read(rows, texts)
     except (ValueError, RecursionError, OverflowError, pa.ArrowException, BucketLakeError) as error:
@@ -639,7 +639,7 @@ def _lacking(
         if flags is not None:
             flags &= partial
         elif not reading.keeps_unavailable and is_list(values.type):
-            flags = partial & flags_of(values.is_null())
+            flags = partial & mask_of(values.is_null())
         if flags is None or not flags.any():
             continue
         if not reading.keeps_unavailable:

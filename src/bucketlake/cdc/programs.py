@@ -31,14 +31,13 @@ from bucketlake.cdc.change_rows import (
     Payloads,
     because,
     differ,
-    flags_of,
     with_old_rows,
 )
 from bucketlake.cdc.log_position import Numbers, hexadecimal, place_numbers
 from bucketlake.cdc.message_settings import MessageSettings
 from bucketlake.cdc.values import Field, converted
 from bucketlake.errors import InputError
-from bucketlake.model.arrays import one_array
+from bucketlake.model.arrays import mask_of, one_array
 
 _WRITTEN = ("insert", "update", "load", "bootstrap-insert", "delete")
 _LOADED = ("load", "bootstrap-insert")
@@ -75,7 +74,7 @@ def _maxwell(
     within = place_numbers(one_array(found["xoffset"]))
     texts = hexadecimal((file, 4), (place, 8), (within, 4), _ones(count))
     places = pc.if_else(parts.is_valid(), texts, pa.scalar(None, pa.string()))
-    others = flags_of(pc.match_substring_regex(kinds, r"^(table|database)-|^bootstrap-(st|com)"))
+    others = mask_of(pc.match_substring_regex(kinds, r"^(table|database)-|^bootstrap-(st|com)"))
     both = (one_array(found["data"]), one_array(found["old"]))
     return _changes(kinds, others, both, np.arange(count), places, reading)
 
@@ -99,7 +98,7 @@ def _canal(payloads: Payloads, fields: tuple[Field, ...], reading: MessageSettin
     )
     places = hexadecimal((times, 8), (offsets, 8), (within.astype(np.uint64), 4), _ones(len(at)))
     both = (one_array(data.flatten()), before)
-    return _changes(one_array(found["type"]), flags_of(found["isDdl"]), both, at, places, reading)
+    return _changes(one_array(found["type"]), mask_of(found["isDdl"]), both, at, places, reading)
 
 
 def _dms(payloads: Payloads, fields: tuple[Field, ...], reading: MessageSettings) -> ChangedRows:
@@ -114,7 +113,7 @@ def _dms(payloads: Payloads, fields: tuple[Field, ...], reading: MessageSettings
     offsets = place_numbers(one_array(payloads.messages["offset"]))
     held = hexadecimal((place_numbers(times), 8), (within, 8), (offsets, 8), _ones(count))
     places = pc.if_else(times.is_valid(), held, pa.scalar(None, pa.string()))
-    others = flags_of(pc.equal(facts.field("record-type"), "control"))
+    others = mask_of(pc.equal(facts.field("record-type"), "control"))
     both = (one_array(found["data"]), one_array(found["before-image"]))
     return _changes(facts.field("operation"), others, both, np.arange(count), places, reading)
 
@@ -142,17 +141,17 @@ def _changes(
     """
     rows, old = both
     words = pc.utf8_lower(kinds)
-    truncates = flags_of(pc.match_substring(words, "truncate"))
-    known = flags_of(pc.is_in(words, pa.array(_WRITTEN))) & ~others
+    truncates = mask_of(pc.match_substring(words, "truncate"))
+    known = mask_of(pc.is_in(words, pa.array(_WRITTEN))) & ~others
     bad = [] if reading.on_truncate == "ignore" else because(truncates, "the table was truncated")
     for message in np.flatnonzero(~(known | truncates | others)):
         bad.append((int(message), f"the operation {kinds[int(message)].as_py()!r} is unknown"))
-    valid = flags_of(rows.is_valid())
+    valid = mask_of(rows.is_valid())
     has_row = np.zeros(len(kinds), np.bool_)
     has_row[at[valid]] = True
     bad += because(known & ~has_row, "the change has no row")
-    shown = flags_of(old.is_valid()) & flags_of(pc.equal(words, "update"))[at]
-    loaded = pa.array(flags_of(pc.is_in(words, pa.array(_LOADED)))[at])
+    shown = mask_of(old.is_valid()) & mask_of(pc.equal(words, "update"))[at]
+    loaded = pa.array(mask_of(pc.is_in(words, pa.array(_LOADED)))[at])
     names = {field.name: field for field in rows.type}
     by = [name for name in (*reading.key, *reading.partition_by) if name in names]
     if not by:
@@ -160,7 +159,7 @@ def _changes(
         valid &= ~shown
     parts = [pc.coalesce(old.field(name), rows.field(name)) for name in names]
     before = pa.StructArray.from_arrays(parts, fields=[*names.values()])
-    deleted = flags_of(pc.equal(words, "delete"))[at]
+    deleted = mask_of(pc.equal(words, "delete"))[at]
     none = np.zeros(len(at), np.bool_)
     found = ChangedRows(rows, at, deleted, pc.if_else(loaded, "0", places), none, bad)
     left = np.flatnonzero(shown & valid & differ(before, rows, by))

@@ -113,10 +113,12 @@ class RecordLayout(Layout):
         """Return the slices of each shard, for a plan whose slots are shards."""
         shards = self.shards
         assert shards is not None, "only a plan has slices of shards"
-        paths = ((held.partition_path, held) for held in slices)
-        slices_of = grouped(
-            ((path, owner_of_group(held.file_id, shards.count(path))), held) for path, held in paths
-        )
+
+        def slot_of(held: FileSlice) -> Slot:
+            path = held.partition_path
+            return path, owner_of_group(held.file_id, shards.count(path))
+
+        slices_of = grouped((slot_of(held), held) for held in slices)
         return {slot: tuple(own) for slot, own in slices_of.items()}
 
     def choose(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from bucketlake.cdc.envelope import PLACE_COLUMN
 from bucketlake.cdc.programs import DMS_MARKER
 from bucketlake.creating import create_table
 from bucketlake.engine import arrow_schema, require_session
@@ -239,9 +240,8 @@ def _source_of(
         if begin not in ("earliest", "latest"):
             wanted = "give 'earliest' or 'latest'; a stored position is followed in any case"
             raise ConfigError("startingOffsets", begin, wanted)
-        made = topics_of(reader, table, options, messages, from_end=begin == "latest")
-        made.ordering = new_table.get("ordering", made.ordering)
-        return made
+        ordering, from_end = new_table.get("ordering", PLACE_COLUMN), begin == "latest"
+        return topics_of(reader, table, options, messages, from_end=from_end, ordering=ordering)
     is_of_dms = messages.get("envelope") == "dms"
     if isinstance(source, str):
         source = files(source, folder_columns=True, storage_options=store)
@@ -263,7 +263,10 @@ def topics_of(
     messages: Mapping[str, Any],
     *,
     from_end: bool = False,
+    ordering: str | Sequence[str] = PLACE_COLUMN,
 ) -> Topics:
     """Return topics that a reader reads."""
     reading_of(**messages)  # Raises ConfigError before anything is read.
-    return Topics(reader, table, Decoder(messages), options.name, options.limits, from_end)
+    return Topics(
+        reader, table, Decoder(messages), options.name, options.limits, from_end, ordering
+    )

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.model.arrays import Mask
+from bucketlake.model.arrays import Mask, mask_of
 from bucketlake.model.field_path import field_at, known_field
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment, partition_paths
@@ -218,7 +218,6 @@ def _test(test: ColumnTest | Among, columns: dict[str, _Values]) -> Satisfaction
     held = columns.values()
     rows = pa.RecordBatch.from_arrays([each.values for each in held], names=list(columns))
     result = truth_of(test, rows)
-    true = pc.fill_null(result, False).to_numpy(zero_copy_only=False)
-    false = pc.fill_null(pc.invert(result), False).to_numpy(zero_copy_only=False)
+    true, false = mask_of(result), mask_of(pc.invert(result))
     unknown = ~np.logical_and.reduce([each.known for each in held])
     return Satisfaction(true | unknown, false | unknown)
