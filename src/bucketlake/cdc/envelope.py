@@ -208,6 +208,8 @@ _EMPTY_KEY = r'":(0|"")[,}]'
 
 def _of_another_index(messages: pa.Table, rows: pa.StructArray, deleted: Bools) -> Bools:
     """Return which deletes have an empty key, a null, and a value: images by another index."""
+    if not deleted.any():
+        return deleted
     flags = deleted & mask_of(pc.match_substring_regex(messages["key"], _EMPTY_KEY))
     for at in np.flatnonzero(flags):  # Few rows have such keys.
         key = json.loads(one_array(messages["key"])[int(at)].as_py())

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 _SCHEMA, _PAYLOAD = b'{"schema":', b'"payload":'
+_PIECE_BYTES = 1 << 18
 _OTHER_ORDER = r'^\s*\{\s*"(schema|payload)"\s*:'
 
 
@@ -73,26 +74,31 @@ def _taken(texts: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
 def rows_with(texts: pa.Array, part: bytes) -> npt.NDArray[np.bool_]:
     """Return which texts hold some bytes; several times as fast as Arrow's search."""
     found = np.zeros(len(texts), np.bool_)
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
-    buffer = texts.buffers()[2]
-    data = b"" if buffer is None else buffer.to_pybytes()
-    at, end, places = data.find(part, offsets[0]), int(offsets[-1]), []
-    while -1 < at < end:
-        places.append(at)
-        at = data.find(part, at + len(part))
-    rows = np.searchsorted(offsets, places, side="right") - 1
-    found[rows] = True
+    for first, data, offsets in _pieces(texts):
+        places, at = [], data.find(part)
+        while at > -1:
+            places.append(at)
+            at = data.find(part, at + len(part))
+        found[first + np.searchsorted(offsets, places, side="right") - 1] = True
     return found
 
 
 def any_has(texts: pa.Array, parts: Iterable[bytes]) -> bool:
     """Return whether one of the texts holds one of some parts."""
+    parts = [*parts]
+    return any(part in data for _, data, _ in _pieces(texts) for part in parts)
+
+
+def _pieces(texts: pa.Array) -> Iterator[tuple[int, bytes, npt.NDArray[np.int32]]]:
+    """Yield the first row, the bytes and the offsets of some texts: few enough for a cache."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
-    buffer = texts.buffers()[2]
-    if buffer is None:
-        return False
-    data = buffer.slice(offsets[0], offsets[-1] - offsets[0]).to_pybytes()
-    return any(part in data for part in parts)
+    data, first = texts.buffers()[2], 0
+    while data is not None and first < len(texts):
+        start = offsets[first]
+        end = max(first + 1, int(np.searchsorted(offsets, start + _PIECE_BYTES, "right")) - 1)
+        piece = data.slice(start, offsets[end] - start).to_pybytes()
+        yield first, piece, offsets[first : end + 1] - start
+        first = end
 
 
 def _usual(messages: pa.Array, usual: npt.NDArray[np.bool_]) -> pa.Array:
