@@ -54,7 +54,7 @@ from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import claim_rollback, read_outcome
 from bucketlake.timeline.table_properties import create_properties
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import instant_path, put_pending
 
 _INITIAL_DIGITS = 17
 _USUAL_SHARDS = {MetadataPartition.COLUMN_STATS: 2}  # As in Hudi; other partitions have one.
@@ -205,12 +205,8 @@ def begin_initialisation(
     str
         Path of the inflight file. A task that writes a base file for the instant looks for it.
     """
-    pending = [Instant(instant, Action.DELTA_COMMIT, s) for s in (State.REQUESTED, State.INFLIGHT)]
-    paths = [instant_path(table.config, each) for each in pending]
     if read_outcome(table.storage, instant) is None:  # Otherwise it may be completed, or archived.
-        for path in paths:
-            with suppress(AlreadyExistsError):
-                table.storage.put_if_absent(path, b"")
+        put_pending(table, instant, Action.DELTA_COMMIT)
         marker = render_partition_metadata(instant, partition)
         if is_initial(instant):  # A build begins; the marker of an earlier build may be there.
             table.storage.put(partition_marker_path(partition), marker)
@@ -224,7 +220,8 @@ def begin_initialisation(
         # In layout 1, the entries of a build belong to the slices that it opened before.
         if is_initial(instant) or not table.config.layout.logs_name_slices:
             at_once(table.storage, open_group, list(file_ids))
-    return paths[-1]
+    inflight = Instant(instant, Action.DELTA_COMMIT, State.INFLIGHT)
+    return instant_path(table.config, inflight)
 
 
 def complete_initialisation(
