@@ -217,7 +217,7 @@ class MetadataTable:
                 slices = self.slices(partition)
             else:
                 texts = self.storage.list_briefly(partition)
-                named = (_file(partition, text, 0) for text in texts)
+                named = (metadata_file(partition, text, 0) for text in texts)
                 slices = latest_slices(filter(None, named), self._seen)
                 self._require_groups(partition, slices)
             return [found.file_id for found in slices]
@@ -423,9 +423,9 @@ def list_files_of(
     With ``prefixes``, only the files of file groups whose ids begin with one of these.
     """
     if prefixes is None:
-        return list(data_files(storage.list(partition, recursive=False), partition, _file))
+        return list(data_files(storage.list(partition, recursive=False), partition, metadata_file))
     starts = tuple(dot + prefix for dot in ("", ".") for prefix in prefixes)  # Log files have dots.
-    return list(data_files(storage.list_named(partition, starts), partition, _file))
+    return list(data_files(storage.list_named(partition, starts), partition, metadata_file))
 
 
 def list_all_files(storage: Storage) -> list[DataFile]:
@@ -497,7 +497,8 @@ def _known_until(build: Instant) -> InstantTime:
     return (build.completed_at or at) if is_initial(at) else at
 
 
-def _file(partition: str, text: str, size_bytes: int) -> DataFile | None:
+def metadata_file(partition: str, text: str, size_bytes: int) -> DataFile | None:
+    """Return the file of a partition with a name; None if the name is of another file."""
     name = _file_name(text)
     return None if name is None else DataFile(partition, name, size_bytes)
 

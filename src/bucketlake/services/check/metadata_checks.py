@@ -6,7 +6,6 @@ request, and so are the keys of the table, which are compared with the record-le
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,17 +20,17 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.metadata.entry_reader import read_all
 from bucketlake.metadata.file_listing import listed_files, lists_files
-from bucketlake.metadata.log_files import BASE_EXTENSION, is_birth_log
+from bucketlake.metadata.log_files import is_birth_log
 from bucketlake.metadata.metadata_table import (
     BUILD_OPERATION,
     MetadataTable,
     list_files_of,
     load_metadata_table,
+    metadata_file,
     skipped_commits,
 )
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
 from bucketlake.metadata.rewrite import merge_of
-from bucketlake.model.file_name import BaseFileName, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.clean_guard import read_clean
@@ -207,53 +206,33 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
 
     Commits before the build of the partition name files that the build deleted.
     """
-    stored = list_files_of(found.storage, name)
+    stored = {file.path: file for file in list_files_of(found.storage, name)}
     opened: dict[str, str] = {}
-    bases: dict[str, tuple[str, str]] = {}  # The newest base file of each group, and its instant.
-    logs: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    names_slices = found.timeline.layout.logs_name_slices
-    for file in stored:
-        group, at = file.name.file_id, file.name.instant
+    for file in stored.values():
         if is_birth_log(file.name):
-            opened[group] = max(opened.get(group, ""), found.completion_time(at) or "")
-        elif isinstance(file.name, BaseFileName) and found.timeline.is_completed(at):
-            bases[group] = max(bases.get(group, ("", "")), (at, file.path))
+            group, at = file.name.file_id, found.completion_time(file.name.instant)
+            opened[group] = max(opened.get(group, ""), at or "")
     counted = [i for i in found.timeline.completed_commits() if found.counts(i.requested_at)]
     commits = found.timeline.read_commits(found.storage, counted)
     built_at = _built_at(commits, name)
+    named: dict[str, DataFile] = {}
     for instant, commit in commits:
         completed_at = instant.completed_at or ""
         for stat in commit.write_stats.get(name, ()):
+            written = metadata_file(name, stat.path.rpartition("/")[2], stat.file_size_bytes)
             opened_at = opened.get(stat.file_id)
-            if names_slices:  # A build opens its slices before its turn, with a time of no clock.
-                is_deleted = completed_at < built_at and _named_instant(stat.path) != opened_at
+            if written is None:
+                continue
+            if found.timeline.layout.logs_name_slices:
+                # A build opens its slices before its turn, with a time of no clock.
+                is_deleted = completed_at < built_at and written.name.instant != opened_at
             else:
                 is_deleted = completed_at < (opened_at or built_at)
-            if is_deleted:
-                continue
-            if stat.path.endswith(BASE_EXTENSION):
-                base_at = _named_instant(stat.path) if names_slices else instant.requested_at
-                named = base_at, stat.path
-                bases[stat.file_id] = max(bases.get(stat.file_id, ("", "")), named)
-            else:
-                logs[stat.file_id].append((completed_at, stat.path))
-    needed = {path for _, path in bases.values()}
-    for file_id, held in logs.items():
-        since, base = bases.get(file_id, ("", ""))
-        if names_slices:  # A compaction repeats later log files in the new slice.
-            newest = max(opened.get(file_id, ""), _named_instant(base))
-            needed.update(path for _, path in held if _named_instant(path) == newest)
-        else:
-            needed.update(path for completed_at, path in held if completed_at > since)
-    missing = needed - {file.path for file in stored}
-    return sorted(f"{found.storage.folder}/{path}" for path in missing)
-
-
-def _named_instant(path: str) -> str:
-    """Return the instant in the name of a file; empty if there is none."""
-    file_name = path.rpartition("/")[2]
-    name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
-    return "" if name is None else name.instant
+            if not is_deleted:
+                named[written.path] = written
+    versions = found.versions([*(named | stored).values()]).values()
+    needed = {file.path for newest, *_ in versions for file in newest.files}
+    return sorted(f"{found.storage.folder}/{path}" for path in needed - stored.keys())
 
 
 def _built_at(commits: Sequence[tuple[Instant, CommitMetadata]], name: str) -> str:
