@@ -25,7 +25,6 @@ from bucketlake.format.hfile.writer import HFileWriter, is_ascending
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
-from bucketlake.metadata.creation import base_file_name
 from bucketlake.metadata.entry_reader import (
     LogChanges,
     SliceEntries,
@@ -33,7 +32,7 @@ from bucketlake.metadata.entry_reader import (
     read_log_changes,
 )
 from bucketlake.metadata.file_listing import merge_file_entries
-from bucketlake.metadata.log_files import EntryEncoder
+from bucketlake.metadata.log_files import EntryEncoder, base_file_name
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.statistics.merged import merge_statistics
 from bucketlake.model.file_name import InstantTime, file_path
@@ -147,68 +146,51 @@ class _Changes:
         keys = all_keys.take(pa.array(order))
         first = np.flatnonzero(~_equals_last(keys))
         is_entry = order >= removed_count
-        rows = order[is_entry] - removed_count
         return cls(
             keys.take(pa.array(first)),
             order[first] < removed_count,
-            SliceEntries(
-                entries.keys.take(pa.array(rows)),
-                entries.values.take(pa.array(rows)),
-                entries.layers[rows],
-                entries.where,
-            ),
+            entries.take(order[is_entry] - removed_count),
             np.concatenate([[0], np.cumsum(is_entry)])[np.append(first, len(order))],
             None if partition is MetadataPartition.RECORD_INDEX else merge_of(partition),
         )
 
     def applied(self, base: Entries, first: int, end: int) -> Entries:
         """Return entries of the base file with the changes of some keys, in order of the keys."""
-        keys = self.keys[first:end]
-        if self.merge is None:
-            return self._replaced(base, keys, first, end)
-        rows = np.arange(self.starts[first], self.starts[end])
-        rows = rows[np.argsort(self.entries.layers[rows], kind="stable")]
-        changed = self._entries(rows)
-        places = pc.index_in(base.keys, value_set=keys)
-        is_changed = places.is_valid().to_numpy(zero_copy_only=False)
-        is_older = is_changed.copy()
-        is_older[is_changed] = ~self.is_removed[first + places.drop_null().to_numpy()]
-        older, kept = pa.array(is_older), pa.array(~is_changed)
-        base_layers = np.full(np.count_nonzero(is_older), _BASE_LAYER, np.int32)
-        merged = self.merge(
-            SliceEntries(
-                pa.concat_arrays([base.keys.filter(older), changed.keys]),
-                pa.concat_arrays([base.values.filter(older), changed.values]),
-                np.concatenate([base_layers, self.entries.layers[rows]]),
-                self.entries.where,
-            )
-        )
-        whole = Entries(
-            pa.concat_arrays([base.keys.filter(kept), merged.keys]),
-            pa.concat_arrays([base.values.filter(kept), merged.values]),
-        )
-        order = pa.array(key_order(_as_text(whole.keys, self.entries.where)))
-        return Entries(whole.keys.take(order), whole.values.take(order))
-
-    def _replaced(self, base: Entries, keys: pa.BinaryArray, first: int, end: int) -> Entries:
-        """Apply changes where the last entry of a key replaces all others."""
-        starts, ends = self.starts[first:end], self.starts[first + 1 : end + 1]
-        has_entry = starts < ends
-        changed = self._entries(ends[has_entry] - 1)
+        keys, base_count = self.keys[first:end], len(base.keys)
         all_keys = pa.concat_arrays([base.keys, keys])
         order = key_order(_as_text(all_keys, self.entries.where))
         ordered = all_keys.take(pa.array(order))
         # A changed key comes right after its entry in the base file.
         is_kept = np.append(~_equals_last(ordered)[1:], True)
-        is_value = np.concatenate([np.ones(len(base.keys), np.bool_), has_entry])
+        if self.merge is None:
+            starts, ends = self.starts[first:end], self.starts[first + 1 : end + 1]
+            has_entry = starts < ends
+            changed = self.entries.values.take(pa.array(ends[has_entry] - 1))
+        else:
+            at = np.flatnonzero(~is_kept)
+            is_older = ~self.is_removed[first + order[at + 1] - base_count]
+            merged = self.merge(self._layers(base, order[at[is_older]], first, end))
+            places = pc.index_in(keys, value_set=merged.keys)
+            has_entry = places.is_valid().to_numpy(zero_copy_only=False)
+            changed = merged.values.take(places.drop_null())
+        is_value = np.concatenate([np.ones(base_count, np.bool_), has_entry])
         is_kept &= is_value[order]
         rows = (np.cumsum(is_value) - 1)[order[is_kept]]
-        values = pa.concat_arrays([base.values, changed.values])
+        values = pa.concat_arrays([base.values, changed])
         return Entries(ordered.filter(pa.array(is_kept)), values.take(pa.array(rows)))
 
-    def _entries(self, rows: npt.NDArray[np.int64]) -> Entries:
-        at = pa.array(rows)
-        return Entries(self.entries.keys.take(at), self.entries.values.take(at))
+    def _layers(
+        self, base: Entries, older: npt.NDArray[np.int64], first: int, end: int
+    ) -> SliceEntries:
+        """Return some entries of the base file and the entries of some keys, in order of age."""
+        rows = np.arange(self.starts[first], self.starts[end])
+        new = self.entries.take(rows[np.argsort(self.entries.layers[rows], kind="stable")])
+        return SliceEntries(
+            pa.concat_arrays([base.keys.take(pa.array(older)), new.keys]),
+            pa.concat_arrays([base.values.take(pa.array(older)), new.values]),
+            np.concatenate([np.full(len(older), _BASE_LAYER, np.int32), new.layers]),
+            new.where,
+        )
 
 
 def _equals_last(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
