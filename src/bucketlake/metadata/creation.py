@@ -31,10 +31,9 @@ from bucketlake.format.properties import (
 )
 from bucketlake.metadata.changes import decide_inner
 from bucketlake.metadata.log_files import (
-    BASE_EXTENSION,
-    DRIVER_TOKEN,
     EntryEncoder,
     GroupEntries,
+    base_file_name,
     base_file_stat,
     is_birth_log,
     open_file_group,
@@ -46,7 +45,7 @@ from bucketlake.metadata.metadata_table import (
     list_files_of,
 )
 from bucketlake.metadata.statistics.of_file import STATISTICS
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, file_path
+from bucketlake.model.file_name import FileId, InstantTime, file_path
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.active import create_timeline, load_timeline
@@ -255,11 +254,6 @@ def complete_initialisation(
         names = ", ".join(partitions)
         problem = f"another process withdrew the initialisation of {names}; begin it again"
         raise CommitConflictError(instant, problem)
-
-
-def base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
-    """Return the name of a base file of the metadata table."""
-    return BaseFileName(file_id, DRIVER_TOKEN, instant, BASE_EXTENSION)
 
 
 def built_slice(table: OpenTable, partition: str, instant: InstantTime) -> InstantTime:

@@ -39,8 +39,10 @@ from bucketlake.slices.file_system_view import (
     data_files,
     file_versions,
     latest_slices,
+    list_files,
+    list_partition,
 )
-from bucketlake.storage.base import Storage, Subfolder, at_once
+from bucketlake.storage.base import Storage, Subfolder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.open_table import OpenTable, opened_table
@@ -423,7 +425,7 @@ def list_files_of(
     With ``prefixes``, only the files of file groups whose ids begin with one of these.
     """
     if prefixes is None:
-        return list(data_files(storage.list(partition, recursive=False), partition, metadata_file))
+        return list_partition(storage, partition, metadata_file)
     starts = tuple(dot + prefix for dot in ("", ".") for prefix in prefixes)  # Log files have dots.
     return list(data_files(storage.list_named(partition, starts), partition, metadata_file))
 
@@ -431,8 +433,7 @@ def list_files_of(
 def list_all_files(storage: Storage) -> list[DataFile]:
     """Return the files of all partitions, valid or not; ``storage`` is the metadata table's."""
     partitions = [path for path in storage.list_folders("") if path != HOODIE_FOLDER]
-    listed = at_once(storage, lambda path: list_files_of(storage, path), partitions)
-    return [file for files in listed for file in files]
+    return list_files(storage, partitions, metadata_file)
 
 
 def files_of_instants(storage: Storage, instants: Collection[InstantTime]) -> list[DataFile]:

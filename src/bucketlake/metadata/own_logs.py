@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bucketlake.metadata.log_files import COPY_TOKEN, log_file_name, next_log_file_name
+from bucketlake.metadata.log_files import COPY_TOKEN, log_file_name
 from bucketlake.metadata.metadata_table import (
     MetadataTable,
     block_instants,
@@ -56,7 +56,7 @@ class OwnLogs:
             is_newest = name.instant == held.instant and name.writer == self.instant
             if is_newest and is_own(self.metadata.storage, file, self.instant):
                 return name
-        return next_log_file_name(held, self.instant)
+        return held.next_log_file(self.instant)
 
     def in_newest_slice(self, stat: WriteStat) -> WriteStat:
         """Return a log file that a task wrote, in the newest slice of its file group.

@@ -22,7 +22,6 @@ import numpy as np
 from bucketlake.errors import CommitConflictError, MetadataTableWarning
 from bucketlake.flow.stage import spread
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, key_of_shard
-from bucketlake.metadata.log_files import next_log_file_name
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
@@ -76,7 +75,7 @@ class IndexUpkeep:
         names: dict[FileId, LogFileName] = {}
         if table.timeline.layout.logs_name_slices:
             slices = (held for found in reader.slices.values() for held in found)
-            names = {held.file_id: next_log_file_name(held, instant) for held in slices}
+            names = {held.file_id: held.next_log_file(instant) for held in slices}
         logs = IndexLogWriter(
             self.table.storage,
             table.storage,

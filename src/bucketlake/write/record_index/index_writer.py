@@ -28,11 +28,12 @@ from bucketlake.flow.stage import Flow, Int32Array, NumberedRows, Rows, in_task_
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.log_files import (
+    TASK_TOKEN,
     EntryEncoder,
     GroupEntries,
+    base_file_name,
     base_file_stat,
     birth_file_name,
-    first_base_file_name,
     log_file_name,
     log_file_stat,
 )
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
 
 
 _PARTITION = MetadataPartition.RECORD_INDEX
-_TOKEN = "1-0-1"  # Files that the driver writes have another.
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class IndexLogWriter:
         made = self._encoder.base_files(_PARTITION, entries.keys, entries.values, bounds)
         codes, first_code = entries.values.indices.to_numpy(), 0
         for (shard, new), data, (first, end) in zip(shards, made, pairwise(bounds), strict=True):
-            name = first_base_file_name(shard.file_id, self.instant)
+            name = base_file_name(shard.file_id, self.instant, TASK_TOKEN)
             marker = _marker(name.to_file_name())
             stat = base_file_stat(name, _PARTITION, end - first, self._size_bytes(marker, data))
             own = entries.keys.slice(first, end - first), codes[first:end] - first_code
@@ -178,7 +178,7 @@ class IndexLogWriter:
         if not len(entries):
             return None
         _require_one_place(entries, self.storage.root)
-        usual = log_file_name(shard.file_id, self.instant, _TOKEN)
+        usual = log_file_name(shard.file_id, self.instant, TASK_TOKEN)
         name = self.names.get(shard.file_id, usual)
         data = self._encoder.log_file(_PARTITION, entries)
         marker = _marker(name.to_file_name())
