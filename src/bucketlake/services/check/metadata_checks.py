@@ -6,7 +6,7 @@ request, and so are the keys of the table, which are compared with the record-le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -63,10 +63,8 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
     try:
         found = _load(table)
         skipped = skipped_commits(found)
-        lists = not skipped and lists_files(table.config)
-        lost = _lost(table, found) if lists else {}
-        unlisted = _unlisted(table, found) if lists else []
-        deleted = _deleted(table, found) if lists else []
+        compared = not skipped and lists_files(table.config)
+        lost, unlisted, deleted = _differences(table, found) if compared else ({}, [], [])
     except (MetadataTableError, FormatError) as error:
         place = error.path if isinstance(error, FormatError) else METADATA_TABLE_FOLDER
         if not place.startswith(METADATA_TABLE_FOLDER):
@@ -106,50 +104,54 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
         )
 
 
-def _lost(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
-    """Return the live files of the metadata table that do not exist, but for those of a commit.
+def _differences(
+    table: Examination, found: MetadataTable
+) -> tuple[dict[str, DataFile], list[str], list[str]]:
+    """Compare the list of files with storage.
 
-    If a commit of the timeline names such a file, the list is right and the file is missing:
-    without the list, readers would take an older version of it.
+    Returns
+    -------
+    dict of str to DataFile
+        The live files of the list that do not exist, but for those of a commit. If a commit of the
+        timeline names such a file, the list is right and the file is missing: without the list,
+        readers would take an older version of it.
+    list of str
+        The live files of storage that the list lacks, but for strays.
+    list of str
+        The files, live ones excepted, that only the list has.
     """
-    absent = _live_files(table, found).keys() - table.objects.keys() - table.committed.keys()
-    absent = {path for path in absent if table.storage.stat(path) is None}
-    if not absent:
-        return {}
-    # A clean may have deleted files after the timeline was listed.
-    newer = load_timeline(table.opened)
-    newer.recall(table.timeline)
-    now = replace(table, timeline=newer)
-    live = _live_files(now, _load(now))
-    return {path: live[path] for path in sorted(absent & live.keys())}
 
+    def absent_of(paths: Set[str]) -> set[str]:
+        return {path for path in paths - table.objects.keys() if table.storage.stat(path) is None}
 
-def _live_files(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
-    listed = {file.path: file for file in listed_files(found)}
-    live = table.snapshot.live_slices(listed.values())
-    return {path: listed[path] for file_slice in live for path in file_slice.paths}
-
-
-def _unlisted(table: Examination, found: MetadataTable) -> list[str]:
-    """Return the live files of storage that the metadata table lacks, but for strays."""
-    live = {path for file_slice in table.slices for path in file_slice.paths}
-    unlisted = live - {file.path for file in listed_files(found)}
-    return [
+    listed, live = _listed(table, found)
+    lost: dict[str, DataFile] = {}
+    if absent := absent_of(live - table.committed.keys()):
+        # A clean may have deleted files after the timeline was listed.
+        newer = load_timeline(table.opened)
+        newer.recall(table.timeline)
+        now = replace(table, timeline=newer)
+        files, still = _listed(now, _load(now))
+        lost = {path: files[path] for path in sorted(absent & still)}
+    shown = {path for file_slice in table.slices for path in file_slice.paths} - listed.keys()
+    unlisted = [
         file.path
         for file in table.files
-        if file.path in unlisted
+        if file.path in shown
         and stray_kind(table, file) is None
         and table.storage.stat(file.path) is not None  # A clean may have deleted it meanwhile.
     ]
-
-
-def _deleted(table: Examination, found: MetadataTable) -> list[str]:
-    """Return the files, live ones excepted, that only the metadata table has."""
-    listed = {file.path for file in listed_files(found)}
-    missing = listed - table.objects.keys() - _live_files(table, found).keys()
+    missing = listed.keys() - table.objects.keys() - live
     for clean in table.timeline.pending_cleans() if missing else ():
         missing.difference_update(read_clean(table.storage, table.timeline, clean).paths)
-    return [path for path in sorted(missing) if table.storage.stat(path) is None]
+    return lost, unlisted, sorted(absent_of(missing))
+
+
+def _listed(table: Examination, found: MetadataTable) -> tuple[dict[str, DataFile], set[str]]:
+    """Return the files of the list by path, and the paths of those that are live."""
+    listed = {file.path: file for file in listed_files(found)}
+    live = table.snapshot.live_slices(listed.values())
+    return listed, {path for file_slice in live for path in file_slice.paths}
 
 
 def _indexes(table: Examination) -> Iterator[Finding]:
