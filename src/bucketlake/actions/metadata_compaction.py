@@ -71,6 +71,7 @@ from bucketlake.timeline.outcome import claim_rollback, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import (
     create_requested,
+    instant_path,
     put_pending,
     remove_pending,
     to_inflight,
@@ -121,11 +122,13 @@ def compact_metadata(
             require_held()
             if not _begun(table, inner, plan, stack):
                 return None
+        inflight = Instant(plan.instant, Action.COMPACTION, State.INFLIGHT)
+        rewriter = SliceRewriter(plan.metadata, plan.instant, instant_path(inner.config, inflight))
         try:
-            stats = rewrite_slices(SliceRewriter(plan.metadata, plan.instant), plan.slices, engine)
+            stats = rewrite_slices(rewriter, plan.slices, engine)
         except BucketLakeError:
             with suppress(BucketLakeError):  # The next compaction tries again.
-                end_compaction(inner, Instant(plan.instant, Action.COMPACTION, State.INFLIGHT))
+                end_compaction(inner, inflight)
             raise
         with table.lock.held(table.storage) as require_held:
             require_held()

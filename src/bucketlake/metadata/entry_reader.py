@@ -170,7 +170,11 @@ def read_slices(
     wishes = list(asked)
     files = [(found, wanted) for held, wanted in wishes for found in held.files]
     layers = iter(at_once(table.storage, lambda pair: _read_file(table, *pair), files))
-    return [_stacked(table, held, [next(layers) for _ in held.files]) for held, _ in wishes]
+    stacks = [[layer for _ in held.files for layer in next(layers)] for held, _ in wishes]
+    return [
+        _surviving(_ordered(stack), _where(table, held))
+        for stack, (held, _) in zip(stacks, wishes, strict=True)
+    ]
 
 
 def read_log_changes(table: MetadataTable, held: FileSlice) -> LogChanges:
@@ -289,13 +293,6 @@ def _layers_of(
             where = f"{block.path} at byte {block.offset_bytes}"
             feature = f"a log block of kind {block.kind.name} in the metadata table"
             raise UnsupportedFeatureError(feature, where, "read it with Hudi")
-
-
-def _stacked(
-    table: MetadataTable, held: FileSlice, files: Sequence[Sequence[_Layer]]
-) -> SliceEntries:
-    """Put the layers of a slice's files into their order, and apply the deletes."""
-    return _surviving(_ordered([layer for file in files for layer in file]), _where(table, held))
 
 
 def _ordered(layers: Sequence[_Layer]) -> list[_Layer]:

@@ -39,9 +39,7 @@ from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.timeline.data_file import put_data_files
-from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import Marker, MarkerType
-from bucketlake.timeline.transitions import instant_path
 
 EntryMerge = Callable[[SliceEntries], Entries]
 """Returns one entry for each key, in any order; the given entries are in order of age."""
@@ -299,24 +297,15 @@ class SliceRewriter:
     instant : InstantTime
         Instant of the compaction.
     pending_path : str
-        Path of a file of the metadata table that exists while the compaction may be completed;
-        by default that of its inflight file.
+        Path of a file of the metadata table that exists while the compaction may be completed.
     """
 
     table: MetadataTable
     instant: InstantTime
-    pending_path: str = ""
+    pending_path: str
 
-    @property
-    def inflight(self) -> str:
-        """Path of a file that exists while the compaction is pending."""
-        if self.pending_path:
-            return self.pending_path
-        pending = Instant(self.instant, Action.COMPACTION, State.INFLIGHT)
-        return instant_path(self.table.config, pending)
-
-    def rewrite(self, held: FileSlice) -> tuple[WriteStat, bytes] | None:
-        """Return a new base file, which is not written yet; None if the log files change nothing.
+    def rewrite(self, held: FileSlice) -> Iterator[tuple[WriteStat, bytes]]:
+        """Yield a new base file, which is not written yet, unless the log files change nothing.
 
         Raises
         ------
@@ -326,7 +315,7 @@ class SliceRewriter:
         base, partition = held.base_file, held.partition_path
         made = rewrite_slice(self.table, held, EntryEncoder.of(self.table.config, self.instant))
         if made is None:
-            return None
+            return
         name = base_file_name(held.file_id, self.instant).to_file_name()
         stat = WriteStat(
             file_id=held.file_id,
@@ -338,32 +327,23 @@ class SliceRewriter:
             update_count=made.entry_count,
             file_size_bytes=len(made.data),
         )
-        return stat, made.data
+        yield stat, made.data
 
-    def write(self, held: FileSlice) -> WriteStat | None:
+    def write(self, held: FileSlice) -> Iterator[WriteStat]:
         """Write the new base file of a slice, in this process."""
-        made = self.rewrite(held)
-        if made is None:
-            return None
-        stat, data = made
-        self.table.storage.put(stat.path, data)
-        return stat
+        for stat, data in self.rewrite(held):
+            self.table.storage.put(stat.path, data)
+            yield stat
 
     def write_in_task(self, held: FileSlice) -> Iterator[WriteStat]:
         """Write the base file of a slice, with its marker, in a task that may run twice or late."""
-        made = self.rewrite(held)
-        if made is None:
-            return
-        stat, data = made
-        storage, name = self.table.storage, stat.path.rpartition("/")[2]
-        marker = Marker(stat.partition_path, name, MarkerType.CREATE)
-        if not put_data_files(
-            storage, self.instant, self.inflight, [(marker, data)], place=storage
-        ):
-            stored = storage.stat(stat.path)  # Another deflate library makes another size.
-            if stored is not None:
-                stat = replace(stat, file_size_bytes=stored.size_bytes)
-        yield stat
+        storage, pending = self.table.storage, (self.instant, self.pending_path)
+        for stat, data in self.rewrite(held):
+            marker = Marker(stat.partition_path, stat.path.rpartition("/")[2], MarkerType.CREATE)
+            is_new = put_data_files(storage, *pending, [(marker, data)], place=storage)
+            # Another deflate library makes another size.
+            stored = None if is_new else storage.stat(stat.path)
+            yield stat if stored is None else replace(stat, file_size_bytes=stored.size_bytes)
 
 
 def rewrite_slices(
@@ -380,8 +360,7 @@ def rewrite_slices(
     """
     sizes = [held.size_bytes for held in slices]
     if engine.in_memory or sum(sizes) <= HERE_BYTES_MAX:
-        written = map(rewriter.write, slices)
-        return [stat for stat in written if stat is not None]
+        return [stat for held in slices for stat in rewriter.write(held)]
     try:
         stats: list[WriteStat] = engine.start(rewriter.write_in_task, slices, sizes).results()
     except BucketLakeError:
