@@ -22,6 +22,7 @@ import numpy as np
 from bucketlake.errors import CommitConflictError, MetadataTableWarning
 from bucketlake.flow.stage import spread
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, key_of_shard
+from bucketlake.metadata.log_files import EntryEncoder
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
@@ -33,7 +34,7 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Turn
-from bucketlake.timeline.instant import Instant, instant_to_ms
+from bucketlake.timeline.instant import Instant
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.record_index.group_plan import Removal
@@ -79,10 +80,8 @@ class IndexUpkeep:
         logs = IndexLogWriter(
             self.table.storage,
             table.storage,
-            instant,
-            instant_to_ms(instant, self.table.config.timeline_timezone),
+            EntryEncoder.of(self.table.config, instant),
             instant_path(self.table.config, self.pending),
-            has_value_types=self.table.config.rules.has_value_types,
             names=names,
             begins_with_base=not table.timeline.layout.logs_name_slices,
         )
