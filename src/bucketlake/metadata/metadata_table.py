@@ -31,7 +31,7 @@ from bucketlake.metadata.log_files import BASE_EXTENSION, is_first_base_file
 from bucketlake.model.file_name import BaseFileName, FileId, Group, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.grouping import grouped
-from bucketlake.model.kept import fields_alone
+from bucketlake.model.kept import fields_alone, kept_by_argument
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.slices.file_system_view import (
     FileVersion,
@@ -89,6 +89,7 @@ class MetadataTable:
         """The metadata table, as an open one; tasks get this value without a clock and a lock."""
         return opened_table(self.storage, self.config)
 
+    @kept_by_argument
     def counts(self, instant: InstantTime) -> bool:
         """Return whether a reader may use what an instant of the metadata table wrote.
 
@@ -99,10 +100,24 @@ class MetadataTable:
         only, and old instants are archived. An instant that is pending in the data table does not
         count, and neither does a commit that was requested after the data timeline was listed.
         """
-        known = self._counted.get(instant)
-        if known is None:
-            known = self._counted[instant] = self._counts(instant)
-        return known
+        data = self.data_timeline
+        if not self.timeline.is_completed(instant) or instant in data.undone:
+            return False
+        if instant in self._data_instants:
+            return not self._data_instants[instant]
+        if is_initial(instant) or (data.start is not None and instant < data.start):
+            return True
+        if data.until is not None and instant > data.until:
+            return False
+        completed_at = self.timeline.completion_time(instant)
+        if completed_at is None or completed_at <= (data.newest_time() or ""):
+            return True
+        if not self.timeline.layout.has_completion_times:
+            return True  # Completion times are those of files, which a copy of the table changes.
+        found = self.timeline.find_completed(instant)
+        assert found is not None, "a completed instant"
+        operation = self.timeline.read_commit(self.storage, found).operation
+        return operation in (_LOG_COMPACTION, BUILD_OPERATION)
 
     def may_include(self, instant: InstantTime) -> bool:
         """Return whether base files may include a commit, so that it cannot be undone alone.
@@ -133,6 +148,7 @@ class MetadataTable:
         """Return log files of a file group in the order in which they are applied."""
         return tuple(sorted(logs, key=self._seen.order))
 
+    @kept_by_argument
     def compacted_slices(self, compaction: Instant) -> Mapping[FileId, FileSlice]:
         """Return what a completed compaction merged, by file group; files have no sizes.
 
@@ -144,13 +160,9 @@ class MetadataTable:
         ObjectNotFoundError, FormatError
             If the plan cannot be read.
         """
-        instant = compaction.requested_at
-        known = self._compacted.get(instant)
-        if known is None:
-            planned = replace(compaction, action=Action.COMPACTION, state=State.REQUESTED)
-            slices = self.timeline.read_compaction_plan(self.storage, planned)
-            known = self._compacted[instant] = {held.file_id: held for held in slices}
-        return known
+        planned = replace(compaction, action=Action.COMPACTION, state=State.REQUESTED)
+        slices = self.timeline.read_compaction_plan(self.storage, planned)
+        return {held.file_id: held for held in slices}
 
     def slices(self, partition: str) -> list[FileSlice]:
         """Return the slices of a partition, sorted by file id.
@@ -247,14 +259,6 @@ class MetadataTable:
         return MetadataTableError(self.storage.outer.root, problem, partition)
 
     @cached_property
-    def _counted(self) -> dict[InstantTime, bool]:
-        return {}
-
-    @cached_property
-    def _compacted(self) -> dict[InstantTime, Mapping[FileId, FileSlice]]:
-        return {}
-
-    @cached_property
     def _listed(self) -> dict[str, list[FileSlice]]:
         return {}
 
@@ -270,26 +274,6 @@ class MetadataTable:
 
     # Without slices and other cached values: a task lists what it needs.
     __getstate__ = fields_alone
-
-    def _counts(self, instant: InstantTime) -> bool:
-        data = self.data_timeline
-        if not self.timeline.is_completed(instant) or instant in data.undone:
-            return False
-        if instant in self._data_instants:
-            return not self._data_instants[instant]
-        if is_initial(instant) or (data.start is not None and instant < data.start):
-            return True
-        if data.until is not None and instant > data.until:
-            return False
-        completed_at = self.timeline.completion_time(instant)
-        if completed_at is None or completed_at <= (data.newest_time() or ""):
-            return True
-        if not self.timeline.layout.has_completion_times:
-            return True  # Completion times are those of files, which a copy of the table changes.
-        found = self.timeline.find_completed(instant)
-        assert found is not None, "a completed instant"
-        operation = self.timeline.read_commit(self.storage, found).operation
-        return operation in (_LOG_COMPACTION, BUILD_OPERATION)
 
     def _slices(self, partition: str, prefixes: Collection[str] | None = None) -> list[FileSlice]:
         slices = self._found_slices(partition, prefixes)

@@ -108,7 +108,8 @@ def rewrite_slice(table: MetadataTable, held: FileSlice, encoder: EntryEncoder) 
         rewritten = _changed_blocks(base, changes, encoder.created_at_ms)
         if rewritten is not None:
             return rewritten
-    whole = _changed_whole(base, changes)
+    entries = Entries.joined([]) if base is None else base.read()
+    whole = changes.applied(entries, 0, len(changes.keys))
     return Rewritten(encoder.base_file(partition, whole.keys, whole.values), len(whole.keys))
 
 
@@ -233,15 +234,12 @@ def _changed_blocks(base: HFileReader, changes: _Changes, created_at_ms: int) ->
             if len(changed.keys):
                 last_stored = None
     stored_count = base.entry_count - decoded_count
-    last_key = None if last_stored is None else _last_key_in(base, last_stored)
+    last_key = None
+    if last_stored is not None:
+        *_, last = base.entries_of([last_stored])
+        last_key = last.keys[-1].as_py()
     data = writer.finish(stored_count=stored_count, last_key=last_key)
     return Rewritten(data, stored_count + added_count)
-
-
-def _changed_whole(base: HFileReader | None, changes: _Changes) -> Entries:
-    """Decode all entries of the base file, change and sort them."""
-    entries = Entries.joined([]) if base is None else base.read()
-    return changes.applied(entries, 0, len(changes.keys))
 
 
 def _and_whether_last(parts: Iterable[Entries]) -> Iterator[tuple[Entries, bool]]:
@@ -252,12 +250,6 @@ def _and_whether_last(parts: Iterable[Entries]) -> Iterator[tuple[Entries, bool]
         before = part
     if before is not None:
         yield before, True
-
-
-def _last_key_in(base: HFileReader, block: IndexEntry) -> bytes:
-    *_, last = base.entries_of([block])
-    key: bytes = last.keys[-1].as_py()
-    return key
 
 
 def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

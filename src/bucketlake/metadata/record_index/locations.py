@@ -32,8 +32,7 @@ from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.kept import kept_property
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.open_table import opened_table
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 
 NOT_FOUND = -1
 
@@ -205,9 +204,7 @@ class RecordIndexReader:
 
     def newest(self) -> RecordIndexReader:
         """Return the index as it is now."""
-        storage = self.table.storage.outer
-        config = read_table_config(storage)
-        opened = opened_table(storage, config)
+        opened = table_at(self.table.storage.outer)
         table = open_metadata_table(opened, load_timeline(opened))
         return RecordIndexReader(table, self.data_partitions)
 
