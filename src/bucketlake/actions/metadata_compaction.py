@@ -72,6 +72,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import (
     create_requested,
     instant_path,
+    put_pending,
     remove_pending,
     to_inflight,
 )
@@ -111,127 +112,147 @@ def compact_metadata(
     if not is_compaction_due(table, delta_commits):
         return None
     if table.config.layout.logs_name_slices:
-        return make_new_slices(table, delta_commits=delta_commits, engine=engine)
-    work = _Work(table, inner_table(table))
+        return _make_new_slices(table, delta_commits=delta_commits, engine=engine)
+    inner = inner_table(table)
     with ExitStack() as stack:
         with table.lock.held(table.storage) as require_held:
-            plan = work.plan(delta_commits)
+            plan = _planned_after_turn(table, inner, delta_commits)
             if plan is None:
                 return None
             require_held()
-            if not work.begin(plan, stack):
+            if not _begun(table, inner, plan, stack):
                 return None
-        stats = work.rewrite_all(plan, engine)
+        inflight = Instant(plan.instant, Action.COMPACTION, State.INFLIGHT)
+        rewriter = SliceRewriter(plan.metadata, plan.instant, instant_path(inner.config, inflight))
+        try:
+            stats = rewrite_slices(rewriter, plan.slices, engine)
+        except BucketLakeError:
+            with suppress(BucketLakeError):  # The next compaction tries again.
+                end_compaction(inner, inflight)
+            raise
         with table.lock.held(table.storage) as require_held:
             require_held()
-            work.complete(plan.instant, stats)
+            completed_at = table.clock.next_instant(load_timeline(table), after=plan.instant)
+            decide_compaction(inner, plan.instant, completed_at, stats)
     return plan.instant
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    """What a compaction merges.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        The instant ``B``.
+    metadata : MetadataTable
+        The metadata table, without commits that the base files do not include.
+    slices : sequence of FileSlice
+        The slices, with the log files that are merged.
+    included : set of InstantTime
+        Delta commits that the base files include; none of them is older than the timeline.
+    """
+
     instant: InstantTime
     metadata: MetadataTable
     slices: Sequence[FileSlice]
-
-    @property
-    def included(self) -> set[InstantTime]:
-        """The instants whose log files are in the plan."""
-        return {log.name.instant for planned in self.slices for log in planned.log_files}
+    included: frozenset[InstantTime]
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The steps of a compaction."""
+def _metadata_of_now(table: OpenTable) -> MetadataTable:
+    """Load the metadata table with the properties of now; a build may have changed them."""
+    table = table.with_config(read_table_config(table.storage))
+    return load_metadata_table(table, load_timeline(table))
 
-    table: OpenTable
-    inner: OpenTable
 
-    def plan(self, delta_commits: int) -> _Plan | None:
-        """Take a turn, and choose what to compact; None if there is nothing, or to wait."""
-        storage, now_ms = self.inner.storage, self.table.clock.now_ms
-        withdraw_compactions(self.table, lambda at: not is_alive(storage, at, now_ms))
-
-        def change(now: Head) -> Answer[InstantTime | None]:
-            known = load_timeline(self.inner)
-            is_busy = known.pending_compactions() or now.timeline.is_undoing
-            if is_busy or len(updates_since_compaction(known)) < delta_commits:
-                return Settled(None)
-            instant = now.next_instant(after=known.newest_time())
-            return Ready(instant, instant)
-
-        instant = transact(self.table, change).value
-        metadata = None if instant is None else self._settled()
-        if instant is None or metadata is None:
-            return None
-        slices = slices_to_merge(metadata, lambda log: metadata.time_of(log) < instant)
-        return _Plan(instant, metadata, slices) if slices else None
-
-    def begin(self, plan: _Plan, stack: ExitStack) -> bool:
-        """Put the plan on the timeline, with a heartbeat; return False if it must not be there."""
-        content = encode_compaction_plan(plan.slices)
-        inner, instant = self.inner, plan.instant
-        try:
-            stack.enter_context(beating(inner.storage, instant))
-            create_requested(inner, instant, Action.COMPACTION, content)
-        except AlreadyExistsError:  # An action of the data table has this time.
-            return False
-        # What began meanwhile either sees the plan and withdraws it, or is seen here.
-        if not self._still_holds(plan):
-            end_compaction(inner, Instant(instant, Action.COMPACTION, State.REQUESTED))
-            return False
-        to_inflight(inner, instant, Action.COMPACTION)
-        return True
-
-    def _still_holds(self, plan: _Plan) -> bool:
-        """Return whether no commit of a plan is being undone, and no partition is built anew."""
-        if load_timeline(self.table).is_undoing:
-            return False
-        valid = read_table_config(self.table.storage).metadata_partitions
-        known = load_timeline(self.inner)
-        return {planned.partition_path for planned in plan.slices} <= {*valid} and all(
-            known.is_completed(included) for included in plan.included
-        )
-
-    def rewrite_all(self, plan: _Plan, engine: Engine) -> list[WriteStat]:
-        """Write the new base files; a compaction that fails withdraws itself."""
-        rewriter = SliceRewriter(plan.metadata, plan.instant)
-        try:
-            return rewrite_slices(rewriter, plan.slices, engine)
-        except BucketLakeError:
-            with suppress(BucketLakeError):  # The next compaction tries again.
-                end_compaction(self.inner, Instant(plan.instant, Action.COMPACTION, State.INFLIGHT))
-            raise
-
-    def complete(self, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
-        """Decide and publish the compaction; raise CommitConflictError if it was withdrawn."""
-        completed_at = self.table.clock.next_instant(load_timeline(self.table), after=instant)
-        decide_compaction(self.inner, instant, completed_at, stats)
-
-    def _settled(self) -> MetadataTable | None:
-        """Wait for actions that may complete before the turn; None if one of them does not end.
-
-        Only the actions that have log files at the first look are waited for.
-        """
-        waiting: set[InstantTime] | None = None
-        # Read again: a build may have taken a partition off.
-        table = self.table.with_config(read_table_config(self.table.storage))
-        for _ in looks(_WAIT_SECONDS_MAX):
-            data = load_timeline(table)
-            metadata = load_metadata_table(table, data)
-            known = {i.requested_at: i.state for i in metadata.timeline.instants}
-            # A write that waits for its turn completes later. It is completed here, and not in the
-            # data table, for a moment, or if a Hudi writer died.
-            pending = {
-                action.requested_at
-                for action in data.pending()
-                if action.requested_at in known
-                and (action.action not in IN_TURN or known[action.requested_at] is State.COMPLETED)
-            }
-            waiting = pending if waiting is None else waiting & pending
-            if not waiting:
-                return metadata
+def _unchanged(table: OpenTable, plan: _Plan) -> MetadataTable | None:
+    """Return the metadata table of now; None if a commit is undone, or a partition built anew."""
+    table = table.with_config(read_table_config(table.storage))
+    data = load_timeline(table)
+    names = {planned.partition_path for planned in plan.slices}
+    if data.is_undoing or not names <= {*table.config.metadata_partitions}:
         return None
+    metadata = load_metadata_table(table, data)
+    return metadata if all(map(metadata.timeline.find_completed, plan.included)) else None
+
+
+def slices_to_merge(
+    metadata: MetadataTable, is_merged: Callable[[DataFile], bool] = lambda _: True
+) -> list[FileSlice]:
+    """Return the slices with log files that bring entries, with those of them that are merged.
+
+    Hudi compacts the partitions of other indexes.
+    """
+    maintained = {partition.value for partition in MetadataPartition}
+    slices = []
+    for name in (name for name in metadata.partitions if name in maintained):
+        for live in metadata.slices(name):
+            logs = tuple(filter(is_merged, live.log_files))
+            if not all(is_birth_log(log.name) for log in logs):
+                slices.append(FileSlice.of_files(name, live.file_id, live.base_file, logs))
+    return slices
+
+
+def _planned_after_turn(table: OpenTable, inner: OpenTable, delta_commits: int) -> _Plan | None:
+    """Take a turn, and choose what to compact; None if there is nothing, or to wait."""
+    storage, now_ms = inner.storage, table.clock.now_ms
+    withdraw_compactions(table, lambda at: not is_alive(storage, at, now_ms))
+
+    def change(now: Head) -> Answer[InstantTime | None]:
+        known = load_timeline(inner)
+        is_busy = known.pending_compactions() or now.timeline.is_undoing
+        if is_busy or len(updates_since_compaction(known)) < delta_commits:
+            return Settled(None)
+        instant = now.next_instant(after=known.newest_time())
+        return Ready(instant, instant)
+
+    instant = transact(table, change).value
+    metadata = None if instant is None else _settled(table)
+    if instant is None or metadata is None:
+        return None
+    slices = slices_to_merge(metadata, lambda log: metadata.time_of(log) < instant)
+    merged = {log.name.instant for planned in slices for log in planned.log_files}
+    included = frozenset(filter(metadata.timeline.find_completed, merged))
+    return _Plan(instant, metadata, slices, included) if slices else None
+
+
+def _begun(table: OpenTable, inner: OpenTable, plan: _Plan, stack: ExitStack) -> bool:
+    """Put the plan on the timeline, with a heartbeat; return False if it must not be there."""
+    content, instant = encode_compaction_plan(plan.slices), plan.instant
+    try:
+        stack.enter_context(beating(inner.storage, instant))
+        create_requested(inner, instant, Action.COMPACTION, content)
+    except AlreadyExistsError:  # An action of the data table has this time.
+        return False
+    # What began meanwhile either sees the plan and withdraws it, or is seen here.
+    if _unchanged(table, plan) is None:
+        end_compaction(inner, Instant(instant, Action.COMPACTION, State.REQUESTED))
+        return False
+    to_inflight(inner, instant, Action.COMPACTION)
+    return True
+
+
+def _settled(table: OpenTable) -> MetadataTable | None:
+    """Wait for actions that may complete before the turn; None if one of them does not end.
+
+    Only the actions that have log files at the first look are waited for.
+    """
+    waiting: set[InstantTime] | None = None
+    for _ in looks(_WAIT_SECONDS_MAX):
+        metadata = _metadata_of_now(table)
+        known = {i.requested_at: i.state for i in metadata.timeline.instants}
+        # A write that waits for its turn completes later. It is completed here, and not in the
+        # data table, for a moment, or if a Hudi writer died.
+        pending = {
+            action.requested_at
+            for action in metadata.data_timeline.pending()
+            if action.requested_at in known
+            and (action.action not in IN_TURN or known[action.requested_at] is State.COMPLETED)
+        }
+        waiting = pending if waiting is None else waiting & pending
+        if not waiting:
+            return metadata
+    return None
 
 
 # ---- Compaction of the metadata table in timeline layout 1, where log files name their slices ----
@@ -259,7 +280,7 @@ _ATTEMPTS = 40
 _DEAD_AFTER_MS = 60_000
 
 
-def make_new_slices(table: OpenTable, *, delta_commits: int, engine: Engine) -> InstantTime | None:
+def _make_new_slices(table: OpenTable, delta_commits: int, engine: Engine) -> InstantTime | None:
     """Compact the metadata table; see ``compact_metadata`` for parameters, result and errors."""
     plan = _planned(table, delta_commits)
     if plan is None:
@@ -271,68 +292,32 @@ def make_new_slices(table: OpenTable, *, delta_commits: int, engine: Engine) -> 
         except AlreadyExistsError:
             return None  # Another process compacts.
         try:
-            slices, stats = work.write_base_files(engine)
+            beat = f"{HEARTBEAT_FOLDER}/{plan.instant}"
+            rewriter = SliceRewriter(plan.metadata, plan.instant, beat)
+            stats = rewrite_slices(rewriter, plan.slices, engine)
         except BucketLakeError:
             with suppress(BucketLakeError):  # The next clean deletes the rest.
                 work.delete_files()
             raise
+        # Slices whose log files change nothing get no base file.
+        by_group = {planned.group: planned for planned in plan.slices}
+        plan = replace(plan, slices=[by_group[stat.group] for stat in stats])
+        work = replace(work, plan=plan)
         # If this fails, the next action ends the compaction.
         with table.lock.held(table.storage) as require_held:
-            is_published = bool(stats) and work.publish(slices, stats, require_held)
+            is_published = bool(stats) and work.publish(stats, require_held)
         if not is_published:
             work.delete_files()
     return plan.instant if is_published else None
 
 
-@dataclass(frozen=True, slots=True)
-class _SlicesPlan:
-    """What a compaction merges.
-
-    Attributes
-    ----------
-    instant : InstantTime
-        The instant ``B``.
-    last : InstantTime
-        The last delta commit before it.
-    included : set of InstantTime
-        The delta commits since the last compaction that the base files hold.
-    merged : MetadataTable
-        The metadata table without later commits.
-    """
-
-    instant: InstantTime
-    last: InstantTime
-    included: frozenset[InstantTime]
-    merged: MetadataTable
-
-
-def slices_to_merge(
-    metadata: MetadataTable, is_merged: Callable[[DataFile], bool] = lambda _: True
-) -> list[FileSlice]:
-    """Return the slices with log files that bring entries, with those of them that are merged.
-
-    Hudi compacts the partitions of other indexes.
-    """
-    maintained = {partition.value for partition in MetadataPartition}
-    slices = []
-    for name in (name for name in metadata.partitions if name in maintained):
-        for live in metadata.slices(name):
-            logs = tuple(filter(is_merged, live.log_files))
-            if not all(is_birth_log(log.name) for log in logs):
-                slices.append(FileSlice.of_files(name, live.file_id, live.base_file, logs))
-    return slices
-
-
-def _planned(table: OpenTable, delta_commits: int) -> _SlicesPlan | None:
+def _planned(table: OpenTable, delta_commits: int) -> _Plan | None:
     """Return what can be compacted now; None if that is not enough, or the instant was used."""
-    inner = inner_table(table)
     settle_compactions(table)
-    table = table.with_config(read_table_config(table.storage))
-    data = load_timeline(table)
-    metadata = load_metadata_table(table, data)
+    metadata = _metadata_of_now(table)
     if _take_back_dead(table, metadata):
-        metadata = load_metadata_table(table, data)
-    known = metadata.timeline
+        metadata = _metadata_of_now(table)
+    known, data = metadata.timeline, metadata.data_timeline
     pending = min((i.requested_at for i in data.pending_changes()), default=None)
     updates = [
         update.requested_at
@@ -341,69 +326,54 @@ def _planned(table: OpenTable, delta_commits: int) -> _SlicesPlan | None:
     ]
     if len(updates) < max(1, delta_commits) or data.is_undoing or _undecided(metadata):
         return None
-    last = max(updates)
-    instant = InstantTime(last + _SUFFIX)
+    instant = InstantTime(max(updates) + _SUFFIX)
     if (
         any(found.requested_at == instant for found in known.instants)
-        or read_outcome(inner.storage, instant) is not None
+        or read_outcome(metadata.storage, instant) is not None
     ):
         return None
     assert instant > (last_compaction(known) or ""), instant
     instants = tuple(found for found in data.instants if found.requested_at < instant)
     until = replace(data, instants=instants, until=instant, newest_written_ms=None)
     merged = replace(metadata, data_timeline=until)
-    return _SlicesPlan(instant, last, frozenset(updates), merged)
+    return _Plan(instant, merged, slices_to_merge(merged), frozenset(updates))
 
 
 @dataclass(frozen=True, slots=True)
 class _SlicesWork:
-    """The steps of a compaction."""
+    """The steps of a compaction after its base files are written."""
 
     table: OpenTable
     inner: OpenTable
-    plan: _SlicesPlan
+    plan: _Plan
 
-    def write_base_files(self, engine: Engine) -> tuple[list[FileSlice], Sequence[WriteStat]]:
-        """Write the new base files; return the slices that they hold, and what was written.
-
-        Slices whose log files change nothing get none.
-        """
-        instant, slices = self.plan.instant, slices_to_merge(self.plan.merged)
-        rewriter = SliceRewriter(self.plan.merged, instant, f"{HEARTBEAT_FOLDER}/{instant}")
-        stats = rewrite_slices(rewriter, slices, engine)
-        by_group = {held.group: held for held in slices}
-        return [by_group[stat.group] for stat in stats], stats
-
-    def publish(
-        self, slices: Sequence[FileSlice], stats: Sequence[WriteStat], require_held: LockCheck
-    ) -> bool:
+    def publish(self, stats: Sequence[WriteStat], require_held: LockCheck) -> bool:
         """Publish the new slices; return False if that is not possible now."""
-        attempts = iter(range(_ATTEMPTS))
+        attempts, instant = iter(range(_ATTEMPTS)), self.plan.instant
 
         def change(_: Head) -> Answer[bool]:
-            if next(attempts, None) is None or not self._put_plan(slices):
+            if next(attempts, None) is None or not self._put_plan():
                 return Settled(False)
-            metadata = self._unchanged(slices)
-            if metadata is None:
+            metadata = _unchanged(self.table, self.plan)
+            if metadata is None or not self._fits(metadata):
                 return Settled(False)
             if _undecided(metadata):
                 self._step_back()
                 return AGAIN
-            if not self._repeat_later_logs(metadata, slices):
+            if not self._repeat_later_logs(metadata):
                 return Settled(False)
             require_held()
-            return Ready(self.plan.last, True, if_lost=self._step_back)
+            return Ready(max(self.plan.included), True, if_lost=self._step_back)
 
         if transact(self.table, change).value:
-            instant = self.plan.instant
             decide_compaction(self.inner, instant, instant, stats)
             return True
-        self._take_plan_back()
+        remove_pending(self.inner, instant, Action.COMPACTION)
         return False
 
     def _step_back(self) -> None:
         """Take the plan back, and give others a moment before the next attempt."""
-        self._take_plan_back()
+        remove_pending(self.inner, self.plan.instant, Action.COMPACTION)
         pause()
 
     def delete_files(self) -> None:
@@ -411,45 +381,31 @@ class _SlicesWork:
         for file in files_of_instants(self.inner.storage, {self.plan.instant}):
             self.inner.storage.delete(file.path)
 
-    def _put_plan(self, slices: Sequence[FileSlice]) -> bool:
+    def _put_plan(self) -> bool:
         """Put the plan on the timeline; return False if another process has ended it."""
-        content = encode_compaction_plan(slices)
-        for state, data in ((State.REQUESTED, content), (State.INFLIGHT, b"")):
-            with suppress(AlreadyExistsError):  # Another process does not use this instant.
-                pending = Instant(self.plan.instant, Action.COMPACTION, state)
-                path = instant_path(self.inner.config, pending)
-                self.inner.storage.put_if_absent(path, data)
+        content = encode_compaction_plan(self.plan.slices)
+        put_pending(self.inner, self.plan.instant, Action.COMPACTION, content)
         return read_outcome(self.inner.storage, self.plan.instant) is None
 
-    def _take_plan_back(self) -> None:
-        remove_pending(self.inner, self.plan.instant, Action.COMPACTION)
+    def _fits(self, metadata: MetadataTable) -> bool:
+        """Return whether the base files still fit the slices of now."""
+        names = {planned.partition_path for planned in self.plan.slices}
+        now = {(live.group, live.instant) for name in names for live in metadata.slices(name)}
+        return {(planned.group, planned.instant) for planned in self.plan.slices} <= now
 
-    def _unchanged(self, slices: Sequence[FileSlice]) -> MetadataTable | None:
-        """Return the metadata table of now; None if the base files do not fit it any more."""
-        table = self.table.with_config(read_table_config(self.table.storage))
-        data = load_timeline(table)
-        if data.is_undoing:
-            return None
-        names = {held.partition_path for held in slices}
-        if not names <= {*table.config.metadata_partitions}:
-            return None
-        metadata = load_metadata_table(table, data)
-        known = metadata.timeline
-        if any(known.find_completed(included) is None for included in self.plan.included):
-            return None
-        now = {(s.group, s.instant) for name in names for s in metadata.slices(name)}
-        return metadata if {(held.group, held.instant) for held in slices} <= now else None
-
-    def _repeat_later_logs(self, metadata: MetadataTable, slices: Sequence[FileSlice]) -> bool:
+    def _repeat_later_logs(self, metadata: MetadataTable) -> bool:
         """Copy the log files that the base files do not include; return False if that cannot be.
 
         Hudi may append the blocks of several commits to one file (HDFS), some of which are
         included.
         """
-        instant, merged, storage = self.plan.instant, self.plan.merged, metadata.storage
-        for held in slices:
+        instant, merged, storage = self.plan.instant, self.plan.metadata, metadata.storage
+        for planned in self.plan.slices:
+            live = {each.file_id: each for each in metadata.slices(planned.partition_path)}
             number = 0
-            for log in self._logs(metadata, held):
+            for log in live[planned.file_id].log_files:
+                if log.name.instant == instant:  # It is in the new slice.
+                    continue
                 counted = {at for at in block_instants(storage, log) if metadata.counts(at)}
                 later = {at for at in counted if not merged.counts(at)}
                 if not later:
@@ -457,15 +413,9 @@ class _SlicesWork:
                 if later != counted:
                     return False
                 number += 1
-                name = LogFileName(held.file_id, instant, number, COPY_TOKEN).to_file_name()
-                storage.put(file_path(held.partition_path, name), storage.read(log.path))
+                name = LogFileName(planned.file_id, instant, number, COPY_TOKEN).to_file_name()
+                storage.put(file_path(planned.partition_path, name), storage.read(log.path))
         return True
-
-    def _logs(self, metadata: MetadataTable, held: FileSlice) -> list[DataFile]:
-        """Return the log files of a slice, without those of the new slice."""
-        slices = {found.file_id: found for found in metadata.slices(held.partition_path)}
-        logs = slices[held.file_id].log_files
-        return [log for log in logs if log.name.instant != self.plan.instant]
 
 
 def _undecided(metadata: MetadataTable) -> bool:
@@ -556,28 +506,18 @@ def _clean(table: OpenTable, require_held: LockCheck) -> None:
     marked = inner.storage.list_folders(MARKER_FOLDER)
     # Loaded after the files: the instant of a file is on a timeline before the file exists.
     metadata = load_metadata_table(table, load_timeline(table))
+    pending = {*metadata.timeline.pending(), *metadata.data_timeline.pending()}
+    living = working | {found.requested_at for found in pending}
     before_ms = table.clock.now_ms() - KEPT_MS
-    if names_slices:
-        left = _leftovers_in_slices(metadata, files, working)
-    else:
-        left = _leftovers(metadata, files)
-    deleted = {*left, *_superseded(metadata, files, before_ms)}
+    deleted = {*_leftovers(metadata, files, living), *_superseded(metadata, files, before_ms)}
     at_once(inner.storage, inner.storage.delete, sorted(file.path for file in deleted))
     for instant in (InstantTime(folder.rpartition("/")[2]) for folder in marked):
-        if instant not in working and not _is_pending(metadata, instant):
+        if instant not in living:
             delete_markers(inner.storage, instant)
     if len(metadata.timeline.completed_commits()) > _LIMITS.keep_max:
         logs = [file.name.instant for file in files if file not in deleted and _is_update(file)]
         since = None if names_slices else min(logs, default=None)
         _archive(table, inner, since, require_held)
-
-
-def _leftovers(metadata: MetadataTable, files: Sequence[DataFile]) -> Iterator[DataFile]:
-    """Yield the files of instants that ended without a commit."""
-    for file in files:
-        instant = file.name.instant
-        if not metadata.timeline.is_completed(instant) and not _is_pending(metadata, instant):
-            yield file
 
 
 def _at_work(table: OpenTable, inner: OpenTable) -> set[InstantTime]:
@@ -587,22 +527,22 @@ def _at_work(table: OpenTable, inner: OpenTable) -> set[InstantTime]:
     return {at for at in instants if is_alive(inner.storage, at, table.clock.now_ms)}
 
 
-def _leftovers_in_slices(
-    metadata: MetadataTable, files: Sequence[DataFile], working: Collection[InstantTime]
+def _leftovers(
+    metadata: MetadataTable, files: Sequence[DataFile], living: Collection[InstantTime]
 ) -> Iterator[DataFile]:
-    """Yield leftovers in timeline layout 1, where the names of log files have their slices.
+    """Yield the files of instants that ended without a commit.
 
-    The files of a compaction that died may be those of a process that sleeps, so the compaction is
-    withdrawn before they are deleted.
+    In timeline layout 1, the names of log files have their slices. The files of a compaction that
+    died may be those of a process that sleeps, so the compaction is withdrawn before they are
+    deleted.
     """
     timeline, storage = metadata.timeline, metadata.storage
-    slices = {file.name.instant for file in files}
-    unknown = {
-        at
-        for at in slices.difference(working)
-        if not timeline.has_slice(at) and not _is_pending(metadata, at)
-    }
-    dead = {at for at in unknown if claim_rollback(storage, at).publication is None}
+    names_slices = timeline.layout.logs_name_slices
+    is_known = timeline.has_slice if names_slices else timeline.is_completed
+    ended = {file.name.instant for file in files}.difference(living)
+    dead = {at for at in ended if not is_known(at)}
+    if names_slices:
+        dead = {at for at in dead if claim_rollback(storage, at).publication is None}
     for file in files:
         writer = file.name.writer if isinstance(file.name, LogFileName) else None
         if file.name.instant in dead:
@@ -610,15 +550,10 @@ def _leftovers_in_slices(
         elif (
             writer is not None
             and not timeline.is_completed(writer)
-            and not _is_pending(metadata, writer)
+            and writer not in living
             and is_own(storage, file, writer)
         ):
             yield file  # Written by a task after the undoing.
-
-
-def _is_pending(metadata: MetadataTable, instant: InstantTime) -> bool:
-    pending = [*metadata.timeline.pending(), *metadata.data_timeline.pending()]
-    return any(found.requested_at == instant for found in pending)
 
 
 def _superseded(

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import NEWEST_STATISTICS
-from bucketlake.errors import AlreadyExistsError, CommitConflictError
+from bucketlake.errors import CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import commit_schema_json
@@ -41,7 +40,12 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit
-from bucketlake.timeline.transitions import instant_path, publish_completed, remove_pending
+from bucketlake.timeline.transitions import (
+    instant_path,
+    publish_completed,
+    put_pending,
+    remove_pending,
+)
 
 UPDATE_OPERATION = "UPSERT_PREPPED"
 """Operation of the commits that follow the data table."""
@@ -189,10 +193,7 @@ def begin_change(metadata: MetadataTable, instant: InstantTime) -> None:
     if metadata.timeline.start is not None and instant < metadata.timeline.start:
         problem = "is older than the timeline of the metadata table; write again"
         raise CommitConflictError(instant, problem)
-    for state in (State.REQUESTED, State.INFLIGHT):
-        with suppress(AlreadyExistsError):
-            path = instant_path(metadata.config, Instant(instant, _ACTION, state))
-            metadata.storage.put_if_absent(path, b"")
+    put_pending(metadata.table, instant, _ACTION)
 
 
 def publish_change(

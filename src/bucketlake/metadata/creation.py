@@ -31,10 +31,9 @@ from bucketlake.format.properties import (
 )
 from bucketlake.metadata.changes import decide_inner
 from bucketlake.metadata.log_files import (
-    BASE_EXTENSION,
-    DRIVER_TOKEN,
     EntryEncoder,
     GroupEntries,
+    base_file_name,
     base_file_stat,
     is_birth_log,
     open_file_group,
@@ -46,7 +45,7 @@ from bucketlake.metadata.metadata_table import (
     list_files_of,
 )
 from bucketlake.metadata.statistics.of_file import STATISTICS
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, file_path
+from bucketlake.model.file_name import FileId, InstantTime, file_path
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.active import create_timeline, load_timeline
@@ -54,7 +53,7 @@ from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import claim_rollback, read_outcome
 from bucketlake.timeline.table_properties import create_properties
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import instant_path, put_pending
 
 _INITIAL_DIGITS = 17
 _USUAL_SHARDS = {MetadataPartition.COLUMN_STATS: 2}  # As in Hudi; other partitions have one.
@@ -205,12 +204,8 @@ def begin_initialisation(
     str
         Path of the inflight file. A task that writes a base file for the instant looks for it.
     """
-    pending = [Instant(instant, Action.DELTA_COMMIT, s) for s in (State.REQUESTED, State.INFLIGHT)]
-    paths = [instant_path(table.config, each) for each in pending]
     if read_outcome(table.storage, instant) is None:  # Otherwise it may be completed, or archived.
-        for path in paths:
-            with suppress(AlreadyExistsError):
-                table.storage.put_if_absent(path, b"")
+        put_pending(table, instant, Action.DELTA_COMMIT)
         marker = render_partition_metadata(instant, partition)
         if is_initial(instant):  # A build begins; the marker of an earlier build may be there.
             table.storage.put(partition_marker_path(partition), marker)
@@ -224,7 +219,8 @@ def begin_initialisation(
         # In layout 1, the entries of a build belong to the slices that it opened before.
         if is_initial(instant) or not table.config.layout.logs_name_slices:
             at_once(table.storage, open_group, list(file_ids))
-    return paths[-1]
+    inflight = Instant(instant, Action.DELTA_COMMIT, State.INFLIGHT)
+    return instant_path(table.config, inflight)
 
 
 def complete_initialisation(
@@ -258,11 +254,6 @@ def complete_initialisation(
         names = ", ".join(partitions)
         problem = f"another process withdrew the initialisation of {names}; begin it again"
         raise CommitConflictError(instant, problem)
-
-
-def base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
-    """Return the name of a base file of the metadata table."""
-    return BaseFileName(file_id, DRIVER_TOKEN, instant, BASE_EXTENSION)
 
 
 def built_slice(table: OpenTable, partition: str, instant: InstantTime) -> InstantTime:

@@ -30,6 +30,7 @@ from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.format.log_order import blocks_to_merge
 from bucketlake.format.metadata_record.record_schema import resolver
 from bucketlake.hashing.key_filter import shards_of_keys
+from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.record_index.shards import rows_by_number
 from bucketlake.model.file_name import BaseFileName
@@ -55,9 +56,8 @@ class Wanted:
 
     @classmethod
     def of_keys(cls, keys: pa.Array) -> Self:
-        """Return the wish for the entries of binary or text keys, in any order."""
-        binary = keys.cast(pa.binary())
-        return cls(binary.take(pc.array_sort_indices(binary)))
+        """Return the wish for the entries of text keys, in any order."""
+        return cls(keys.take(pa.array(key_order(keys))).cast(pa.binary()))
 
     def of_hfile(self, reader: HFileReader) -> Entries:
         """Return the wanted entries of an HFile."""
@@ -93,6 +93,11 @@ class SliceEntries:
     values: pa.BinaryArray
     layers: LayerNumbers
     where: str
+
+    def take(self, rows: npt.NDArray[np.int64]) -> SliceEntries:
+        """Return some entries."""
+        at = pa.array(rows)
+        return SliceEntries(self.keys.take(at), self.values.take(at), self.layers[rows], self.where)
 
     def newest(self) -> Entries:
         """Return the newest entry of each key, where newer entries replace older entries."""
@@ -165,7 +170,11 @@ def read_slices(
     wishes = list(asked)
     files = [(found, wanted) for held, wanted in wishes for found in held.files]
     layers = iter(at_once(table.storage, lambda pair: _read_file(table, *pair), files))
-    return [_stacked(table, held, [next(layers) for _ in held.files]) for held, _ in wishes]
+    stacks = [[layer for _ in held.files for layer in next(layers)] for held, _ in wishes]
+    return [
+        _surviving(_ordered(stack), _where(table, held))
+        for stack, (held, _) in zip(stacks, wishes, strict=True)
+    ]
 
 
 def read_log_changes(table: MetadataTable, held: FileSlice) -> LogChanges:
@@ -199,14 +208,17 @@ def read_keys(table: MetadataTable, partition: str, keys: pa.Array) -> list[Slic
     list of SliceEntries
         For each shard that has some of the keys.
     """
-    slices = table.shards(partition).get(None, [])
-    if not slices or len(keys) == 0:
+    return read_slices(table, wanted_of_shards(table.shards(partition).get(None, []), keys))
+
+
+def wanted_of_shards(shards: Sequence[FileSlice], keys: pa.Array) -> list[tuple[FileSlice, Wanted]]:
+    """Return the shards that can have entries of text keys, each with its keys."""
+    if not shards or len(keys) == 0:
         return []
-    if len(slices) == 1:
-        return read_slices(table, [(slices[0], Wanted.of_keys(keys))])
-    by_shard = rows_by_number(shards_of_keys(keys, len(slices)))
-    asked = ((slices[n], Wanted.of_keys(keys.take(pa.array(rows)))) for n, rows in by_shard)
-    return read_slices(table, asked)
+    if len(shards) == 1:
+        return [(shards[0], Wanted.of_keys(keys))]
+    by_shard = rows_by_number(shards_of_keys(keys, len(shards)))
+    return [(shards[n], Wanted.of_keys(keys.take(pa.array(rows)))) for n, rows in by_shard]
 
 
 def _read_file(table: MetadataTable, file: DataFile, wanted: Wanted) -> list[_Layer]:
@@ -281,13 +293,6 @@ def _layers_of(
             where = f"{block.path} at byte {block.offset_bytes}"
             feature = f"a log block of kind {block.kind.name} in the metadata table"
             raise UnsupportedFeatureError(feature, where, "read it with Hudi")
-
-
-def _stacked(
-    table: MetadataTable, held: FileSlice, files: Sequence[Sequence[_Layer]]
-) -> SliceEntries:
-    """Put the layers of a slice's files into their order, and apply the deletes."""
-    return _surviving(_ordered([layer for file in files for layer in file]), _where(table, held))
 
 
 def _ordered(layers: Sequence[_Layer]) -> list[_Layer]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -235,12 +235,8 @@ def merge_file_entries(entries: SliceEntries) -> Entries:
     return Entries(pa.concat_arrays(keys), pa.concat_arrays(values))
 
 
-@dataclass(frozen=True, slots=True)
-class _FileMap:
-    """The map of one entry: sizes of files that are added, and names of files that are removed."""
-
-    added: Mapping[str, int]
-    removed: Collection[str] = ()
+_FileMap: TypeAlias = tuple[Mapping[str, int], Collection[str]]
+# The map of one entry: sizes of files that are added, and names of files that are removed.
 
 
 def entries_of_files(
@@ -263,14 +259,13 @@ def entries_of_files(
     gone = set(emptied)
     maps: dict[str, _FileMap] = {}
     for partition in sorted({*added, *removed} - gone):
-        changes = added.get(partition, {}), removed.get(partition, ())
-        maps[partition_key(partition)] = _FileMap(*changes)
+        maps[partition_key(partition)] = added.get(partition, {}), removed.get(partition, ())
     keys = list(maps)
     values = [_encode(RecordKind.FILES, list(maps.values()))]
     if listed is not None or gone:
         named = {partition_key(path): 0 for path in sorted({*(listed or ())} - gone)}
         keys.append(ALL_PARTITIONS)
-        of_list = _FileMap(named, sorted(partition_key(path) for path in gone))
+        of_list = named, sorted(partition_key(path) for path in gone)
         values.append(_encode(RecordKind.PARTITION_LIST, [of_list]))
     return GroupEntries.of(
         pa.array(keys, pa.string()),
@@ -289,10 +284,10 @@ def _encode(kind: RecordKind, maps: Collection[_FileMap]) -> pa.BinaryArray:
     sizes: list[int] = []
     is_removed: list[bool] = []
     ends = [0]
-    for held in maps:
-        names += [*held.added, *held.removed]
-        sizes += [*held.added.values(), *[0] * len(held.removed)]
-        is_removed += [False] * len(held.added) + [True] * len(held.removed)
+    for added, removed in maps:
+        names += [*added, *removed]
+        sizes += [*added.values(), *[0] * len(removed)]
+        is_removed += [False] * len(added) + [True] * len(removed)
         ends.append(len(names))
     return _values(kind, ends, pa.array(names, pa.string()), sizes, is_removed)
 

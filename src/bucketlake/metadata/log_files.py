@@ -24,7 +24,6 @@ from bucketlake.format.metadata_record.record_schema import (
 )
 from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import instant_to_ms, is_initial
@@ -37,10 +36,9 @@ DRIVER_TOKEN = "0-0-1"
 COPY_TOKEN = DRIVER_TOKEN
 """Token in the names of log files that a compaction of layout 1 repeats in its new slices."""
 
+TASK_TOKEN = "1-0-1"  # Of files that tasks of a write make; builds have that of the driver.
 _BIRTH_TOKEN = "0-0-0"  # Tokens of other log files differ, because the rest of the name may not.
-_FIRST_TOKEN = "1-0-1"  # Builds and compactions have that of the driver.
 _VERSION = 1  # Since table version 8 each delta commit opens new log files.
-_NUMBER = 1  # In layout 1, a write has one log file for each file group.
 _NO_KEYS = pa.nulls(0, pa.string())
 _NO_VALUES = pa.nulls(0, pa.binary())
 
@@ -93,19 +91,16 @@ def log_file_name(
     return LogFileName(file_id, instant, _VERSION, write_token)
 
 
-def first_base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
-    """Return the name of the base file with which a commit opens a file group."""
-    return BaseFileName(file_id, _FIRST_TOKEN, instant, BASE_EXTENSION)
+def base_file_name(
+    file_id: FileId, instant: InstantTime, write_token: str = DRIVER_TOKEN
+) -> BaseFileName:
+    """Return the name of a base file of an instant."""
+    return BaseFileName(file_id, write_token, instant, BASE_EXTENSION)
 
 
 def is_first_base_file(name: BaseFileName | LogFileName) -> bool:
     """Return whether a commit may have opened a file group with a file."""
-    return isinstance(name, BaseFileName) and name.write_token == _FIRST_TOKEN
-
-
-def next_log_file_name(held: FileSlice, writer: InstantTime) -> LogFileName:
-    """Return the name of the log file that an instant adds to a slice in timeline layout 1."""
-    return held.next_log_file(writer, _NUMBER)
+    return isinstance(name, BaseFileName) and name.write_token == TASK_TOKEN
 
 
 def birth_file_name(file_id: FileId, instant: InstantTime) -> LogFileName:

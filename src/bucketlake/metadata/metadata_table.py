@@ -31,7 +31,7 @@ from bucketlake.metadata.log_files import BASE_EXTENSION, is_first_base_file
 from bucketlake.model.file_name import BaseFileName, FileId, Group, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.grouping import grouped
-from bucketlake.model.kept import fields_alone
+from bucketlake.model.kept import fields_alone, kept_by_argument
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.slices.file_system_view import (
     FileVersion,
@@ -39,8 +39,10 @@ from bucketlake.slices.file_system_view import (
     data_files,
     file_versions,
     latest_slices,
+    list_files,
+    list_partition,
 )
-from bucketlake.storage.base import Storage, Subfolder, at_once
+from bucketlake.storage.base import Storage, Subfolder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.open_table import OpenTable, opened_table
@@ -87,6 +89,7 @@ class MetadataTable:
         """The metadata table, as an open one; tasks get this value without a clock and a lock."""
         return opened_table(self.storage, self.config)
 
+    @kept_by_argument
     def counts(self, instant: InstantTime) -> bool:
         """Return whether a reader may use what an instant of the metadata table wrote.
 
@@ -97,10 +100,24 @@ class MetadataTable:
         only, and old instants are archived. An instant that is pending in the data table does not
         count, and neither does a commit that was requested after the data timeline was listed.
         """
-        known = self._counted.get(instant)
-        if known is None:
-            known = self._counted[instant] = self._counts(instant)
-        return known
+        data = self.data_timeline
+        if not self.timeline.is_completed(instant) or instant in data.undone:
+            return False
+        if instant in self._data_instants:
+            return not self._data_instants[instant]
+        if is_initial(instant) or (data.start is not None and instant < data.start):
+            return True
+        if data.until is not None and instant > data.until:
+            return False
+        completed_at = self.timeline.completion_time(instant)
+        if completed_at is None or completed_at <= (data.newest_time() or ""):
+            return True
+        if not self.timeline.layout.has_completion_times:
+            return True  # Completion times are those of files, which a copy of the table changes.
+        found = self.timeline.find_completed(instant)
+        assert found is not None, "a completed instant"
+        operation = self.timeline.read_commit(self.storage, found).operation
+        return operation in (_LOG_COMPACTION, BUILD_OPERATION)
 
     def may_include(self, instant: InstantTime) -> bool:
         """Return whether base files may include a commit, so that it cannot be undone alone.
@@ -131,6 +148,7 @@ class MetadataTable:
         """Return log files of a file group in the order in which they are applied."""
         return tuple(sorted(logs, key=self._seen.order))
 
+    @kept_by_argument
     def compacted_slices(self, compaction: Instant) -> Mapping[FileId, FileSlice]:
         """Return what a completed compaction merged, by file group; files have no sizes.
 
@@ -142,13 +160,9 @@ class MetadataTable:
         ObjectNotFoundError, FormatError
             If the plan cannot be read.
         """
-        instant = compaction.requested_at
-        known = self._compacted.get(instant)
-        if known is None:
-            planned = replace(compaction, action=Action.COMPACTION, state=State.REQUESTED)
-            slices = self.timeline.read_compaction_plan(self.storage, planned)
-            known = self._compacted[instant] = {held.file_id: held for held in slices}
-        return known
+        planned = replace(compaction, action=Action.COMPACTION, state=State.REQUESTED)
+        slices = self.timeline.read_compaction_plan(self.storage, planned)
+        return {held.file_id: held for held in slices}
 
     def slices(self, partition: str) -> list[FileSlice]:
         """Return the slices of a partition, sorted by file id.
@@ -217,7 +231,7 @@ class MetadataTable:
                 slices = self.slices(partition)
             else:
                 texts = self.storage.list_briefly(partition)
-                named = (_file(partition, text, 0) for text in texts)
+                named = (metadata_file(partition, text, 0) for text in texts)
                 slices = latest_slices(filter(None, named), self._seen)
                 self._require_groups(partition, slices)
             return [found.file_id for found in slices]
@@ -245,14 +259,6 @@ class MetadataTable:
         return MetadataTableError(self.storage.outer.root, problem, partition)
 
     @cached_property
-    def _counted(self) -> dict[InstantTime, bool]:
-        return {}
-
-    @cached_property
-    def _compacted(self) -> dict[InstantTime, Mapping[FileId, FileSlice]]:
-        return {}
-
-    @cached_property
     def _listed(self) -> dict[str, list[FileSlice]]:
         return {}
 
@@ -268,26 +274,6 @@ class MetadataTable:
 
     # Without slices and other cached values: a task lists what it needs.
     __getstate__ = fields_alone
-
-    def _counts(self, instant: InstantTime) -> bool:
-        data = self.data_timeline
-        if not self.timeline.is_completed(instant) or instant in data.undone:
-            return False
-        if instant in self._data_instants:
-            return not self._data_instants[instant]
-        if is_initial(instant) or (data.start is not None and instant < data.start):
-            return True
-        if data.until is not None and instant > data.until:
-            return False
-        completed_at = self.timeline.completion_time(instant)
-        if completed_at is None or completed_at <= (data.newest_time() or ""):
-            return True
-        if not self.timeline.layout.has_completion_times:
-            return True  # Completion times are those of files, which a copy of the table changes.
-        found = self.timeline.find_completed(instant)
-        assert found is not None, "a completed instant"
-        operation = self.timeline.read_commit(self.storage, found).operation
-        return operation in (_LOG_COMPACTION, BUILD_OPERATION)
 
     def _slices(self, partition: str, prefixes: Collection[str] | None = None) -> list[FileSlice]:
         slices = self._found_slices(partition, prefixes)
@@ -423,16 +409,15 @@ def list_files_of(
     With ``prefixes``, only the files of file groups whose ids begin with one of these.
     """
     if prefixes is None:
-        return list(data_files(storage.list(partition, recursive=False), partition, _file))
+        return list_partition(storage, partition, metadata_file)
     starts = tuple(dot + prefix for dot in ("", ".") for prefix in prefixes)  # Log files have dots.
-    return list(data_files(storage.list_named(partition, starts), partition, _file))
+    return list(data_files(storage.list_named(partition, starts), partition, metadata_file))
 
 
 def list_all_files(storage: Storage) -> list[DataFile]:
     """Return the files of all partitions, valid or not; ``storage`` is the metadata table's."""
     partitions = [path for path in storage.list_folders("") if path != HOODIE_FOLDER]
-    listed = at_once(storage, lambda path: list_files_of(storage, path), partitions)
-    return [file for files in listed for file in files]
+    return list_files(storage, partitions, metadata_file)
 
 
 def files_of_instants(storage: Storage, instants: Collection[InstantTime]) -> list[DataFile]:
@@ -497,7 +482,8 @@ def _known_until(build: Instant) -> InstantTime:
     return (build.completed_at or at) if is_initial(at) else at
 
 
-def _file(partition: str, text: str, size_bytes: int) -> DataFile | None:
+def metadata_file(partition: str, text: str, size_bytes: int) -> DataFile | None:
+    """Return the file of a partition with a name; None if the name is of another file."""
     name = _file_name(text)
     return None if name is None else DataFile(partition, name, size_bytes)
 

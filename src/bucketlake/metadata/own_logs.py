@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-from bucketlake.metadata.log_files import COPY_TOKEN, log_file_name, next_log_file_name
+from bucketlake.metadata.log_files import COPY_TOKEN, log_file_name
 from bucketlake.metadata.metadata_table import (
     MetadataTable,
     block_instants,
@@ -24,6 +23,7 @@ from bucketlake.metadata.metadata_table import (
 )
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.kept import kept_by_argument
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
@@ -49,14 +49,14 @@ class OwnLogs:
         """Return the name of the log file of a file group; the same for each attempt."""
         if not self._names_slices:
             return log_file_name(file_id, self.instant)
-        held = self._slice(partition, file_id)
+        held = self._slices(partition)[file_id]
         for file in held.log_files:
             name = file.name
             assert isinstance(name, LogFileName), file
             is_newest = name.instant == held.instant and name.writer == self.instant
             if is_newest and is_own(self.metadata.storage, file, self.instant):
                 return name
-        return next_log_file_name(held, self.instant)
+        return held.next_log_file(self.instant)
 
     def in_newest_slice(self, stat: WriteStat) -> WriteStat:
         """Return a log file that a task wrote, in the newest slice of its file group.
@@ -98,15 +98,9 @@ class OwnLogs:
     def _names_slices(self) -> bool:
         return self.metadata.timeline.layout.logs_name_slices
 
-    def _slice(self, partition: str, file_id: FileId) -> FileSlice:
-        if partition not in self._slices:
-            found = self.metadata.maintained_slices(partition)
-            self._slices[partition] = {held.file_id: held for held in found}
-        return self._slices[partition][file_id]
-
-    @cached_property
-    def _slices(self) -> dict[str, dict[FileId, FileSlice]]:
-        return {}
+    @kept_by_argument
+    def _slices(self, partition: str) -> dict[FileId, FileSlice]:
+        return {held.file_id: held for held in self.metadata.maintained_slices(partition)}
 
 
 def is_own(storage: Storage, file: DataFile, instant: InstantTime) -> bool:

@@ -25,7 +25,6 @@ from bucketlake.format.hfile.writer import HFileWriter, is_ascending
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
-from bucketlake.metadata.creation import base_file_name
 from bucketlake.metadata.entry_reader import (
     LogChanges,
     SliceEntries,
@@ -33,16 +32,14 @@ from bucketlake.metadata.entry_reader import (
     read_log_changes,
 )
 from bucketlake.metadata.file_listing import merge_file_entries
-from bucketlake.metadata.log_files import EntryEncoder
+from bucketlake.metadata.log_files import EntryEncoder, base_file_name
 from bucketlake.metadata.metadata_table import MetadataTable
 from bucketlake.metadata.statistics.merged import merge_statistics
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.timeline.data_file import put_data_files
-from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import Marker, MarkerType
-from bucketlake.timeline.transitions import instant_path
 
 EntryMerge = Callable[[SliceEntries], Entries]
 """Returns one entry for each key, in any order; the given entries are in order of age."""
@@ -111,7 +108,8 @@ def rewrite_slice(table: MetadataTable, held: FileSlice, encoder: EntryEncoder) 
         rewritten = _changed_blocks(base, changes, encoder.created_at_ms)
         if rewritten is not None:
             return rewritten
-    whole = _changed_whole(base, changes)
+    entries = Entries.joined([]) if base is None else base.read()
+    whole = changes.applied(entries, 0, len(changes.keys))
     return Rewritten(encoder.base_file(partition, whole.keys, whole.values), len(whole.keys))
 
 
@@ -147,68 +145,51 @@ class _Changes:
         keys = all_keys.take(pa.array(order))
         first = np.flatnonzero(~_equals_last(keys))
         is_entry = order >= removed_count
-        rows = order[is_entry] - removed_count
         return cls(
             keys.take(pa.array(first)),
             order[first] < removed_count,
-            SliceEntries(
-                entries.keys.take(pa.array(rows)),
-                entries.values.take(pa.array(rows)),
-                entries.layers[rows],
-                entries.where,
-            ),
+            entries.take(order[is_entry] - removed_count),
             np.concatenate([[0], np.cumsum(is_entry)])[np.append(first, len(order))],
             None if partition is MetadataPartition.RECORD_INDEX else merge_of(partition),
         )
 
     def applied(self, base: Entries, first: int, end: int) -> Entries:
         """Return entries of the base file with the changes of some keys, in order of the keys."""
-        keys = self.keys[first:end]
-        if self.merge is None:
-            return self._replaced(base, keys, first, end)
-        rows = np.arange(self.starts[first], self.starts[end])
-        rows = rows[np.argsort(self.entries.layers[rows], kind="stable")]
-        changed = self._entries(rows)
-        places = pc.index_in(base.keys, value_set=keys)
-        is_changed = places.is_valid().to_numpy(zero_copy_only=False)
-        is_older = is_changed.copy()
-        is_older[is_changed] = ~self.is_removed[first + places.drop_null().to_numpy()]
-        older, kept = pa.array(is_older), pa.array(~is_changed)
-        base_layers = np.full(np.count_nonzero(is_older), _BASE_LAYER, np.int32)
-        merged = self.merge(
-            SliceEntries(
-                pa.concat_arrays([base.keys.filter(older), changed.keys]),
-                pa.concat_arrays([base.values.filter(older), changed.values]),
-                np.concatenate([base_layers, self.entries.layers[rows]]),
-                self.entries.where,
-            )
-        )
-        whole = Entries(
-            pa.concat_arrays([base.keys.filter(kept), merged.keys]),
-            pa.concat_arrays([base.values.filter(kept), merged.values]),
-        )
-        order = pa.array(key_order(_as_text(whole.keys, self.entries.where)))
-        return Entries(whole.keys.take(order), whole.values.take(order))
-
-    def _replaced(self, base: Entries, keys: pa.BinaryArray, first: int, end: int) -> Entries:
-        """Apply changes where the last entry of a key replaces all others."""
-        starts, ends = self.starts[first:end], self.starts[first + 1 : end + 1]
-        has_entry = starts < ends
-        changed = self._entries(ends[has_entry] - 1)
+        keys, base_count = self.keys[first:end], len(base.keys)
         all_keys = pa.concat_arrays([base.keys, keys])
         order = key_order(_as_text(all_keys, self.entries.where))
         ordered = all_keys.take(pa.array(order))
         # A changed key comes right after its entry in the base file.
         is_kept = np.append(~_equals_last(ordered)[1:], True)
-        is_value = np.concatenate([np.ones(len(base.keys), np.bool_), has_entry])
+        if self.merge is None:
+            starts, ends = self.starts[first:end], self.starts[first + 1 : end + 1]
+            has_entry = starts < ends
+            changed = self.entries.values.take(pa.array(ends[has_entry] - 1))
+        else:
+            at = np.flatnonzero(~is_kept)
+            is_older = ~self.is_removed[first + order[at + 1] - base_count]
+            merged = self.merge(self._layers(base, order[at[is_older]], first, end))
+            places = pc.index_in(keys, value_set=merged.keys)
+            has_entry = places.is_valid().to_numpy(zero_copy_only=False)
+            changed = merged.values.take(places.drop_null())
+        is_value = np.concatenate([np.ones(base_count, np.bool_), has_entry])
         is_kept &= is_value[order]
         rows = (np.cumsum(is_value) - 1)[order[is_kept]]
-        values = pa.concat_arrays([base.values, changed.values])
+        values = pa.concat_arrays([base.values, changed])
         return Entries(ordered.filter(pa.array(is_kept)), values.take(pa.array(rows)))
 
-    def _entries(self, rows: npt.NDArray[np.int64]) -> Entries:
-        at = pa.array(rows)
-        return Entries(self.entries.keys.take(at), self.entries.values.take(at))
+    def _layers(
+        self, base: Entries, older: npt.NDArray[np.int64], first: int, end: int
+    ) -> SliceEntries:
+        """Return some entries of the base file and the entries of some keys, in order of age."""
+        rows = np.arange(self.starts[first], self.starts[end])
+        new = self.entries.take(rows[np.argsort(self.entries.layers[rows], kind="stable")])
+        return SliceEntries(
+            pa.concat_arrays([base.keys.take(pa.array(older)), new.keys]),
+            pa.concat_arrays([base.values.take(pa.array(older)), new.values]),
+            np.concatenate([np.full(len(older), _BASE_LAYER, np.int32), new.layers]),
+            new.where,
+        )
 
 
 def _equals_last(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
@@ -253,15 +234,12 @@ def _changed_blocks(base: HFileReader, changes: _Changes, created_at_ms: int) ->
             if len(changed.keys):
                 last_stored = None
     stored_count = base.entry_count - decoded_count
-    last_key = None if last_stored is None else _last_key_in(base, last_stored)
+    last_key = None
+    if last_stored is not None:
+        *_, last = base.entries_of([last_stored])
+        last_key = last.keys[-1].as_py()
     data = writer.finish(stored_count=stored_count, last_key=last_key)
     return Rewritten(data, stored_count + added_count)
-
-
-def _changed_whole(base: HFileReader | None, changes: _Changes) -> Entries:
-    """Decode all entries of the base file, change and sort them."""
-    entries = Entries.joined([]) if base is None else base.read()
-    return changes.applied(entries, 0, len(changes.keys))
 
 
 def _and_whether_last(parts: Iterable[Entries]) -> Iterator[tuple[Entries, bool]]:
@@ -272,12 +250,6 @@ def _and_whether_last(parts: Iterable[Entries]) -> Iterator[tuple[Entries, bool]
         before = part
     if before is not None:
         yield before, True
-
-
-def _last_key_in(base: HFileReader, block: IndexEntry) -> bytes:
-    *_, last = base.entries_of([block])
-    key: bytes = last.keys[-1].as_py()
-    return key
 
 
 def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -317,24 +289,15 @@ class SliceRewriter:
     instant : InstantTime
         Instant of the compaction.
     pending_path : str
-        Path of a file of the metadata table that exists while the compaction may be completed;
-        by default that of its inflight file.
+        Path of a file of the metadata table that exists while the compaction may be completed.
     """
 
     table: MetadataTable
     instant: InstantTime
-    pending_path: str = ""
+    pending_path: str
 
-    @property
-    def inflight(self) -> str:
-        """Path of a file that exists while the compaction is pending."""
-        if self.pending_path:
-            return self.pending_path
-        pending = Instant(self.instant, Action.COMPACTION, State.INFLIGHT)
-        return instant_path(self.table.config, pending)
-
-    def rewrite(self, held: FileSlice) -> tuple[WriteStat, bytes] | None:
-        """Return a new base file, which is not written yet; None if the log files change nothing.
+    def rewrite(self, held: FileSlice) -> Iterator[tuple[WriteStat, bytes]]:
+        """Yield a new base file, which is not written yet, unless the log files change nothing.
 
         Raises
         ------
@@ -344,7 +307,7 @@ class SliceRewriter:
         base, partition = held.base_file, held.partition_path
         made = rewrite_slice(self.table, held, EntryEncoder.of(self.table.config, self.instant))
         if made is None:
-            return None
+            return
         name = base_file_name(held.file_id, self.instant).to_file_name()
         stat = WriteStat(
             file_id=held.file_id,
@@ -356,32 +319,23 @@ class SliceRewriter:
             update_count=made.entry_count,
             file_size_bytes=len(made.data),
         )
-        return stat, made.data
+        yield stat, made.data
 
-    def write(self, held: FileSlice) -> WriteStat | None:
+    def write(self, held: FileSlice) -> Iterator[WriteStat]:
         """Write the new base file of a slice, in this process."""
-        made = self.rewrite(held)
-        if made is None:
-            return None
-        stat, data = made
-        self.table.storage.put(stat.path, data)
-        return stat
+        for stat, data in self.rewrite(held):
+            self.table.storage.put(stat.path, data)
+            yield stat
 
     def write_in_task(self, held: FileSlice) -> Iterator[WriteStat]:
         """Write the base file of a slice, with its marker, in a task that may run twice or late."""
-        made = self.rewrite(held)
-        if made is None:
-            return
-        stat, data = made
-        storage, name = self.table.storage, stat.path.rpartition("/")[2]
-        marker = Marker(stat.partition_path, name, MarkerType.CREATE)
-        if not put_data_files(
-            storage, self.instant, self.inflight, [(marker, data)], place=storage
-        ):
-            stored = storage.stat(stat.path)  # Another deflate library makes another size.
-            if stored is not None:
-                stat = replace(stat, file_size_bytes=stored.size_bytes)
-        yield stat
+        storage, pending = self.table.storage, (self.instant, self.pending_path)
+        for stat, data in self.rewrite(held):
+            marker = Marker(stat.partition_path, stat.path.rpartition("/")[2], MarkerType.CREATE)
+            is_new = put_data_files(storage, *pending, [(marker, data)], place=storage)
+            # Another deflate library makes another size.
+            stored = None if is_new else storage.stat(stat.path)
+            yield stat if stored is None else replace(stat, file_size_bytes=stored.size_bytes)
 
 
 def rewrite_slices(
@@ -398,8 +352,7 @@ def rewrite_slices(
     """
     sizes = [held.size_bytes for held in slices]
     if engine.in_memory or sum(sizes) <= HERE_BYTES_MAX:
-        written = map(rewriter.write, slices)
-        return [stat for stat in written if stat is not None]
+        return [stat for held in slices for stat in rewriter.write(held)]
     try:
         stats: list[WriteStat] = engine.start(rewriter.write_in_task, slices, sizes).results()
     except BucketLakeError:

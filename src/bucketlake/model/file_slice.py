@@ -110,8 +110,11 @@ class FileSlice:
         """Size of the log files."""
         return sum(file.size_bytes for file in self.log_files)
 
-    def next_log_file(self, writer: InstantTime, number: int) -> LogFileName:
-        """Return the name of the next log file of the slice in timeline layout 1."""
+    def next_log_file(self, writer: InstantTime, number: int = 1) -> LogFileName:
+        """Return the name of the next log file of the slice in timeline layout 1.
+
+        ``number`` counts the log files of a writer in a slice; in the metadata table it has one.
+        """
         instant = self.compaction or self.instant
         names = (file.name for file in self.log_files if file.name.instant == instant)
         versions = (name.version for name in names if isinstance(name, LogFileName))

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sized
 from dataclasses import fields
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -44,6 +45,23 @@ class kept_property(Generic[_Value]):  # noqa: N801 -- named like ``cached_prope
         value = self._compute(instance)
         instance.__dict__[self._name] = value
         return value
+
+
+def kept_by_argument(
+    compute: Callable[[Any, _Key], _Value],
+) -> Callable[[Any, _Key], _Value]:
+    """Return a method of one argument whose results an object keeps, as a ``kept_property``."""
+    name = f"_results_of_{compute.__name__}"
+
+    @wraps(compute)
+    def result(instance: Any, key: _Key) -> _Value:
+        known: dict[_Key, _Value] = instance.__dict__.get(name) or {}
+        if key not in known:
+            known[key] = compute(instance, key)
+            instance.__dict__[name] = known
+        return known[key]
+
+    return result
 
 
 class NewestValues(Generic[_Key, _Held]):

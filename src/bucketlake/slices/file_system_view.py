@@ -82,15 +82,19 @@ def data_file(stored: StoredObject) -> DataFile | None:
     return DataFile.of_name(folder, file_name, stored.size_bytes)
 
 
-def list_partition(storage: Storage, partition_path: str) -> list[DataFile]:
-    """List the data files of one partition; empty if the partition does not exist."""
-    return list(data_files(storage.list(partition_path, recursive=False), partition_path))
+def list_partition(
+    storage: Storage, partition_path: str, parse: ParseFile = DataFile.of_name
+) -> list[DataFile]:
+    """List the files of one partition, by default data files; empty if it does not exist."""
+    return list(data_files(storage.list(partition_path, recursive=False), partition_path, parse))
 
 
-def list_files(storage: Storage, partition_paths: Iterable[str]) -> list[DataFile]:
-    """List the data files of several partitions, as many at once as the storage allows."""
-    listed = at_once(storage, partial(list_partition, storage), partition_paths)
-    return [file for held in listed for file in held]
+def list_files(
+    storage: Storage, partition_paths: Iterable[str], parse: ParseFile = DataFile.of_name
+) -> list[DataFile]:
+    """List the files of several partitions, as many at once as the storage allows."""
+    listed = at_once(storage, partial(list_partition, storage, parse=parse), partition_paths)
+    return [file for files in listed for file in files]
 
 
 def list_marked_files(storage: Storage, partition_paths: Iterable[str]) -> list[DataFile]:

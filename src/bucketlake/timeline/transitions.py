@@ -106,6 +106,14 @@ def to_inflight(
     return inflight
 
 
+def put_pending(table: OpenTable, instant: InstantTime, action: Action, plan: bytes = b"") -> None:
+    """Put an instant on the timeline as inflight, also again; the caller knows its time is free."""
+    for state, content in ((State.REQUESTED, plan), (State.INFLIGHT, b"")):
+        with suppress(AlreadyExistsError):
+            path = instant_path(table.config, Instant(instant, action, state))
+            table.storage.put_if_absent(path, content)
+
+
 def publish_completed(
     table: OpenTable, pending: Instant, publication: Publication, *, outcomes: Storage | None = None
 ) -> Instant:

@@ -87,8 +87,11 @@ def record_frame(kind: RecordKind) -> tuple[bytes, bytes]:
 
 
 def read_payloads(
-    values: pa.BinaryArray, path: str, kinds: tuple[RecordKind, ...], read: Callable[[Cursor], None]
-) -> Ints:
+    values: pa.BinaryArray,
+    path: str,
+    kinds: tuple[RecordKind, ...],
+    nodes: Sequence[AvroNode | None],
+) -> tuple[Ints, list[Any]]:
     """Read records of some kinds that have the same payload field.
 
     Parameters
@@ -99,13 +102,15 @@ def read_payloads(
         The file, for messages.
     kinds : tuple of RecordKind
         Allowed kinds.
-    read : callable
-        Reads the payloads; the cursor is before them and is to be moved after them.
+    nodes : sequence of AvroNode or None
+        The types of the payload's fields; None is a wrapped value.
 
     Returns
     -------
-    ndarray of int64, shape (n_records,)
+    kinds : ndarray of int64, shape (n_records,)
         The kind of each record.
+    columns : list of pyarrow.Array or WrappedValues
+        The fields.
 
     Raises
     ------
@@ -124,6 +129,7 @@ def read_payloads(
     read_column(_KEY, cursor)
     before, numbers = cursor.position, cursor.ints()
     wanted = " or ".join(kind.name for kind in kinds)
+    made: list[Make | WrappedValues] = []
     cursor.require(np.isin(numbers, kinds), f"a record of kind {wanted}", "another kind", before)
     for number, name in enumerate(_PAYLOADS):
         before, branches = cursor.position, cursor.longs()
@@ -131,9 +137,9 @@ def read_payloads(
         expected = f"{'a value' if is_payload else 'null'} in {name}"
         cursor.require(branches == is_payload, expected, "another branch", before)
         if is_payload:
-            read(cursor)
+            made = [_read_wrapped(cursor) if n is None else read_column(n, cursor) for n in nodes]
     cursor.require(cursor.position == ends, "the end of a record", "more bytes")
-    return numbers
+    return numbers, [each if isinstance(each, WrappedValues) else each() for each in made]
 
 
 @cache
@@ -311,13 +317,8 @@ def decode_locations(values: pa.Array, path: str) -> IndexedLocations:
         If a value is malformed, or no location in the table; the error names the file.
     """
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-    makes: list[Make] = []
-
-    def read(cursor: Cursor) -> None:
-        makes.extend(read_column(node, cursor) for node in _NODES)
-
-    read_payloads(encoded.dictionary, path, (RecordKind.RECORD_INDEX,), read)
-    rows = zip(*(make().to_pylist() for make in makes), strict=True)
+    _, columns = read_payloads(encoded.dictionary, path, (RecordKind.RECORD_INDEX,), _NODES)
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
     locations = tuple(_location(row, path) for row in rows)
     for location in locations:
         require_data_place(location.partition_path, location.file_id, path)
@@ -479,13 +480,8 @@ def decode_file_maps(values: pa.BinaryArray, path: str) -> tuple[Ints, pa.MapArr
     FormatError
         If a value is malformed, or no record of ``files``; the error names the file.
     """
-    makes: list[Make] = []
-
-    def read(cursor: Cursor) -> None:
-        makes.append(read_column(_NODE, cursor))
-
-    kinds = read_payloads(values, path, FILES_KINDS, read)
-    return kinds, makes[0]()
+    kinds, (maps,) = read_payloads(values, path, FILES_KINDS, [_NODE])
+    return kinds, maps
 
 
 # ---- Records of the metadata table that an older release of Hudi wrote, in the schema of today ---
@@ -813,15 +809,8 @@ def decode_column_stats(values: pa.BinaryArray, path: str) -> tuple[Ints, Column
     FormatError
         If a value is malformed, or no statistics; the error names the file.
     """
-    columns: list[Make | WrappedValues] = []
-
-    def read(cursor: Cursor) -> None:
-        for node in _STATISTICS_NODES:
-            columns.append(_read_wrapped(cursor) if node is None else read_column(node, cursor))
-
-    kinds = read_payloads(values, path, STATS_KINDS, read)
-    made = [column if isinstance(column, WrappedValues) else column() for column in columns]
-    return kinds, ColumnStats(*made)
+    kinds, columns = read_payloads(values, path, STATS_KINDS, _STATISTICS_NODES)
+    return kinds, ColumnStats(*columns)
 
 
 def _read_wrapped(cursor: Cursor) -> WrappedValues:

@@ -385,18 +385,14 @@ def _folder() -> str | None:
 
 
 def _bytes_max() -> int:
-    text = os.environ.get(BYTES, "")
-    if not text:
-        return CACHE_BYTES_MAX
+    text = os.environ.get(BYTES) or str(CACHE_BYTES_MAX)
     if not (text.isascii() and text.isdecimal()):
         raise ConfigError(BYTES, text, "give a number of bytes, such as 4294967296; 0 for no cache")
     return int(text)
 
 
 def _policy() -> EvictionPolicy:
-    text = os.environ.get(EVICTION, "")
-    if not text:
-        return EvictionPolicy.LRU
+    text = os.environ.get(EVICTION) or EvictionPolicy.LRU
     try:
         return EvictionPolicy(text)
     except ValueError:

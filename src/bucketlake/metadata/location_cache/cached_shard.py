@@ -162,22 +162,6 @@ _SHARE = 8
 _CHUNK_KEYS = 2**17
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Replaced:
-    """Parts after a change.
-
-    Attributes
-    ----------
-    kept : int
-        How many of the first parts stay.
-    added : list of Part
-        The part after them, if there is something to add.
-    """
-
-    kept: int
-    added: list[Part]
-
-
 def find_codes(parts: Sequence[Part], keys: pa.Array) -> npt.NDArray[np.int32]:
     """Return the code of each key in the newest part that has the key, else ``NOT_FOUND``.
 
@@ -202,14 +186,22 @@ def find_codes(parts: Sequence[Part], keys: pa.Array) -> npt.NDArray[np.int32]:
     return codes
 
 
-def changed_parts(parts: Sequence[Part], changes: ShardChanges) -> Replaced:
-    """Return the parts of a shard after the changes of log files."""
+def changed_parts(parts: Sequence[Part], changes: ShardChanges) -> tuple[int, list[Part]]:
+    """Change the parts of a shard as log files do.
+
+    Returns
+    -------
+    int
+        How many of the first parts stay.
+    list of Part
+        The part after them, if there is something to add.
+    """
     keys = pa.concat_arrays([changes.put.keys, changes.removed])
     removals = np.full(len(changes.removed), REMOVED, np.uint32)
     codes = np.concatenate([changes.put.codes, removals])
     kept, count = len(parts), len(keys)
     if count == 0:
-        return Replaced(kept, [])
+        return kept, []
     while kept and len(parts[kept - 1]) < _SHARE * count:
         kept -= 1
         count += len(parts[kept])
@@ -229,7 +221,7 @@ def changed_parts(parts: Sequence[Part], changes: ShardChanges) -> Replaced:
         if is_first:
             stays &= wide_codes(part.codes) != REMOVED
         newer.append(_add_part(builder, part, stays))
-    return Replaced(kept, [builder.finish(DENSE if is_first else SPARSE)])
+    return kept, [builder.finish(DENSE if is_first else SPARSE)]
 
 
 def add_entries(builder: PartBuilder, entries: KeyCodes) -> None:

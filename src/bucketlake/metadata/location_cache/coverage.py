@@ -10,7 +10,7 @@ cached shard useless.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Self
 
 from bucketlake.metadata.metadata_table import MetadataTable
@@ -87,13 +87,9 @@ class Coverage:
 
     def to_value(self) -> dict[str, Any]:
         """Return the coverage as JSON values."""
-
-        def facts(file: CoveredFile) -> list[str | int | None]:
-            return [file.name, file.size_bytes, file.completed_at]
-
         return {
-            "base": None if self.base is None else facts(self.base),
-            "logs": [facts(log) for log in self.logs],
+            "base": None if self.base is None else astuple(self.base),
+            "logs": [astuple(log) for log in self.logs],
             "newest_time": self.newest_time,
         }
 

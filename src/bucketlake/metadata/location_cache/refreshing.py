@@ -175,10 +175,10 @@ class _Refresh:
             changes = read_key_changes(self.table, self.held, lacking, numbers)
         if changes.reaches_back:
             return None
-        changed = changed_parts(parts, changes)
-        kept = ShardState(coverage, numbers.groups, state.parts[: changed.kept])
-        refreshed = self._saved(kept, parts[: changed.kept], changed.added, Served.EXTENDED)
-        self.folder.delete_parts(state.parts[changed.kept :])
+        count, added = changed_parts(parts, changes)
+        kept = ShardState(coverage, numbers.groups, state.parts[:count])
+        refreshed = self._saved(kept, parts[:count], added, Served.EXTENDED)
+        self.folder.delete_parts(state.parts[count:])
         forget_logs(self.folder, lacking)
         return refreshed
 
@@ -204,8 +204,8 @@ class _Refresh:
             if changes is None:
                 changes = read_key_changes(self.table, self.held, self.held.log_files, numbers)
                 read_count += changes.count
-            changed = changed_parts(parts, changes)
-            parts = [*parts[: changed.kept], *changed.added]
+            count, added = changed_parts(parts, changes)
+            parts = [*parts[:count], *added]
         served = Served.BUILT if read_count else Served.EXTENDED  # With the note of a log file.
         refreshed = self._saved(ShardState(coverage, numbers.groups, ()), [], parts, served)
         forget_logs(self.folder, self.held.files)

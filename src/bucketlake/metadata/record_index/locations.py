@@ -20,15 +20,19 @@ import pyarrow.compute as pc
 from bucketlake.errors import FormatError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_schema import IndexedLocation, decode_locations
-from bucketlake.merge.incoming import key_order
-from bucketlake.metadata.entry_reader import EVERYTHING, SliceEntries, Wanted, read_slices
+from bucketlake.metadata.entry_reader import (
+    EVERYTHING,
+    SliceEntries,
+    Wanted,
+    read_slices,
+    wanted_of_shards,
+)
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
-from bucketlake.metadata.record_index.shards import IndexShards, rows_by_number
+from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.kept import kept_property
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.open_table import opened_table
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import table_at
 
 NOT_FOUND = -1
 
@@ -200,25 +204,14 @@ class RecordIndexReader:
 
     def newest(self) -> RecordIndexReader:
         """Return the index as it is now."""
-        storage = self.table.storage.outer
-        config = read_table_config(storage)
-        opened = opened_table(storage, config)
+        opened = table_at(self.table.storage.outer)
         table = open_metadata_table(opened, load_timeline(opened))
         return RecordIndexReader(table, self.data_partitions)
 
     def _asked(self, keys: pa.Array, data_partition: str) -> list[tuple[FileSlice, Wanted]]:
         """Return the slices that can have the entries of keys."""
         path = data_partition if self.shards.is_partitioned else None
-        held = self.slices.get(path, [])
-        if not held or len(keys) == 0:
-            return []
-        if len(held) == 1:
-            return [(held[0], _wanted(keys))]
-        numbers = self.shards.numbers_of(keys, data_partition)
-        return [
-            (held[number], _wanted(keys.take(pa.array(rows))))
-            for number, rows in rows_by_number(numbers)
-        ]
+        return wanted_of_shards(self.slices.get(path, []), keys)
 
     def _located(self, keys: pa.Array, asked: Sequence[tuple[FileSlice, Wanted]]) -> KeyLocations:
         return _aligned(keys, KeyLocations.concat(self._read(asked)))
@@ -228,10 +221,6 @@ class RecordIndexReader:
             return [_decoded(entries) for entries in read_slices(self.table, asked)]
         except FormatError as error:
             raise self.table.damaged(error.problem, MetadataPartition.RECORD_INDEX) from error
-
-
-def _wanted(keys: pa.Array) -> Wanted:
-    return Wanted(keys.take(pa.array(key_order(keys))).cast(pa.binary()))
 
 
 def _decoded(entries: SliceEntries) -> KeyLocations:

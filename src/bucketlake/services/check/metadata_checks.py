@@ -6,8 +6,7 @@ request, and so are the keys of the table, which are compared with the record-le
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,17 +20,17 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.metadata.entry_reader import read_all
 from bucketlake.metadata.file_listing import listed_files, lists_files
-from bucketlake.metadata.log_files import BASE_EXTENSION, is_birth_log
+from bucketlake.metadata.log_files import is_birth_log
 from bucketlake.metadata.metadata_table import (
     BUILD_OPERATION,
     MetadataTable,
     list_files_of,
     load_metadata_table,
+    metadata_file,
     skipped_commits,
 )
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
 from bucketlake.metadata.rewrite import merge_of
-from bucketlake.model.file_name import BaseFileName, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.clean_guard import read_clean
@@ -64,10 +63,8 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
     try:
         found = _load(table)
         skipped = skipped_commits(found)
-        lists = not skipped and lists_files(table.config)
-        lost = _lost(table, found) if lists else {}
-        unlisted = _unlisted(table, found) if lists else []
-        deleted = _deleted(table, found) if lists else []
+        compared = not skipped and lists_files(table.config)
+        lost, unlisted, deleted = _differences(table, found) if compared else ({}, [], [])
     except (MetadataTableError, FormatError) as error:
         place = error.path if isinstance(error, FormatError) else METADATA_TABLE_FOLDER
         if not place.startswith(METADATA_TABLE_FOLDER):
@@ -107,50 +104,54 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
         )
 
 
-def _lost(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
-    """Return the live files of the metadata table that do not exist, but for those of a commit.
+def _differences(
+    table: Examination, found: MetadataTable
+) -> tuple[dict[str, DataFile], list[str], list[str]]:
+    """Compare the list of files with storage.
 
-    If a commit of the timeline names such a file, the list is right and the file is missing:
-    without the list, readers would take an older version of it.
+    Returns
+    -------
+    dict of str to DataFile
+        The live files of the list that do not exist, but for those of a commit. If a commit of the
+        timeline names such a file, the list is right and the file is missing: without the list,
+        readers would take an older version of it.
+    list of str
+        The live files of storage that the list lacks, but for strays.
+    list of str
+        The files, live ones excepted, that only the list has.
     """
-    absent = _live_files(table, found).keys() - table.objects.keys() - table.committed.keys()
-    absent = {path for path in absent if table.storage.stat(path) is None}
-    if not absent:
-        return {}
-    # A clean may have deleted files after the timeline was listed.
-    newer = load_timeline(table.opened)
-    newer.recall(table.timeline)
-    now = replace(table, timeline=newer)
-    live = _live_files(now, _load(now))
-    return {path: live[path] for path in sorted(absent & live.keys())}
 
+    def absent_of(paths: Set[str]) -> set[str]:
+        return {path for path in paths - table.objects.keys() if table.storage.stat(path) is None}
 
-def _live_files(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
-    listed = {file.path: file for file in listed_files(found)}
-    live = table.snapshot.live_slices(listed.values())
-    return {path: listed[path] for file_slice in live for path in file_slice.paths}
-
-
-def _unlisted(table: Examination, found: MetadataTable) -> list[str]:
-    """Return the live files of storage that the metadata table lacks, but for strays."""
-    live = {path for file_slice in table.slices for path in file_slice.paths}
-    unlisted = live - {file.path for file in listed_files(found)}
-    return [
+    listed, live = _listed(table, found)
+    lost: dict[str, DataFile] = {}
+    if absent := absent_of(live - table.committed.keys()):
+        # A clean may have deleted files after the timeline was listed.
+        newer = load_timeline(table.opened)
+        newer.recall(table.timeline)
+        now = replace(table, timeline=newer)
+        files, still = _listed(now, _load(now))
+        lost = {path: files[path] for path in sorted(absent & still)}
+    shown = {path for file_slice in table.slices for path in file_slice.paths} - listed.keys()
+    unlisted = [
         file.path
         for file in table.files
-        if file.path in unlisted
+        if file.path in shown
         and stray_kind(table, file) is None
         and table.storage.stat(file.path) is not None  # A clean may have deleted it meanwhile.
     ]
-
-
-def _deleted(table: Examination, found: MetadataTable) -> list[str]:
-    """Return the files, live ones excepted, that only the metadata table has."""
-    listed = {file.path for file in listed_files(found)}
-    missing = listed - table.objects.keys() - _live_files(table, found).keys()
+    missing = listed.keys() - table.objects.keys() - live
     for clean in table.timeline.pending_cleans() if missing else ():
         missing.difference_update(read_clean(table.storage, table.timeline, clean).paths)
-    return [path for path in sorted(missing) if table.storage.stat(path) is None]
+    return lost, unlisted, sorted(absent_of(missing))
+
+
+def _listed(table: Examination, found: MetadataTable) -> tuple[dict[str, DataFile], set[str]]:
+    """Return the files of the list by path, and the paths of those that are live."""
+    listed = {file.path: file for file in listed_files(found)}
+    live = table.snapshot.live_slices(listed.values())
+    return listed, {path for file_slice in live for path in file_slice.paths}
 
 
 def _indexes(table: Examination) -> Iterator[Finding]:
@@ -207,53 +208,33 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
 
     Commits before the build of the partition name files that the build deleted.
     """
-    stored = list_files_of(found.storage, name)
+    stored = {file.path: file for file in list_files_of(found.storage, name)}
     opened: dict[str, str] = {}
-    bases: dict[str, tuple[str, str]] = {}  # The newest base file of each group, and its instant.
-    logs: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    names_slices = found.timeline.layout.logs_name_slices
-    for file in stored:
-        group, at = file.name.file_id, file.name.instant
+    for file in stored.values():
         if is_birth_log(file.name):
-            opened[group] = max(opened.get(group, ""), found.completion_time(at) or "")
-        elif isinstance(file.name, BaseFileName) and found.timeline.is_completed(at):
-            bases[group] = max(bases.get(group, ("", "")), (at, file.path))
+            group, at = file.name.file_id, found.completion_time(file.name.instant)
+            opened[group] = max(opened.get(group, ""), at or "")
     counted = [i for i in found.timeline.completed_commits() if found.counts(i.requested_at)]
     commits = found.timeline.read_commits(found.storage, counted)
     built_at = _built_at(commits, name)
+    named: dict[str, DataFile] = {}
     for instant, commit in commits:
         completed_at = instant.completed_at or ""
         for stat in commit.write_stats.get(name, ()):
+            written = metadata_file(name, stat.path.rpartition("/")[2], stat.file_size_bytes)
             opened_at = opened.get(stat.file_id)
-            if names_slices:  # A build opens its slices before its turn, with a time of no clock.
-                is_deleted = completed_at < built_at and _named_instant(stat.path) != opened_at
+            if written is None:
+                continue
+            if found.timeline.layout.logs_name_slices:
+                # A build opens its slices before its turn, with a time of no clock.
+                is_deleted = completed_at < built_at and written.name.instant != opened_at
             else:
                 is_deleted = completed_at < (opened_at or built_at)
-            if is_deleted:
-                continue
-            if stat.path.endswith(BASE_EXTENSION):
-                base_at = _named_instant(stat.path) if names_slices else instant.requested_at
-                named = base_at, stat.path
-                bases[stat.file_id] = max(bases.get(stat.file_id, ("", "")), named)
-            else:
-                logs[stat.file_id].append((completed_at, stat.path))
-    needed = {path for _, path in bases.values()}
-    for file_id, held in logs.items():
-        since, base = bases.get(file_id, ("", ""))
-        if names_slices:  # A compaction repeats later log files in the new slice.
-            newest = max(opened.get(file_id, ""), _named_instant(base))
-            needed.update(path for _, path in held if _named_instant(path) == newest)
-        else:
-            needed.update(path for completed_at, path in held if completed_at > since)
-    missing = needed - {file.path for file in stored}
-    return sorted(f"{found.storage.folder}/{path}" for path in missing)
-
-
-def _named_instant(path: str) -> str:
-    """Return the instant in the name of a file; empty if there is none."""
-    file_name = path.rpartition("/")[2]
-    name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
-    return "" if name is None else name.instant
+            if not is_deleted:
+                named[written.path] = written
+    versions = found.versions([*(named | stored).values()]).values()
+    needed = {file.path for newest, *_ in versions for file in newest.files}
+    return sorted(f"{found.storage.folder}/{path}" for path in needed - stored.keys())
 
 
 def _built_at(commits: Sequence[tuple[Instant, CommitMetadata]], name: str) -> str:

@@ -39,8 +39,9 @@ from bucketlake.format.metadata_record.record_schema import (
     encode_locations,
 )
 from bucketlake.merge.incoming import key_order
-from bucketlake.metadata.creation import base_file_name, begin_initialisation, built_slice
-from bucketlake.metadata.log_files import EntryEncoder, base_file_stat
+from bucketlake.metadata.creation import begin_initialisation, built_slice
+from bucketlake.metadata.log_files import EntryEncoder, base_file_name, base_file_stat
+from bucketlake.metadata.metadata_table import list_files_of
 from bucketlake.metadata.record_index.shards import (
     GLOBAL_LIMITS,
     PARTITIONED_LIMITS,
@@ -50,16 +51,16 @@ from bucketlake.metadata.record_index.shards import (
     ShardRule,
     rows_by_number,
 )
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
-from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.grouping import grouped
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.storage.base import Storage, StoredObject, at_once
+from bucketlake.storage.base import Storage, at_once
 from bucketlake.timeline.data_file import put_data_files
-from bucketlake.timeline.instant import instant_to_ms, is_initial
+from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import read_outcome
@@ -98,8 +99,8 @@ class IndexBuilder:
         Merges slices.
     metadata : Storage
         Storage of the metadata table.
-    instant : InstantTime
-        Instant of the metadata table that builds the index.
+    encoder : EntryEncoder
+        Of the instant of the metadata table that builds the index.
     inflight : str
         Path of its inflight file, which exists while the build is pending.
     slice_instant : InstantTime
@@ -112,20 +113,17 @@ class IndexBuilder:
         Whether a key that is stored twice gets the place of one of its rows; else it is an error.
     is_needed : bool
         Whether the kind of the table needs this index.
-    has_value_types : bool
-        As for ``TableVersion``.
     """
 
     reader: SliceReader
     metadata: Storage
-    instant: InstantTime
+    encoder: EntryEncoder
     inflight: str
     slice_instant: InstantTime
     shards: IndexShards
     timezone: TimelineTimezone
     keeps_one: bool = False
     is_needed: bool = False
-    has_value_types: bool = True
 
     def keys_by_shard(self, file_slice: FileSlice) -> Iterator[tuple[Shard, KeyBatch]]:
         """Yield the keys of a slice by shard, in batches: of its rows, and of its deletes."""
@@ -157,11 +155,11 @@ class IndexBuilder:
         batches = [batch for batch in batches if len(batch.keys)]
         if not batches:
             return None
-        name = base_file_name(shard.file_id, self.slice_instant).to_file_name()
-        path = file_path(RECORD_INDEX, name)
-        stored = self.metadata.stat(path)
+        name = base_file_name(shard.file_id, self.slice_instant)
+        marker = Marker(RECORD_INDEX, name.to_file_name(), MarkerType.CREATE)
+        stored = self.metadata.stat(marker.data_path)
         if stored is not None:
-            return stat_of_stored(self.metadata, stored)
+            return _stat_of_stored(self.metadata, DataFile(RECORD_INDEX, name, stored.size_bytes))
         keys, values = _sorted_entries(shard, batches)
         repeated = pc.equal(keys[1:], keys[:-1])
         row = pc.index(repeated, True).as_py()
@@ -171,12 +169,9 @@ class IndexBuilder:
         if row >= 0:
             is_first = pa.concat_arrays([pa.array([True]), pc.invert(repeated)])
             keys, values = keys.filter(is_first), values.filter(is_first)
-        at_ms = 0 if is_initial(self.instant) else instant_to_ms(self.instant, self.timezone)
-        encoder = EntryEncoder(self.instant, at_ms, self.has_value_types)
-        data = encoder.base_file(RECORD_INDEX, keys, values)
-        marker = Marker(RECORD_INDEX, name, MarkerType.CREATE)
-        put_data_files(self.metadata, self.instant, self.inflight, [(marker, data)])
-        return stat_of_base_file(path, len(keys), len(data))
+        data = self.encoder.base_file(RECORD_INDEX, keys, values)
+        put_data_files(self.metadata, self.encoder.instant, self.inflight, [(marker, data)])
+        return base_file_stat(name, RECORD_INDEX, len(keys), len(data))
 
 
 _KEYS = "keys"
@@ -301,19 +296,9 @@ def build_index(
         return []
     built: list[WriteStat] = []
     if plan.slices:
-        reader, timezone = SliceReader.of_snapshot(snapshot), table.config.timeline_timezone
-        builder = IndexBuilder(
-            reader,
-            storage,
-            instant,
-            inflight,
-            plan.slice_instant,
-            plan.shards,
-            timezone,
-            keeps_one,
-            is_needed,
-            table.config.rules.has_value_types,
-        )
+        build = EntryEncoder.of(table.config, instant), inflight, plan.slice_instant, plan.shards
+        rules = table.config.timeline_timezone, keeps_one, is_needed
+        builder = IndexBuilder(SliceReader.of_snapshot(snapshot), storage, *build, *rules)
         shard_count = len(plan.written) + len(plan.missing)
         with telling_progress(storage, instant, "record index", shard_count):
             built = _build(engine, builder, plan)
@@ -517,7 +502,7 @@ def plan_index(
     begun = {fact.data_partition or "" for fact in facts if fact is not None}
     counts = {} if is_partitioned else {"": 0}
     for path, key_count in sorted({**counts, **key_counts}.items()):
-        before = opened_before.get(path, 0)
+        before = opened_before.count(path)
         if path not in begun:  # An attempt opens all shards before it writes a base file.
             before = max(before, limits.shard_count(key_count))
         counts[path] = (opened.count(path) if opened else 0) or before
@@ -539,39 +524,21 @@ def plan_index(
     )
 
 
-def stat_of_base_file(path: str, entry_count: int, size_bytes: int) -> WriteStat:
-    """Return what the commit of a build says about a base file."""
-    name = BaseFileName.from_file_name(path.rpartition("/")[2])
-    assert name is not None, path
-    return base_file_stat(name, RECORD_INDEX, entry_count, size_bytes)
-
-
-def stat_of_stored(storage: Storage, stored: StoredObject) -> WriteStat:
-    """Return the same for a base file of an earlier attempt."""
-    reader = HFileReader.open(storage, stored.path, stored.size_bytes)
-    return stat_of_base_file(stored.path, reader.entry_count, stored.size_bytes)
+def _stat_of_stored(storage: Storage, file: DataFile) -> WriteStat:
+    """Return what the commit of a build says about a base file of an earlier attempt."""
+    assert isinstance(file.name, BaseFileName), file
+    reader = HFileReader.open(storage, file.path, file.size_bytes)
+    return base_file_stat(file.name, RECORD_INDEX, reader.entry_count, file.size_bytes)
 
 
 def _earlier_attempt(
     storage: Storage, instant: InstantTime
-) -> tuple[dict[str, int], tuple[WriteStat, ...]]:
-    """Return how many shards an earlier attempt opened in each data partition, and what it wrote.
-
-    A global index has the data partition ``""``.
-    """
-    opened: dict[str, int] = {}
-    written = []
-    for stored in storage.list(RECORD_INDEX, recursive=False):
-        file_name = stored.path.rpartition("/")[2]
-        name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
-        facts = None if name is None else MetadataFileId.from_file_id(name.file_id)
-        if name is None or facts is None or name.instant != instant:
-            continue
-        path = facts.data_partition or ""
-        opened[path] = max(opened.get(path, 0), facts.shard + 1)
-        if isinstance(name, BaseFileName):
-            written.append(stored)
-    stats = at_once(storage, lambda stored: stat_of_stored(storage, stored), written)
+) -> tuple[IndexShards, tuple[WriteStat, ...]]:
+    """Return the shards that an earlier attempt opened, and the base files that it wrote."""
+    files = [f for f in list_files_of(storage, RECORD_INDEX) if f.name.instant == instant]
+    written = [file for file in files if isinstance(file.name, BaseFileName)]
+    stats = at_once(storage, partial(_stat_of_stored, storage), written)
+    opened = IndexShards.of_file_ids((file.name.file_id for file in files), storage.root)
     return opened, tuple(stats)
 
 

@@ -161,19 +161,15 @@ def build_metadata_table(
     with ExitStack() as at_work:
         begun = _begun(table, content)
         if begun is None:
-            turn = work.turn(work.open_partitions(chosen, index, at_work))
+            owner = work.open_partitions(chosen, index, at_work)
+            instant, timeline = at_work.enter_context(work.turn(owner))
         else:
-            turn = work.turn_again(begun)
-        instant, timeline = at_work.enter_context(turn)
+            at_work.enter_context(beating(storage, begun, is_new=False))
+            instant, timeline = begun, load_timeline(table)
         storage.put(_BUILD_FILE, json.dumps({"instant": instant, **content}).encode())
         found = _Found(table, timeline)
         built = [] if index is None else index.build(instant, timeline, work.require_owner)
-        usual = [name for name in chosen if name is not MetadataPartition.RECORD_INDEX]
-        groups: dict[MetadataPartition, Mapping[FileId, GroupEntries]] = {
-            name: found.groups(name) for name in usual
-        }
-        if index is not None:
-            groups[MetadataPartition.RECORD_INDEX] = {}
+        groups = {name: found.groups(name) for name in chosen}
         work.require_owner(instant)
         work.initialise(groups, instant, built)
         valid = work.list_as_valid(chosen, instant)
@@ -271,23 +267,24 @@ class _Found:
     timeline: Timeline
 
     def groups(self, partition: MetadataPartition) -> dict[FileId, GroupEntries]:
-        """Return the entries of a partition of the metadata table, by file group."""
+        """Return the entries of a partition of the metadata table, by file group.
+
+        Tasks make the files of the record-level index.
+        """
+        if partition is MetadataPartition.RECORD_INDEX:
+            return {}
         groups = usual_file_groups(partition)
         entries = dict(self._entries(partition).by_shard(len(groups)))
         return {id_: entries.get(shard, GroupEntries()) for shard, id_ in enumerate(groups)}
 
     def _entries(self, partition: MetadataPartition) -> GroupEntries:
-        match partition:
-            case MetadataPartition.FILES:
-                sizes = {
-                    path: {file.name.to_file_name(): file.size_bytes for file in files}
-                    for path, files in self._files.items()
-                }
-                return entries_of_table(sizes)
-            case MetadataPartition.COLUMN_STATS | MetadataPartition.PARTITION_STATS:
-                return self._entries_of_statistics[partition]
-            case MetadataPartition.RECORD_INDEX:
-                raise AssertionError("tasks make the files of the record-level index")
+        if partition in STATISTICS:
+            return self._entries_of_statistics[partition]
+        sizes = {
+            path: {file.name.to_file_name(): file.size_bytes for file in files}
+            for path, files in self._files.items()
+        }
+        return entries_of_table(sizes)
 
     @kept_property
     def _files(self) -> dict[str, list[DataFile]]:
@@ -371,8 +368,7 @@ class _IndexBuild:
 
     def new_file_ids(self, instant: InstantTime) -> list[FileId]:
         """Return the file groups of a new index, which an initialisation opens."""
-        timeline = load_timeline(self.table)
-        return self._plan(self._snapshot(timeline), instant, None).file_ids
+        return self._plan(self._snapshot(), instant, None).file_ids
 
     def build(
         self, instant: InstantTime, timeline: Timeline, require_owner: Callable[[InstantTime], None]
@@ -383,7 +379,7 @@ class _IndexBuild:
         def attempt() -> list[WriteStat]:
             # A clean may delete files of the table as it was at the turn. The newest state serves
             # too, because entries of later writes are newer than the base files.
-            snapshot = self._snapshot(load_timeline(self.table))
+            snapshot = self._snapshot()
             require_owner(instant)
             # Listed after the commits, which may have opened shards of new partitions.
             now = read_table_config(self.table.storage)
@@ -414,8 +410,8 @@ class _IndexBuild:
             snapshot, self._inner, instant, is_partitioned=partitioned, limits=limits, opened=opened
         )
 
-    def _snapshot(self, timeline: Timeline) -> Snapshot:
-        return load_snapshot(self.table, timeline, lists_storage=True)
+    def _snapshot(self) -> Snapshot:
+        return load_snapshot(self.table, load_timeline(self.table), lists_storage=True)
 
     @property
     def _inner(self) -> OpenTable:
@@ -550,12 +546,6 @@ class _Work:
 
             done = transact(self.table, change)
             yield done.value, done.head.timeline
-
-    @contextmanager
-    def turn_again(self, begun: InstantTime) -> Iterator[tuple[InstantTime, Timeline]]:
-        """Give the same for the turn of an earlier attempt."""
-        with beating(self.table.storage, begun, is_new=False):
-            yield begun, load_timeline(self.table)
 
 
 def _require_last(turn: Turn | None, instant: InstantTime) -> None:

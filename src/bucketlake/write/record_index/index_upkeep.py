@@ -22,7 +22,7 @@ import numpy as np
 from bucketlake.errors import CommitConflictError, MetadataTableWarning
 from bucketlake.flow.stage import spread
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, key_of_shard
-from bucketlake.metadata.log_files import next_log_file_name
+from bucketlake.metadata.log_files import EntryEncoder
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.pinned_index import PinnedIndex
 from bucketlake.metadata.record_index.shards import Shard
@@ -34,7 +34,7 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Turn
-from bucketlake.timeline.instant import Instant, instant_to_ms
+from bucketlake.timeline.instant import Instant
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.record_index.group_plan import Removal
@@ -76,14 +76,12 @@ class IndexUpkeep:
         names: dict[FileId, LogFileName] = {}
         if table.timeline.layout.logs_name_slices:
             slices = (held for found in reader.slices.values() for held in found)
-            names = {held.file_id: next_log_file_name(held, instant) for held in slices}
+            names = {held.file_id: held.next_log_file(instant) for held in slices}
         logs = IndexLogWriter(
             self.table.storage,
             table.storage,
-            instant,
-            instant_to_ms(instant, self.table.config.timeline_timezone),
+            EntryEncoder.of(self.table.config, instant),
             instant_path(self.table.config, self.pending),
-            has_value_types=self.table.config.rules.has_value_types,
             names=names,
             begins_with_base=not table.timeline.layout.logs_name_slices,
         )

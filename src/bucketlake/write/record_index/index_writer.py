@@ -28,11 +28,12 @@ from bucketlake.flow.stage import Flow, Int32Array, NumberedRows, Rows, in_task_
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.log_files import (
+    TASK_TOKEN,
     EntryEncoder,
     GroupEntries,
+    base_file_name,
     base_file_stat,
     birth_file_name,
-    first_base_file_name,
     log_file_name,
     log_file_stat,
 )
@@ -44,7 +45,7 @@ from bucketlake.metadata.record_index.entries_of_write import (
 )
 from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
 from bucketlake.metadata.record_index.shards import IndexShards, Shard, rows_by_number
-from bucketlake.model.file_name import FileId, Group, InstantTime, LogFileName
+from bucketlake.model.file_name import FileId, Group, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage, at_once
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
 
 
 _PARTITION = MetadataPartition.RECORD_INDEX
-_TOKEN = "1-0-1"  # Files that the driver writes have another.
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +88,12 @@ class IndexLogWriter:
         The data table's storage.
     metadata : Storage
         The metadata table's storage.
-    instant : InstantTime
-        Instant of the write.
-    instant_ms : int
-        The instant in milliseconds since 1970-01-01 UTC, in the time zone of the timeline.
+    encoder : EntryEncoder
+        Encodes the entries of the write.
     inflight : str
         Path of the inflight file in the data table, which exists while the write is pending.
     cache : LocationCache or None
         The cache of the host, which gets what the task writes.
-    has_value_types : bool
-        As for ``TableVersion``.
     names : mapping of FileId to LogFileName
         Names of the log files of shards, where they depend on the slices; see
         ``metadata/own_logs.py``.
@@ -107,27 +103,21 @@ class IndexLogWriter:
 
     storage: Storage
     metadata: Storage
-    instant: InstantTime
-    instant_ms: int
+    encoder: EntryEncoder
     inflight: str
     cache: LocationCache | None = None
-    has_value_types: bool = True
     names: Mapping[FileId, LogFileName] = field(default_factory=dict)
     begins_with_base: bool = False
 
-    @property
-    def _encoder(self) -> EntryEncoder:
-        return EntryEncoder(self.instant, self.instant_ms, self.has_value_types)
-
     def files(self) -> DataFiles:
         """Return what collects the log files of a task."""
-        pinned = self.storage, self.instant, self.inflight
+        pinned = self.storage, self.encoder.instant, self.inflight
         return DataFiles(*pinned, place=self.metadata, written=self._note)
 
     def open(self, shard: Shard, files: DataFiles) -> None:
         """Write the empty log file that opens a new shard."""
-        name = birth_file_name(shard.file_id, self.instant).to_file_name()
-        files.add(_marker(name), encode_birth_block(self.instant))
+        name = birth_file_name(shard.file_id, self.encoder.instant).to_file_name()
+        files.add(_marker(name), encode_birth_block(self.encoder.instant))
 
     def begin(
         self, shards: Sequence[tuple[Shard, Sequence[NewKeys]]], files: DataFiles
@@ -138,12 +128,12 @@ class IndexLogWriter:
         this: of two base files, one counts.
         """
         every = [new for _, new in shards]
-        entries, bounds = entries_of_shards(every, self.instant_ms)
+        entries, bounds = entries_of_shards(every, self.encoder.created_at_ms)
         _require_one_place(entries, self.storage.root, bounds)
-        made = self._encoder.base_files(_PARTITION, entries.keys, entries.values, bounds)
+        made = self.encoder.base_files(_PARTITION, entries.keys, entries.values, bounds)
         codes, first_code = entries.values.indices.to_numpy(), 0
         for (shard, new), data, (first, end) in zip(shards, made, pairwise(bounds), strict=True):
-            name = first_base_file_name(shard.file_id, self.instant)
+            name = base_file_name(shard.file_id, self.encoder.instant, TASK_TOKEN)
             marker = _marker(name.to_file_name())
             stat = base_file_stat(name, _PARTITION, end - first, self._size_bytes(marker, data))
             own = entries.keys.slice(first, end - first), codes[first:end] - first_code
@@ -174,13 +164,13 @@ class IndexLogWriter:
         KeyTwiceError
             If a key is in two data partitions, and the index is one for the whole table.
         """
-        entries = entries_of_shard(new, gone, self.instant_ms)
+        entries = entries_of_shard(new, gone, self.encoder.created_at_ms)
         if not len(entries):
             return None
         _require_one_place(entries, self.storage.root)
-        usual = log_file_name(shard.file_id, self.instant, _TOKEN)
+        usual = log_file_name(shard.file_id, self.encoder.instant, TASK_TOKEN)
         name = self.names.get(shard.file_id, usual)
-        data = self._encoder.log_file(_PARTITION, entries)
+        data = self.encoder.log_file(_PARTITION, entries)
         marker = _marker(name.to_file_name())
         stat = log_file_stat(name, _PARTITION, entries, self._size_bytes(marker, data))
         codes = entries.values.indices.to_numpy()
@@ -195,7 +185,7 @@ class IndexLogWriter:
     def _note(self, written: Sequence[Noted]) -> None:
         """Give the cache the entries that were written: a note has what the stored files have."""
         if self.cache is not None and written:
-            self.cache.note(self.storage.root, self.instant, written)
+            self.cache.note(self.storage.root, self.encoder.instant, written)
 
 
 def _groups(new: Sequence[NewKeys]) -> list[Group]:

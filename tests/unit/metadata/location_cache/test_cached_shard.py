@@ -24,8 +24,8 @@ def changes_of(put: dict[str, int], removed: set[str]) -> ShardChanges:
 
 
 def after(parts: list[Part], changes: ShardChanges) -> list[Part]:
-    changed = changed_parts(parts, changes)
-    return [*parts[: changed.kept], *changed.added]
+    kept, added = changed_parts(parts, changes)
+    return [*parts[:kept], *added]
 
 
 def require_model(parts: list[Part], model: dict[str, int], asked: list[str]) -> None:

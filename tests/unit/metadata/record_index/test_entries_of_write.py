@@ -18,6 +18,7 @@ from bucketlake.format.log_data import open_hfile_block
 from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.format.metadata_record.record_schema import IndexedLocation, decode_locations
 from bucketlake.metadata.location_cache.cache import LocationCache
+from bucketlake.metadata.log_files import EntryEncoder
 from bucketlake.metadata.record_index.entries_of_write import NewKeys, entries_of_shard
 from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.model.file_name import FileId, InstantTime
@@ -66,7 +67,7 @@ def test_file_id_that_is_no_uuid_is_stored_as_text() -> None:
 def writer(metadata: MemoryStorage) -> IndexLogWriter:
     storage = MemoryStorage.fresh()
     storage.put(INFLIGHT, b"")
-    return IndexLogWriter(storage, metadata, INSTANT, AT_MS, INFLIGHT)
+    return IndexLogWriter(storage, metadata, EntryEncoder(INSTANT, AT_MS), INFLIGHT)
 
 
 def write(task: IndexLogWriter, *what: Any) -> WriteStat | None:
