@@ -155,7 +155,7 @@ class ShardStage:
         self, plans: Sequence[ShardWrite | ShardPlan], received: dict[str, pa.Table]
     ) -> Iterator[SlotResult | ShardResult | ShardFound]:
         """Write the shards of a task; of a shard without records only its entries change."""
-        files, index_files = self.records.task.writer.files(), self.index_writer.logs.files()
+        files, index_files = self.records.task.writer.files(), self.index_writer.files()
         known: list[KnownKeys] = [
             (plan, [], _NO_KEYS) for plan in plans if isinstance(plan, ShardPlan)
         ]

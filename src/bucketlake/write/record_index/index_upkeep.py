@@ -39,7 +39,6 @@ from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.record_index.group_plan import Removal
 from bucketlake.write.record_index.index_writer import (
-    IndexLogWriter,
     IndexTask,
     IndexWriter,
     ShardPlan,
@@ -77,17 +76,15 @@ class IndexUpkeep:
         if table.timeline.layout.logs_name_slices:
             slices = (held for found in reader.slices.values() for held in found)
             names = {held.file_id: next_log_file_name(held, instant) for held in slices}
-        logs = IndexLogWriter(
+        return IndexWriter(
+            RecordIndexReader(table),
             self.table.storage,
-            table.storage,
             instant,
             instant_to_ms(instant, self.table.config.timeline_timezone),
             instant_path(self.table.config, self.pending),
             has_value_types=self.table.config.rules.has_value_types,
             names=names,
-            begins_with_base=not table.timeline.layout.logs_name_slices,
         )
-        return IndexWriter(RecordIndexReader(table), logs)
 
     def plan(
         self, plan: WritePlan, operation: Operation, *, looks_up: bool, tasks_wanted: int

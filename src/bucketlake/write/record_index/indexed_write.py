@@ -130,8 +130,7 @@ class IndexedWrite:
 
     @property
     def _index_writer(self) -> IndexWriter:
-        writer = self.upkeep.writer
-        return replace(writer, logs=replace(writer.logs, cache=self.begun.target.cache))
+        return replace(self.upkeep.writer, cache=self.begun.target.cache)
 
     def run(self) -> Written:
         """Write the records shard by shard, or locate and place them."""
