@@ -29,7 +29,7 @@ from bucketlake.write.write_plan import Elsewhere, WritePlan
 if TYPE_CHECKING:
     from bucketlake.write.record_index.by_shard import ShardStage
     from bucketlake.write.record_index.locate import LocateStage
-    from bucketlake.write.record_index.lookups import LookupPlan
+    from bucketlake.write.record_index.lookups import Lookup
     from bucketlake.write.rehash import RehashSource
 
 
@@ -207,9 +207,9 @@ class PackedRecords:
         tasks = stage.records.tasks_of(self.counts)
         return self.flow.then(stage, plans, task_count, tasks).results()
 
-    def locate(self, plan: LookupPlan, task: LocateStage) -> Flow:
+    def locate(self, lookups: Sequence[Lookup], stage: LocateStage) -> Flow:
         """Send each record to the task of its lookup, and keep the located records."""
-        return self.flow.then(task, plan.lookups, plan.task_count).kept()
+        return self.flow.then(stage, lookups, stage.placement.task_count).kept()
 
 
 # ---- Arrow tables as the source of a write: without an engine, the tasks are threads -------------

@@ -58,6 +58,7 @@ from bucketlake.write.commit_checks import (
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.new_keys import UnstoredKeys
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
+from bucketlake.write.record_index.locate import LookupResult
 from bucketlake.write.slot_stage import WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target
@@ -184,51 +185,6 @@ class BegunWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookups:
-    """What the lookups of a write in the record-level index found.
-
-    Attributes
-    ----------
-    inserted : int
-        Records with keys that the index did not have.
-    looked_up : int
-        Keys that were looked up in the index.
-    from_cache : int
-        Those of them that the caches of hosts answered.
-    moved : int
-        Records whose key left another partition: each is a delete there, and an insert here.
-    """
-
-    inserted: int = 0
-    looked_up: int = 0
-    from_cache: int = 0
-    moved: int = 0
-
-    def counted(
-        self, result: WriteResult, begun: BegunWrite, stats: Sequence[WriteStat], ignored: int
-    ) -> WriteResult:
-        """Return the result of a write with what the lookups know about its rows."""
-        target, inserted, written = begun.target, self.inserted, result.written
-        deleted = sum(stat.delete_count for stat in stats) - self.moved
-        if target.appends:  # Of log files, the lookups know more.
-            compares = target.merge_rule(begun.operation).compares
-            is_unread = written > inserted and not begun.reads_stored
-            may_lose = (deleted or is_unread) and compares
-            result = replace(result, ignored=None if may_lose else ignored)
-        else:  # A merge counts by itself.
-            inserted = sum(stat.insert_count for stat in stats)
-        return replace(
-            result,
-            inserted=inserted - self.moved,
-            updated=written - inserted + self.moved,
-            deleted=deleted,
-            looked_up=self.looked_up,
-            from_cache=self.from_cache,
-            from_table=self.looked_up - self.from_cache,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Written:
     """What the stages of a write did, for its commit.
 
@@ -253,8 +209,8 @@ class Written:
     ignored : int
         Records that lost to a stored row of another partition, or to a remembered delete, by their
         ordering value.
-    lookups : Lookups or None
-        What the lookups in the index found.
+    lookups : sequence of LookupResult, or None
+        What the lookups in the index found; None if there were none.
     tombstones : Tombstones or None
         The deletes that the records met; None if the write remembers none.
     deletes : sequence of pa.Table
@@ -270,7 +226,7 @@ class Written:
     kept: ConflictKeys = frozenset()
     served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
     ignored: int = 0
-    lookups: Lookups | None = None
+    lookups: Sequence[LookupResult] | None = None
     tombstones: Tombstones | None = None
     deletes: Sequence[pa.Table] = ()
 
@@ -365,7 +321,7 @@ def commit_written(
     else:
         settle(write.table, write.instant, write.action)
         result = WriteResult(None, ignored=ignored)
-    return result if done.lookups is None else done.lookups.counted(result, begun, stats, ignored)
+    return result if done.lookups is None else _counted(result, begun, stats, done.lookups, ignored)
 
 
 def _kept(done: Written, layout: Layout) -> ConflictKeys:
@@ -415,6 +371,39 @@ def _result(
         written=inserted + updated,
         completed_at=completed_at,
         ignored=ignored if knows_ignored else None,
+    )
+
+
+def _counted(
+    result: WriteResult,
+    begun: BegunWrite,
+    stats: Sequence[WriteStat],
+    lookups: Sequence[LookupResult],
+    ignored: int,
+) -> WriteResult:
+    """Return the result of a write with what the lookups know about its rows.
+
+    A record whose key leaves another partition is a delete there, and an insert here.
+    """
+    target, inserted = begun.target, sum(each.inserted for each in lookups)
+    moved, looked_up = sum(each.moved for each in lookups), sum(each.looked_up for each in lookups)
+    from_cache = sum(each.from_cache for each in lookups)
+    deleted = sum(stat.delete_count for stat in stats) - moved
+    if target.appends:  # Of log files, the lookups know more.
+        compares = target.merge_rule(begun.operation).compares
+        is_unread = result.written > inserted and not begun.reads_stored
+        may_lose = (deleted or is_unread) and compares
+        result = replace(result, ignored=None if may_lose else ignored)
+    else:  # A merge counts by itself.
+        inserted = sum(stat.insert_count for stat in stats)
+    return replace(
+        result,
+        inserted=inserted - moved,
+        updated=result.written - inserted + moved,
+        deleted=deleted,
+        looked_up=looked_up,
+        from_cache=from_cache,
+        from_table=looked_up - from_cache,
     )
 
 

@@ -46,11 +46,11 @@ from bucketlake.write.record_index.index_writer import (
     ShardPlan,
     ShardResult,
 )
-from bucketlake.write.record_index.locate import KeyFinder
+from bucketlake.write.record_index.locate import KeyFinder, LookupResult
 from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.tag import SlotCounts
-from bucketlake.write.transaction import Lookups, Written
+from bucketlake.write.transaction import Written
 from bucketlake.write.write_plan import SlotPlan, SlotResult, WritePlan
 
 RowArray: TypeAlias = npt.NDArray[np.int64]
@@ -98,29 +98,6 @@ class ShardWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardFound:
-    """What a task found out about the keys of a shard; sent to the driver.
-
-    Attributes
-    ----------
-    number : int
-        Position of the shard's slot in the plan.
-    is_shared : bool
-        Whether a key is in a bucket of another shard; then nothing was written.
-    new, gone, unknown, looked_up, from_cache : int
-        As of :class:`~bucketlake.write.record_index.locate.LookupResult`.
-    """
-
-    number: int
-    is_shared: bool = False
-    new: int = 0
-    gone: int = 0
-    unknown: int = 0
-    looked_up: int = 0
-    from_cache: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class ShardStage:
     """Writes shards; a picklable value that all tasks of a write share.
 
@@ -153,7 +130,7 @@ class ShardStage:
 
     def run(
         self, plans: Sequence[ShardWrite | ShardPlan], received: dict[str, pa.Table]
-    ) -> Iterator[SlotResult | ShardResult | ShardFound]:
+    ) -> Iterator[SlotResult | ShardResult | LookupResult]:
         """Write the shards of a task; of a shard without records only its entries change."""
         files, index_files = self.records.task.writer.files(), self.index_writer.files()
         known: list[KnownKeys] = [
@@ -180,13 +157,15 @@ class ShardStage:
         records: int,
         files: DataFiles,
         known: list[KnownKeys],
-    ) -> Iterator[SlotResult | ShardResult | ShardFound]:
+    ) -> Iterator[SlotResult | ShardResult | LookupResult]:
         task, slot = self.records.task, plan.slot
         codes, groups, from_cache = self.finder.find(plan.stored, incoming.keys)
         places = np.array([*self._places(plan, groups), NOT_FOUND], np.int32)[codes]
         looked_up = 0 if plan.stored is None else len(codes)
-        if (places == _SHARED).any():
-            yield ShardFound(slot.number, is_shared=True)
+        result = LookupResult(slot.number, records, looked_up=looked_up, from_cache=from_cache)
+        shared = codes[places == _SHARED]
+        if len(shared):
+            yield replace(result, groups=((*groups[shared[0]], len(shared)),))
             yield SlotResult(slot.number, records, ())
             yield ShardResult(plan.shard.number, None)
             return
@@ -210,8 +189,7 @@ class ShardStage:
         yield task.writer.write_choices(slot, choices, incoming, records, files)
         gone = self._gone(task, incoming) if self.removes_entries else _NO_ROWS
         known.append((plan.shard, entries, _taken(incoming.keys, gone)))
-        counts = len(new), len(gone), int(unknown.sum())
-        yield ShardFound(slot.number, False, *counts, looked_up, from_cache)
+        yield replace(result, new=((0, len(new)),), gone=len(gone), unknown=int(unknown.sum()))
 
     def _places(self, plan: ShardWrite, groups: Sequence[Group]) -> Iterator[int]:
         """Yield the positions of groups among the live groups of a shard.
@@ -362,7 +340,7 @@ def result_of_shards(
     plan: WritePlan, works: Sequence[ShardWrite | ShardPlan], results: Sequence[Any]
 ) -> Written:
     """Return what the tasks of shards did."""
-    found = [result for result in results if isinstance(result, ShardFound)]
+    found = [result for result in results if isinstance(result, LookupResult)]
     shards = [work.shard if isinstance(work, ShardWrite) else work for work in works]
     written = [result for result in results if isinstance(result, ShardResult)]
     answered = sorted(result.number for result in written)
@@ -377,13 +355,9 @@ def result_of_shards(
         [result for result in results if isinstance(result, SlotResult)],
         index_files=write_stats_of(written),
         changed=ChangedShards(
-            frozenset(key for key, each in pairs if each.new),
+            frozenset(key for key, each in pairs if each.inserted),
             frozenset(removed | {key for key, each in pairs if each.gone}),
         ),
         looked_at=frozenset(key for key, each in pairs if each.unknown),
-        lookups=Lookups(
-            inserted=sum(each.new for each in found),
-            looked_up=sum(each.looked_up for each in found),
-            from_cache=sum(each.from_cache for each in found),
-        ),
+        lookups=found,
     )

@@ -39,7 +39,7 @@ from bucketlake.write.record_index.locate import (
     LookupResult,
     Routes,
 )
-from bucketlake.write.record_index.lookups import LookupPlan, StoredShards
+from bucketlake.write.record_index.lookups import Lookup, StoredShards
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import with_numbers
 from bucketlake.write.write_plan import (
@@ -106,7 +106,9 @@ class GroupPlanner:
 
     Attributes
     ----------
-    lookups : LookupPlan
+    partitions : sequence of str
+        Data partitions of the batch, as lookups number them.
+    lookups : sequence of Lookup
         The first stage.
     found : sequence of LookupResult
         What the lookups found, in their order.
@@ -134,7 +136,8 @@ class GroupPlanner:
         Number of tasks that the engine prefers.
     """
 
-    lookups: LookupPlan
+    partitions: Sequence[str]
+    lookups: Sequence[Lookup]
     found: Sequence[LookupResult]
     live: Mapping[Group, FileSlice]
     replaced: Mapping[str, tuple[FileId, ...]]
@@ -153,8 +156,7 @@ class GroupPlanner:
 
         The routes send records and keys there.
         """
-        partitions = self.lookups.placement.partitions
-        targets, opened, filled = self._filled(partitions)
+        targets, opened, filled = self._filled()
         ordered = sorted(targets.values(), key=_order) + opened
         ordered.sort(key=lambda target: target.partition_path)  # Stable: new groups stay behind.
         slots, numbers = _slots(ordered)
@@ -179,11 +181,11 @@ class GroupPlanner:
         ]
         return (
             WritePlan(tuple(own), self.replaced, task_count, tuple(placed)),
-            Routes.of(places, len(partitions), cuts, shard_of_lookup),
+            Routes.of(places, len(self.partitions), cuts, shard_of_lookup),
         )
 
     def _filled(
-        self, partitions: Sequence[str]
+        self,
     ) -> tuple[dict[Group, _Target], list[_Target], list[tuple[int, int, int, _Target]]]:
         """Choose the groups of all keys: stored ones, new ones, and where new keys begin in each.
 
@@ -202,7 +204,7 @@ class GroupPlanner:
         filled: list[tuple[int, int, int, _Target]] = []
         opened: list[_Target] = []
         for (place, pool), counts in sorted(self._pools().items()):
-            path = partitions[place]
+            path = self.partitions[place]
             left, shard_count = sum(count for _, count in counts), self.shards.count(path)
             into: list[_Target] = []
             live, in_any_case = held_in.get(path, []), {*written.get(path, ())}
@@ -233,7 +235,7 @@ class GroupPlanner:
         """Return the new keys of each partition and pool: the lookups and their numbers of keys."""
         pools: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for result in self.found:
-            pool = self.filling.pool(self.lookups.lookups[result.number].shard.number)
+            pool = self.filling.pool(self.lookups[result.number].shard.number)
             for place, count in result.new:
                 pools[place, pool].append((result.number, count))
         return pools
@@ -244,11 +246,11 @@ class GroupPlanner:
         """Return the plans of shards whose entries change, and the plan of each lookup's shard."""
         new, gone = Counter[Shard](), Counter[Shard]()
         of_shard: dict[Shard, set[int]] = defaultdict(set)
-        for own, result in zip(self.lookups.lookups, self.found, strict=True):
-            new[own.shard] += sum(count for _, count in result.new)
+        for own, result in zip(self.lookups, self.found, strict=True):
+            new[own.shard] += result.inserted
             gone[own.shard] += result.gone
         for lookup, _, _, slot in cuts:
-            of_shard[self.lookups.lookups[lookup].shard].add(slot)
+            of_shard[self.lookups[lookup].shard].add(slot)
         new_partitions = {
             slot.partition_path for slot in slots if _is_new(slot, self.shards, self.stored)
         }
@@ -276,7 +278,7 @@ class GroupPlanner:
                     replaced,
                 )
             )
-        return plans, [numbers.get(own.shard, -1) for own in self.lookups.lookups]
+        return plans, [numbers.get(own.shard, -1) for own in self.lookups]
 
     def _file_id(self, slot: SlotPlan) -> FileId:
         if slot.slices:

@@ -34,7 +34,6 @@ from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.by_shard import (
     BYTES_MAX,
     STORED_BYTES_MAX,
-    ShardFound,
     ShardStage,
     counts_of_shards,
     plan_shard_writes,
@@ -52,7 +51,7 @@ from bucketlake.write.record_index.group_plan import (
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, Routes
-from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
+from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
 from bucketlake.write.record_index.new_partitions import (
     have_shared_groups,
     note_shared_groups,
@@ -60,7 +59,7 @@ from bucketlake.write.record_index.new_partitions import (
 )
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts
-from bucketlake.write.transaction import BegunWrite, Lookups, Written
+from bucketlake.write.transaction import BegunWrite, Written
 from bucketlake.write.write_plan import SlotResult, WritePlan, file_ids_by_partition, plan_write
 
 if TYPE_CHECKING:
@@ -145,12 +144,14 @@ class IndexedWrite:
             path: held for path, held in self._index.stored.items() if not removal.has(path)
         }
         wanted = self.packed.tasks_wanted
-        lookups = plan_lookups(self.records, self._index.shards, looked_up, tasks_wanted=wanted)
-        located, live, first = self._located(lookups, removal, slices)
-        found, removed = _lookup_results(located), cache(self._replaced)
+        shards = self._index.shards
+        lookups, placement = plan_lookups(self.records, shards, looked_up, tasks_wanted=wanted)
+        located, live, found = self._located(lookups, placement, removal, slices)
+        removed = cache(self._replaced)
         try:
             _require_received(self.records, lookups, found)
             plan, routes = GroupPlanner(
+                partitions=placement.partitions,
                 lookups=lookups,
                 found=found,
                 live=live,
@@ -159,7 +160,7 @@ class IndexedWrite:
                 row_bytes=self._row_bytes(live) if any(result.new for result in found) else 1.0,
                 rows_of=partial(rows_of_group, self._storage),
                 used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
-                shards=self._index.shards,
+                shards=shards,
                 stored=self._index.stored,
                 removal=removal,
                 instant=self.begun.pending.instant,
@@ -169,7 +170,7 @@ class IndexedWrite:
             results = self._write(located, plan, routes)
         finally:
             located.close()
-        return self._result(plan, results, lookups, found, first)
+        return self._result(plan, results, lookups, found)
 
     def _goes_by_shard(self) -> bool:
         """Return whether the tasks of shards may own the buckets of their shards."""
@@ -250,7 +251,7 @@ class IndexedWrite:
 
         The partition is noted, so that the next plan takes two stages.
         """
-        found = [each for each in results if isinstance(each, ShardFound) and each.is_shared]
+        found = [each for each in results if isinstance(each, LookupResult) and each.groups]
         shared = {plan.slots[each.number].partition_path for each in found}
         if shared:
             note_shared_groups(self._storage, shared)
@@ -271,7 +272,11 @@ class IndexedWrite:
         return plan_write(operation, counts, slices, layout, tasks_wanted=wanted, live=live)
 
     def _located(
-        self, lookups: LookupPlan, removal: Removal, slices: Sequence[FileSlice]
+        self,
+        lookups: Sequence[Lookup],
+        placement: LookupPlacement,
+        removal: Removal,
+        slices: Sequence[FileSlice],
     ) -> tuple[Flow, dict[Group, FileSlice], list[LookupResult]]:
         """Locate the records.
 
@@ -284,15 +289,15 @@ class IndexedWrite:
             The records.
         live : dict of (str, FileId) to FileSlice
             The live groups of the partitions that the records concern.
-        first : list of LookupResult
-            What the lookups found the first time. The second time, the first time has filled the
-            cache, so only the first time tells what the cache had.
+        found : list of LookupResult
+            What the lookups found. The first time has filled the cache for the second time, so only
+            the first time tells what the cache had.
         """
         replaced = frozenset(removal.partitions or ())
         packed, snapshot = self.packed, self.begun.target.snapshot
         task = LocateStage(
             self.task.tagger,
-            lookups.placement,
+            placement,
             self.finder,
             self.task.reader,
             packed.schema,
@@ -301,11 +306,11 @@ class IndexedWrite:
             moving=None if self._layout.partitioned else snapshot,
         )
         live = {held.group: held for held in slices}
-        listed = {*lookups.placement.partitions}
+        listed = {*placement.partitions}
         first: list[LookupResult] | None = None
         while True:
             located = packed.locate(lookups, task)
-            results = _lookup_results(located)
+            results = sorted(located.results(), key=lambda result: result.number)
             first = first or results
             found = {path for result in results for path, _, n in result.groups if n}
             if found - listed:
@@ -315,7 +320,11 @@ class IndexedWrite:
                 listed |= found
             dead = dead_groups(results, live)
             if not dead:
-                return located, live, first
+                told = [
+                    replace(result, looked_up=before.looked_up, from_cache=before.from_cache)
+                    for result, before in zip(results, first, strict=True)
+                ]
+                return located, live, told
             assert not dead & task.dead, "an entry that is ignored is not found"
             located.close()
             task = replace(task, dead=task.dead | dead)
@@ -371,15 +380,14 @@ class IndexedWrite:
         self,
         plan: WritePlan,
         results: Sequence[TaskResult],
-        lookups: LookupPlan,
+        lookups: Sequence[Lookup],
         found: Sequence[LookupResult],
-        first: Sequence[LookupResult],
     ) -> Written:
-        """Return what was done; only the first lookups tell what the cache had."""
+        """Return what was done."""
         shards = [result for result in results if isinstance(result, ShardResult)]
         answered = sorted(result.number for result in shards)
         assert answered == [shard.number for shard in plan.shards], "each shard has one result"
-        pairs = zip(lookups.lookups, found, strict=True)
+        pairs = zip(lookups, found, strict=True)
         added = (key_of(shard.shard) for shard in plan.shards if shard.new)
         removed = (
             key_of(shard.shard)
@@ -396,12 +404,7 @@ class IndexedWrite:
             frozenset(key_of(lookup.shard) for lookup, result in pairs if result.unknown),
             {self._layout.conflict_key_of_group(path, held) for path, held, n in every if not n},
             ignored=sum(result.ignored for result in found),
-            lookups=Lookups(
-                inserted=sum(count for result in found for _, count in result.new),
-                looked_up=sum(result.looked_up for result in first),
-                from_cache=sum(result.from_cache for result in first),
-                moved=sum(result.moved for result in found),
-            ),
+            lookups=found,
         )
 
 
@@ -413,12 +416,12 @@ def _checkpoint(batch: Batch) -> Checkpoint:
 
 
 def _require_received(
-    records: Mapping[str, int], lookups: LookupPlan, found: Sequence[LookupResult]
+    records: Mapping[str, int], lookups: Sequence[Lookup], found: Sequence[LookupResult]
 ) -> None:
     """Raise IndexStateError if the lookups got other records than were counted."""
     numbers = [result.number for result in found]
-    assert numbers == [lookup.number for lookup in lookups.lookups], "each lookup has one result"
-    pairs = zip(lookups.lookups, found, strict=True)
+    assert numbers == [lookup.number for lookup in lookups], "each lookup has one result"
+    pairs = zip(lookups, found, strict=True)
     received = summed((lookup.shard.data_partition, result.records) for lookup, result in pairs)
     counted = Counter[str | None](records)
     if None in received:
@@ -431,7 +434,3 @@ def _require_received(
                 f"{received[path]} arrived: {INPUT_CHANGED}",
                 STABLE_INPUT,
             )
-
-
-def _lookup_results(located: Flow) -> list[LookupResult]:
-    return sorted(located.results(), key=lambda result: result.number)

@@ -93,11 +93,13 @@ class LookupResult:
     Attributes
     ----------
     number : int
-        Position of the lookup in the plan.
+        Position of the lookup in the plan; of a shard that its task writes (``by_shard.py``), the
+        position of its slot.
     records : int
         Number of records that the task received for it.
     groups : tuple of (str, FileId, int)
-        Stored groups of the records: partition path, file id, number of records.
+        Stored groups of the records: partition path, file id, number of records. A task that
+        writes its shard names only a group of another shard, and then it has written nothing.
     new : tuple of (int, int)
         New keys: position of the partition in the plan, number of keys.
     gone : int
@@ -117,14 +119,19 @@ class LookupResult:
 
     number: int
     records: int
-    groups: tuple[tuple[str, FileId, int], ...]
-    new: tuple[tuple[int, int], ...]
-    gone: int
-    unknown: int
+    groups: tuple[tuple[str, FileId, int], ...] = ()
+    new: tuple[tuple[int, int], ...] = ()
+    gone: int = 0
+    unknown: int = 0
     looked_up: int = 0
     from_cache: int = 0
     ignored: int = 0
     moved: int = 0
+
+    @property
+    def inserted(self) -> int:
+        """Number of new keys."""
+        return sum(count for _, count in self.new)
 
 
 Cut: TypeAlias = tuple[int, int, int, int]

@@ -26,7 +26,7 @@ from bucketlake.write.record_index.group_plan import (
     weight_of_rows,
 )
 from bucketlake.write.record_index.locate import LOOKUP, PLACE, RANK, LookupResult, Routes
-from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
+from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
 from bucketlake.write.tag import TaggedRecords
 from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
 
@@ -49,8 +49,13 @@ def live(*groups: tuple[str, str, int]) -> dict[tuple[str, FileId], FileSlice]:
     return found
 
 
-def lookup_plan(counts: dict[str, int], shards: IndexShards) -> LookupPlan:
-    return plan_lookups(counts, shards, {}, tasks_wanted=4)
+class Lookups(NamedTuple):
+    lookups: list[Lookup]
+    placement: LookupPlacement
+
+
+def lookup_plan(counts: dict[str, int], shards: IndexShards) -> Lookups:
+    return Lookups(*plan_lookups(counts, shards, {}, tasks_wanted=4))
 
 
 class Planned(NamedTuple):
@@ -66,7 +71,7 @@ def result(number: int, new: dict[int, int] | None = None, **groups: Any) -> Loo
 
 
 def plan(
-    lookups: LookupPlan,
+    planned: Lookups,
     found: list[LookupResult],
     held: dict[tuple[str, FileId], FileSlice],
     shards: IndexShards,
@@ -83,7 +88,8 @@ def plan(
         "rows_of": lambda _: 0,
         "replaced": {},
     }
-    fixed = {"lookups": lookups, "found": found, "live": held, "shards": shards}
+    fixed = {"lookups": planned.lookups, "partitions": planned.placement.partitions}
+    fixed |= {"found": found, "live": held, "shards": shards}
     return Planned(*GroupPlanner(**(defaults | settings | fixed)).plan())
 
 
@@ -240,14 +246,15 @@ def test_a_write_has_the_replaced_groups_and_spreads_slots_and_shards_over_tasks
 def test_new_and_gone_keys_of_a_shard_add_up_over_its_lookups() -> None:
     shards = IndexShards(None, {"p": 1})
     one = lookup_plan({"p": 9}, shards)
-    twice = (one.lookups[0], replace(one.lookups[0], number=1))
+    (only,) = one.lookups
+    twice = one._replace(lookups=[only, replace(only, number=1)])
     found = [replace(result(0, {0: 3}), gone=2), replace(result(1, {0: 4}), gone=5)]
-    planned = plan(replace(one, lookups=twice), found, {}, shards)
+    planned = plan(twice, found, {}, shards)
     [shard] = planned.write.shards
     assert (shard.number, shard.new, shard.gone) == (0, 7, 7)
     assert planned.routes.shard_of_lookup.tolist() == [0, 0]
     with pytest.raises(ValueError, match="zip"):
-        plan(replace(one, lookups=twice), found[:1], {}, shards)
+        plan(twice, found[:1], {}, shards)
 
 
 def test_a_global_index_opens_no_shards_with_a_new_partition() -> None:
