@@ -59,7 +59,6 @@ from bucketlake.write.merge_write import (
     UNFIT,
     UNSURE,
     Identities,
-    MergeTarget,
     Tally,
     distinct_lists,
     identified,
@@ -71,6 +70,7 @@ from bucketlake.write.merge_write import (
 )
 from bucketlake.write.pack import ArrowSource, RecordSource
 from bucketlake.write.tag import EFFECT
+from bucketlake.write.target import Target
 
 _STORED = "_bucketlake_stored"
 _GIVEN = "_bucketlake_given"
@@ -190,7 +190,7 @@ class SparkMerge:
         spool = Spool(self._storage, self._root)
         return SparkSource(rows, spool, None if self._has_few else rows)
 
-    def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
+    def rows(self, bound: BoundMerge, target: Target, plan: ReadPlan) -> RecordSource:
         """Join the source with the stored rows of a plan, and apply the clauses."""
         self._bound, self._target = bound, target
         with _naming_texts(bound):
@@ -201,7 +201,7 @@ class SparkMerge:
         try:
             # The driver writes a copy of few rows; many are joined by the job that packs them.
             rows = spool.stable(found, may_join=not self._has_few)
-            identities = target.identities(bound.ordering)
+            identities = Identities.of(target, bound.ordering)
             self._keys = _identified(rows, identities, COUNT)
         except BaseException:
             spool.drop()
@@ -232,7 +232,7 @@ class SparkMerge:
         given = F.struct(*(F.col(quoted([alias, name])) for name in self.schema.names))
         text = F.when(F.col(_GIVEN), F.to_json(given, {"ignoreNullFields": "false"}))
         found = _found(self._bound, self._target, self._both, text.alias(_SHOWN.name))
-        rows = _identified(found, self._target.identities(), _SHOWN)
+        rows = _identified(found, Identities.of(self._target), _SHOWN)
         is_same = (F.col("key") == key) & (F.col("path") == path)
         first = rows.where(is_same).orderBy(~F.col("effect").isin(*INSERTS)).limit(2)
         return [(row["effect"], json.loads(row[_SHOWN.name] or "null")) for row in first.collect()]
@@ -240,7 +240,7 @@ class SparkMerge:
     def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
         """Return key and partition path of an inserted row that stored rows have."""
         stored = _identified(
-            read_files(self._session, self._root, plan), self._target.identities()
+            read_files(self._session, self._root, plan), Identities.of(self._target)
         ).select("key", "path")
         inserted = self._keys.where(F.col("effect").isin(*INSERTS))
         both = inserted.join(stored, ["key", "path"], "left_semi")
@@ -312,14 +312,14 @@ def _number_of_clause(bound: BoundMerge) -> Column:
     return chosen
 
 
-def _found(bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Column) -> DataFrame:
+def _found(bound: BoundMerge, target: Target, joined: DataFrame, *more: Column) -> DataFrame:
     """Return the rows that the merge writes, with hidden columns."""
     schema, values = bound.schema, {name: list[Column]() for name in bound.schema.names}
     unfit = []
     for clause in bound.clauses:
         given = joined.select([_value(text).alias(name) for name, text in clause.values.items()])
         held = arrow_from_spark(given.schema)
-        require_assignable(schema, held, clause.role, target.key_columns)
+        require_assignable(schema, held, clause.role, Identities.of(target).fields)
         problems = []
         for field in schema:
             types = held.field(field.name).type, field.type
@@ -351,12 +351,12 @@ def _found(bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Col
     )
 
 
-def _deleted_once(rows: DataFrame, target: MergeTarget) -> DataFrame:
+def _deleted_once(rows: DataFrame, target: Target) -> DataFrame:
     """Return one row of each deleted key, and of inserted rows with one key one with their count.
 
     Several matches of a deleted row are no ambiguity.
     """
-    keys = [F.col(quoted(steps_of(path, rows.columns))) for path in target.key_columns]
+    keys = [F.col(quoted(steps_of(path, rows.columns))) for path in Identities.of(target).fields]
     named = [key.alias(f"key{number}") for number, key in enumerate(keys)]
     kept = [F.first(quoted([name])).alias(name) for name in rows.columns if name != COUNT.name]
     inserted = F.count(F.when(F.col(EFFECT) == Effect.INSERT.value, 1))
