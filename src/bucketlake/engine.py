@@ -453,13 +453,14 @@ def matching_rows(
     """
     from bucketlake.read.arrow_reader import read_arrow
     from bucketlake.read.read_plan import plan_read
+    from bucketlake.write.by_condition import with_assigned
     from bucketlake.write.pack import ArrowSource
 
     storage = pinned.snapshot.storage
     if session is None:
         plan = plan_read(pinned, index)
         rows = read_arrow(storage, plan)
-        rows = rows if assignments is None else assignments.to_rows(rows)
+        rows = rows if assignments is None else with_assigned(rows, assignments)
         return ArrowSource(rows), plan.predicate
     from bucketlake.spark.read import read_files, with_values
 
