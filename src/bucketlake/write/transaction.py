@@ -56,7 +56,7 @@ from bucketlake.write.commit_checks import (
     with_compactions,
 )
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.new_keys import UnstoredKeys
+from bucketlake.write.new_keys import unstored_for
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.record_index.locate import LookupResult
 from bucketlake.write.slot_stage import WriteTask
@@ -167,7 +167,7 @@ class BegunWrite:
             combining=self.combining,
             slices=slices,
             change_log=target.config.change_log,
-            new_keys=UnstoredKeys.of_write(target, self.operation),
+            unstored=unstored_for(target, self.operation),
             timeline_layout=target.config.layout,
         )
         return WriteTask(
