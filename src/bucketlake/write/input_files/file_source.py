@@ -42,26 +42,27 @@ _SMALL_BYTES, _KEPT_BYTES_MAX = 1 << 20, 128 << 20  # Of a file that is read onc
 _POSITION_BITS = 40  # Of a row in its piece; the higher bits are the number of the piece.
 
 
-@dataclass(frozen=True, slots=True)
-class PackFiles:
-    """Reads and packs pieces of files; gives the rows, their counts, or both."""
+def _pack(
+    tagger: Tagger,
+    reader: PieceReader,
+    pieces: Sequence[Piece],
+    *,
+    gives_rows: bool = True,
+    gives_counts: bool = True,
+) -> Iterator[object]:
+    """Pack the rows of a run of pieces; small pieces are packed together.
 
-    tagger: Tagger
-    reader: PieceReader
-    gives_rows: bool = True
-    gives_counts: bool = True
-
-    def run(self, pieces: Sequence[Piece]) -> Iterator[object]:
-        """Pack the rows of a run of pieces; small pieces are packed together."""
-        first = pieces[0].number << _POSITION_BITS
-        tables = gathered(chain.from_iterable(map(self.reader.read, pieces)), _PACKED_ROWS_MIN)
-        rows = (table.combine_chunks() for table in tables)
-        for item in pack_records(self.tagger, rows, first_position=first):
-            if isinstance(item, Rows):
-                if self.gives_rows:
-                    yield item
-            elif self.gives_counts:  # Their size is that of all columns.
-                yield item if self.gives_rows else replace(item, size_bytes=_size_of(pieces))
+    It gives the rows, their counts, or both.
+    """
+    first = pieces[0].number << _POSITION_BITS
+    tables = gathered(chain.from_iterable(map(reader.read, pieces)), _PACKED_ROWS_MIN)
+    rows = (table.combine_chunks() for table in tables)
+    for item in pack_records(tagger, rows, first_position=first):
+        if isinstance(item, Rows):
+            if gives_rows:
+                yield item
+        elif gives_counts:  # Their size is that of all columns.
+            yield item if gives_rows else replace(item, size_bytes=_size_of(pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class ReadAgain:
     ----------
     engine : Engine
         Its tasks read the files.
-    packing : PackFiles
+    pack : callable
         Gives the rows.
     pieces : sequence of sequence of Piece
         What it reads.
@@ -81,7 +82,7 @@ class ReadAgain:
     """
 
     engine: Engine
-    packing: PackFiles
+    pack: Callable[[Sequence[Piece]], Iterator[object]]
     pieces: Sequence[Sequence[Piece]]
     counts: list[PackedCounts]
 
@@ -94,7 +95,7 @@ class ReadAgain:
     ) -> Flow:
         """Read the rows, and add a stage."""
         sizes = [*map(_size_of, self.pieces)]
-        read = self.engine.start(self.packing.run, self.pieces, sizes)
+        read = self.engine.start(self.pack, self.pieces, sizes)
         return read.then(stage, plans, task_count, tasks)
 
     def kept(self) -> ReadAgain:
@@ -164,18 +165,17 @@ class FileSource:
             schema = pa.schema([schema.field(name) for name in roots_of(paths, schema.names)])
         weight = min(PIECE_BYTES, _size_of(self._pieces) / engine.tasks_wanted)
         pieces = in_runs(self._pieces, [piece.size_bytes for piece in self._pieces], weight)
-        packing = PackFiles(tagger, PieceReader(schema, paths, self._given.reading, self.gaps))
+        pack = partial(_pack, tagger, PieceReader(schema, paths, self._given.reading, self.gaps))
         sizes = [*map(_size_of, pieces)]
         if engine.in_memory or not all(file.is_parquet for file in self._files):
-            self._kept = engine.start(packing.run, pieces, sizes).kept()
+            self._kept = engine.start(pack, pieces, sizes).kept()
         else:
             counted = {*roots_of(tagger.counted(schema.names), schema.names)}
             own = pa.schema([field for field in schema if field.name in counted])
             reader = PieceReader(own, None, self._given.reading)
-            counting = PackFiles(tagger, reader, gives_rows=False)
-            counts = engine.start(counting.run, pieces, sizes).results()
-            packing = replace(packing, gives_counts=False)
-            self._kept = ReadAgain(engine, packing, pieces, counts)
+            count = partial(_pack, tagger, reader, gives_rows=False)
+            counts = engine.start(count, pieces, sizes).results()
+            self._kept = ReadAgain(engine, partial(pack, gives_counts=False), pieces, counts)
         return PackedRecords(self._kept, self.schema, engine, by_tasks=by_tasks)
 
     def reading(self) -> tuple[PieceReader, list[Piece]]:

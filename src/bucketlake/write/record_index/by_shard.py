@@ -38,13 +38,14 @@ from bucketlake.model.grouping import summed
 from bucketlake.read.slice_reader import opened_base
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import DataFiles
-from bucketlake.write.record_index.group_plan import Removal
 from bucketlake.write.record_index.index_upkeep import key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import (
     IndexWriter,
     KnownKeys,
+    Removal,
     ShardPlan,
     ShardResult,
+    is_removed,
 )
 from bucketlake.write.record_index.locate import KeyFinder, LookupResult
 from bucketlake.write.record_index.lookups import StoredShards
@@ -314,7 +315,7 @@ def plan_shard_writes(
         The shards of the index, with those that the write opens.
     stored : mapping
         The slices of stored shards.
-    removal : Removal
+    removal : tuple of str, or None
         Partitions whose entries go.
     gone : mapping of str to sequence of FileId
         Groups of each partition that are no longer live.
@@ -325,7 +326,7 @@ def plan_shard_writes(
         path, number = slot.key
         count = shards.count(path)
         shard = replace(numbers.pop(Shard(number, path)), task=slot.task)
-        held = None if removal.has(path) else stored.get(path)
+        held = None if is_removed(removal, path) else stored.get(path)
         ids = [*gone.get(path, ()), *plan.replaced.get(path, ())]
         own = [file_id for file_id in ids if owner_of_group(file_id, count) == number]
         used = max(own, key=lambda file_id: bucket_of_group(file_id) or 0, default=None)

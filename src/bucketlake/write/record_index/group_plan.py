@@ -26,8 +26,10 @@ from bucketlake.model.grouping import grouped, summed
 from bucketlake.write.record_index.index_writer import (
     PLACED_ENTRIES,
     IndexWriter,
+    Removal,
     ShardPlan,
     placed_entries,
+    removed_shards,
 )
 from bucketlake.write.record_index.locate import (
     ENTRIES,
@@ -50,32 +52,6 @@ from bucketlake.write.write_plan import (
 )
 
 _ENTRY_BYTES_ESTIMATE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """Partitions whose entries go, because the write replaces their file groups.
-
-    Attributes
-    ----------
-    partitions : tuple of str, or None
-        The partitions; None for all.
-    """
-
-    partitions: tuple[str, ...] | None = ()
-
-    def has(self, path: str | None) -> bool:
-        """Return whether all entries of a partition go; of a global index, where path is None."""
-        return self.partitions is None or path in self.partitions
-
-    def shards(self, stored: StoredShards) -> Iterator[tuple[Shard, FileSlice]]:
-        """Yield the shards that may have such entries, with their slices."""
-        if self.partitions == ():
-            return
-        for path, slices in stored.items():
-            if path is None or self.has(path):
-                for number, held in enumerate(slices):
-                    yield Shard(number, path), held
 
 
 @dataclass(slots=True)
@@ -128,7 +104,7 @@ class GroupPlanner:
         The shards of the index, with those that the write opens.
     stored : mapping
         The slices of stored shards.
-    removal : Removal
+    removal : tuple of str, or None
         Partitions whose entries go.
     instant : InstantTime
         The instant of the write.
@@ -257,7 +233,7 @@ class GroupPlanner:
         every = self.shards.shards([*new_partitions]) if self.shards.is_partitioned else []
         opened = {*every}
         changed = {shard for shard in (*new, *gone) if new[shard] or gone[shard]} | opened
-        removing = dict(self.removal.shards(self.stored))
+        removing = dict(removed_shards(self.removal, self.stored))
         ids = [self._file_id(slot) for slot in slots]
         plans: list[ShardPlan] = []
         numbers: dict[Shard, int] = {}
@@ -265,7 +241,7 @@ class GroupPlanner:
             numbers[shard] = len(plans)
             groups = {n: (slots[n].partition_path, ids[n]) for n in sorted(of_shard[shard])}
             held = removing.get(shard)
-            replaced = () if held is None else self.removal.partitions
+            replaced = () if held is None else self.removal
             plans.append(
                 ShardPlan(
                     len(plans),

@@ -61,6 +61,7 @@ from bucketlake.write.record_index.key_changes import (
     parse_group,
 )
 from bucketlake.write.record_index.locate import NO_RANK, RANK, Routes
+from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.tag import INPUT_CHANGED, KEY, SLOT, STABLE_INPUT, UNCOUNTED
 
 if TYPE_CHECKING:
@@ -75,6 +76,25 @@ GONE = -1
 
 PLACED_ENTRIES = pa.schema([(KEY, pa.string()), (SLOT, pa.int32()), (SHARD, pa.int32())])
 """Keys whose entries change, on the way to the tasks of their shards."""
+
+
+Removal: TypeAlias = tuple[str, ...] | None
+"""Partitions whose entries go, because the write replaces their file groups; None for all."""
+
+
+def is_removed(removal: Removal, path: str | None) -> bool:
+    """Return whether all entries of a partition go; of a global index, where path is None."""
+    return removal is None or path in removal
+
+
+def removed_shards(removal: Removal, stored: StoredShards) -> Iterator[tuple[Shard, FileSlice]]:
+    """Yield the shards that may have entries that go, with their slices."""
+    if removal == ():
+        return
+    for path, slices in stored.items():
+        if path is None or is_removed(removal, path):
+            for number, held in enumerate(slices):
+                yield Shard(number, path), held
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +118,7 @@ class ShardPlan:
         The entries of the shard, if some are removed with their partition, or if keys are looked up
         in it.
     replaced : tuple of str, or None
-        Partitions whose entries are removed; None for all.
+        Partitions whose entries go, a ``Removal``.
     left : tuple of (str, FileId)
         File groups whose rows moved; entries that the write does not replace are removed.
     task : int
@@ -112,7 +132,7 @@ class ShardPlan:
     gone: int = UNCOUNTED
     opens: bool = False
     stored: FileSlice | None = None
-    replaced: tuple[str, ...] | None = ()
+    replaced: Removal = ()
     left: tuple[Group, ...] = ()
     task: int = 0
 
@@ -241,7 +261,7 @@ class IndexWriter:
             for code, rows in rows_by_number(found.codes[away]):
                 location = found.locations[code]
                 group = location.partition_path, location.file_id
-                if plan.replaced is not None and group[0] not in plan.replaced:
+                if not is_removed(plan.replaced, group[0]):
                     # Keys come in any order, and each attempt must name the same.
                     key = pc.min(keys.take(pa.array(away[rows]))).as_py()
                     elsewhere[group] = min(key, elsewhere.get(group, key))
@@ -330,8 +350,7 @@ class IndexWriter:
         held = self._read(plan, lambda index, held: index.read_slice(held))
         left = {*plan.left}
         is_gone = [
-            plan.replaced is None
-            or location.partition_path in plan.replaced
+            is_removed(plan.replaced, location.partition_path)
             or (location.partition_path, location.file_id) in left
             for location in held.locations
         ]

@@ -44,12 +44,11 @@ from bucketlake.write.record_index.by_shard import (
 from bucketlake.write.record_index.group_plan import (
     GroupPlanner,
     PlaceStage,
-    Removal,
     dead_groups,
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, write_stats_of
-from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
+from bucketlake.write.record_index.index_writer import IndexWriter, Removal, ShardResult, is_removed
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, Routes
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
 from bucketlake.write.record_index.new_partitions import (
@@ -141,7 +140,7 @@ class IndexedWrite:
             replaced, slices = file_ids_by_partition(slices), ()
         self._index.reader.require_shards(held.partition_path for held in slices)
         looked_up = {
-            path: held for path, held in self._index.stored.items() if not removal.has(path)
+            path: held for path, held in self._index.stored.items() if not is_removed(removal, path)
         }
         wanted = self.packed.tasks_wanted
         shards = self._index.shards
@@ -293,7 +292,7 @@ class IndexedWrite:
             What the lookups found. The first time has filled the cache for the second time, so only
             the first time tells what the cache had.
         """
-        replaced = frozenset(removal.partitions or ())
+        replaced = frozenset(removal or ())
         packed, snapshot = self.packed, self.begun.target.snapshot
         task = LocateStage(
             self.task.tagger,
@@ -359,8 +358,8 @@ class IndexedWrite:
     def _removal(self) -> Removal:
         operation = self.begun.operation
         if operation is Operation.INSERT_OVERWRITE_TABLE:
-            return Removal(None)
-        return Removal(tuple(sorted(self.records)) if operation.replaces else ())
+            return None
+        return tuple(sorted(self.records)) if operation.replaces else ()
 
     def _replaced(self) -> dict[str, list[FileId]]:
         """Return the groups that replace commits removed, by partition."""

@@ -21,10 +21,10 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.write import write_plan
 from bucketlake.write.record_index.group_plan import (
     GroupPlanner,
-    Removal,
     dead_groups,
     weight_of_rows,
 )
+from bucketlake.write.record_index.index_writer import removed_shards
 from bucketlake.write.record_index.locate import LOOKUP, PLACE, RANK, LookupResult, Routes
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
 from bucketlake.write.tag import TaggedRecords
@@ -79,7 +79,7 @@ def plan(
 ) -> Planned:
     defaults: dict[str, Any] = {
         "stored": {},
-        "removal": Removal(),
+        "removal": (),
         "instant": INSTANT,
         "tasks_wanted": 4,
         "used": lambda _: (),
@@ -276,7 +276,7 @@ def test_shards_of_replaced_partitions_are_planned_with_their_entries() -> None:
     lookups = lookup_plan({"p": 9}, shards)
     found = [result(0, {0: 3})]
     for partitions in (("q",), None):
-        planned = plan(lookups, found, {}, shards, stored=stored, removal=Removal(partitions))
+        planned = plan(lookups, found, {}, shards, stored=stored, removal=partitions)
         of_p = () if partitions else None
         assert [
             (plan.number, plan.shard, plan.new, plan.stored, plan.replaced)
@@ -329,11 +329,11 @@ def test_each_shard_with_changed_keys_has_a_plan_and_new_partitions_open_all_the
 
 def test_entries_of_replaced_partitions_are_removed_by_their_shards() -> None:
     partitioned = {path: [_stored(Shard(0, path))] for path in ("gone", "kept")}
-    assert [s.data_partition for s, _ in Removal(("gone",)).shards(partitioned)] == ["gone"]
-    assert [s.data_partition for s, _ in Removal(None).shards(partitioned)] == ["gone", "kept"]
-    assert list(Removal().shards(partitioned)) == []
+    assert [s.data_partition for s, _ in removed_shards(("gone",), partitioned)] == ["gone"]
+    assert [s.data_partition for s, _ in removed_shards(None, partitioned)] == ["gone", "kept"]
+    assert list(removed_shards((), partitioned)) == []
     in_one = {None: [_stored(Shard(n)) for n in range(3)]}
-    assert [s for s, _ in Removal(("gone",)).shards(in_one)] == [Shard(n) for n in range(3)]
+    assert [s for s, _ in removed_shards(("gone",), in_one)] == [Shard(n) for n in range(3)]
 
 
 def test_groups_of_entries_that_are_not_live_are_dead() -> None:
