@@ -59,24 +59,18 @@ class WriteTask:
         Knows the key of each row.
     writer : GroupWriter
         Writes the file groups of a slot.
-    deletes_by_key : bool
-        Whether every row deletes its key; then the rows have only key columns.
-    delete_marker : (field, value) or None
-        The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
+    reader : BatchReader
+        Makes incoming records of rows.
     index : IndexTask or None
         Maintains the record-level index; None if the write does not maintain one.
-    refuses_repeats : bool
-        Whether two records of a slot with one key are an error.
     stored : SliceReader or None
         Reads the slices in which another rule would put keys; None if there are none.
     """
 
     tagger: Tagger
     writer: GroupWriter
-    deletes_by_key: bool
-    delete_marker: tuple[str, str] | None = None
+    reader: BatchReader
     index: IndexTask | None = None
-    refuses_repeats: bool = False
     stored: SliceReader | None = None
 
     def write(
@@ -98,7 +92,7 @@ class WriteTask:
             of the slot.
         changed : ChangedKeys, optional
             Gets the keys whose entries in the record-level index may change.
-        refuses_repeats : bool
+        is_distinct : bool
             Whether the keys are known to be distinct.
         """
         arrived = self.incoming(slots, rows, is_distinct=is_distinct)
@@ -185,21 +179,6 @@ class WriteTask:
         rows = received.pop(channel, None)
         return self.tagger.no_numbered_rows(columns) if rows is None else rows
 
-    @property
-    def reader(self) -> BatchReader:
-        """Makes incoming records of rows."""
-        writer = self.writer
-        return BatchReader(
-            writer.storage.root,
-            writer.schema,
-            writer.rule,
-            self.deletes_by_key,
-            self.delete_marker,
-            self.tagger.key_spec.record_key_fields,
-            writer.combining,
-            self.refuses_repeats,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class WriteStage:
@@ -222,7 +201,7 @@ class WriteStage:
     def tasks_of(self, slots: Collection[Slot]) -> dict[Slot, int] | None:
         """Return the tasks of tagged slots; None if parts of a slot are of several tasks."""
         tasks = self.placement.tasks_of_slots(slots)
-        if tasks is None or self.task.deletes_by_key:
+        if tasks is None or self.task.reader.deletes_by_key:
             return tasks
         return {slot: task for slot, task in tasks.items() if task != NO_TASK}
 
@@ -238,7 +217,7 @@ class WriteStage:
         """
         numbers = self.placement.positions(self.task.tagger.tags_of(rows))
         strayed = numbers == NO_TASK
-        if not self.task.deletes_by_key and strayed.any():
+        if not self.task.reader.deletes_by_key and strayed.any():
             raise IndexStateError(
                 "the first pass over the input counted every record for a slot of the plan",
                 f"{strayed.sum()} records belong to other slots: {INPUT_CHANGED}",

@@ -45,6 +45,7 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.transitions import instant_path
+from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batch_schema import schema_text
 from bucketlake.write.commit_checks import (
     require_alone,
@@ -151,11 +152,12 @@ class BegunWrite:
         slices = None
         if self.reads_stored:
             slices = replace(SliceReader.of_snapshot(target.snapshot), schema=with_meta(schema))
+        rule = target.merge_rule(self.operation)
         writer = GroupWriter(
             target.storage,
             pending.instant,
             schema,
-            target.merge_rule(self.operation),
+            rule,
             layout,
             StoredKeyReader(target.storage, pending.pinned if layout.looks_up else None),
             schema_text(target, schema),
@@ -170,13 +172,17 @@ class BegunWrite:
             unstored=unstored_for(target, self.operation),
             timeline_layout=target.config.layout,
         )
-        return WriteTask(
-            Tagger(target.config.key_spec, layout, schema),
-            writer,
+        reader = BatchReader(
+            target.storage.root,
+            schema,
+            rule,
             self.operation is Operation.DELETE,
             target.marker,
-            refuses_repeats=target.refuses_repeats,
+            target.config.key_spec.record_key_fields,
+            self.combining,
+            target.refuses_repeats,
         )
+        return WriteTask(Tagger(target.config.key_spec, layout, schema), writer, reader)
 
     def telling_progress(self, plan: WritePlan) -> contextlib.AbstractContextManager[None]:
         """Tell how many slots of a plan are written while the body runs."""

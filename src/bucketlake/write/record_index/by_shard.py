@@ -248,7 +248,7 @@ class ShardStage:
 
     def _gone(self, task: WriteTask, incoming: IncomingRecords) -> RowArray:
         """Return the rows whose keys are certain to be gone after the write."""
-        if task.deletes_by_key or not task.writer.rule.compares:
+        if task.reader.deletes_by_key or not task.reader.rule.compares:
             return np.flatnonzero(incoming.deleted)
         return np.flatnonzero(incoming.deleted & incoming.is_reset)
 
