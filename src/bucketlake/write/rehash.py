@@ -45,10 +45,7 @@ class RehashJob:
 
 def _run(reader: SliceReader, task: WriteTask, job: RehashJob) -> Iterator[SlotResult | Rows]:
     """Write the new slots of a part from its old groups; the keys go on to the index's shards."""
-    changed = None if task.index is None else task.index.collector()
-    yield from task.write(job.slots, _rows(reader, task, job), changed)
-    if changed is not None:
-        yield changed.rows()
+    return task.write(job.slots, _rows(reader, task, job))
 
 
 def _rows(reader: SliceReader, task: WriteTask, job: RehashJob) -> pa.Table:

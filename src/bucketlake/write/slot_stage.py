@@ -37,7 +37,6 @@ from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePl
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
     from bucketlake.write.record_index.index_writer import IndexTask, ShardResult
-    from bucketlake.write.record_index.key_changes import ChangedKeys
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 65_536, 4 << 20
 """So many records of small slots are read at once."""
@@ -74,14 +73,12 @@ class WriteTask:
     stored: SliceReader | None = None
 
     def write(
-        self,
-        slots: Sequence[SlotPlan],
-        rows: pa.Table,
-        changed: ChangedKeys | None = None,
-        *,
-        is_distinct: bool = False,
-    ) -> Iterator[SlotResult]:
-        """Write the slots of one task from all of its rows; yield the result of each slot.
+        self, slots: Sequence[SlotPlan], rows: pa.Table, *, is_distinct: bool = False
+    ) -> Iterator[SlotResult | Rows]:
+        """Write the slots of one task from all of its rows.
+
+        Yields the result of each slot, and then the keys whose entries in the record-level index
+        may change, on their way to its shards.
 
         Parameters
         ----------
@@ -90,19 +87,20 @@ class WriteTask:
         rows : pa.Table
             The records of those slots, in any order, with hidden columns: ``SLOT`` has the number
             of the slot.
-        changed : ChangedKeys, optional
-            Gets the keys whose entries in the record-level index may change.
         is_distinct : bool
             Whether the keys are known to be distinct.
         """
         arrived = self.incoming(slots, rows, is_distinct=is_distinct)
         del rows  # They are not needed when they are divided.
         files = self.writer.files()
+        changed = None if self.index is None else self.index.collector()
         for slot, incoming, count in arrived:
             if slot.elsewhere and self.stored is not None:
                 require_one_rule(self.writer.layout, self.stored, slot, incoming.keys)
             yield self.writer.write(slot, incoming, count, files, changed)
         files.publish()
+        if changed is not None:
+            yield changed.rows()
 
     def incoming(
         self, slots: Sequence[SlotPlan], rows: pa.Table, *, is_distinct: bool = False
@@ -229,11 +227,7 @@ class WriteStage:
         self, plans: Sequence[SlotPlan], received: dict[str, pa.Table]
     ) -> Iterator[SlotResult | Rows]:
         """Write the slots of a task, and send changed keys to the shards of the index."""
-        index = self.task.index
-        changed = None if index is None else index.collector()
-        yield from self.task.write(plans, self.records_of(received), changed)
-        if changed is not None:
-            yield changed.rows()
+        return self.task.write(plans, self.records_of(received))
 
     def records_of(self, received: dict[str, pa.Table]) -> pa.Table:
         """Take out the records of a task, which may have got none, with numbers of slots."""

@@ -227,11 +227,10 @@ class GroupPlanner:
             gone[own.shard] += result.gone
         for lookup, _, _, slot in cuts:
             of_shard[self.lookups[lookup].shard].add(slot)
-        new_partitions = {
-            slot.partition_path for slot in slots if _is_new(slot, self.shards, self.stored)
-        }
-        every = self.shards.shards([*new_partitions]) if self.shards.is_partitioned else []
-        opened = {*every}
+        opened: set[Shard] = set()
+        if self.shards.is_partitioned:
+            paths = {slot.partition_path for slot in slots}
+            opened.update(self.shards.shards(path for path in paths if not self.stored.get(path)))
         changed = {shard for shard in (*new, *gone) if new[shard] or gone[shard]} | opened
         removing = dict(removed_shards(self.removal, self.stored))
         ids = [self._file_id(slot) for slot in slots]
@@ -318,10 +317,6 @@ def _slots(targets: Sequence[_Target]) -> tuple[list[SlotPlan], dict[int, int]]:
     return slots, numbers
 
 
-def _is_new(slot: SlotPlan, shards: IndexShards, stored: StoredShards) -> bool:
-    return shards.is_partitioned and not stored.get(slot.partition_path)
-
-
 def weight_of_rows(size_bytes: int, rows: int) -> float:
     """Return estimated stored bytes of a row, from the size of rows in memory."""
     return (
@@ -390,7 +385,7 @@ class PlaceStage:
 
     def run(
         self, plans: Sequence[SlotPlan | ShardPlan], received: dict[str, pa.Table]
-    ) -> Iterator[TaskResult]:
+    ) -> Iterator[TaskResult | Rows]:
         """Write the shards and the slots of a task."""
         shards = [plan for plan in plans if isinstance(plan, ShardPlan)]
         slots = [plan for plan in plans if isinstance(plan, SlotPlan)]
