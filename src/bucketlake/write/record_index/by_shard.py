@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.flow.stage import Int32Array, Rows
-from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.groups_for_new_keys import Filling, bucket_of_group, owner_of_group
 from bucketlake.index.layout import GroupChoice, Slot
@@ -38,7 +37,6 @@ from bucketlake.model.grouping import summed
 from bucketlake.read.slice_reader import opened_base
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import DataFiles
-from bucketlake.write.record_index.index_upkeep import key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import (
     IndexWriter,
     KnownKeys,
@@ -51,7 +49,6 @@ from bucketlake.write.record_index.locate import KeyFinder, LookupResult
 from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.tag import SlotCounts
-from bucketlake.write.transaction import Written
 from bucketlake.write.write_plan import SlotPlan, SlotResult, WritePlan
 
 RowArray: TypeAlias = npt.NDArray[np.int64]
@@ -335,30 +332,3 @@ def plan_shard_writes(
         works.append(ShardWrite(slot, count, shard, looked_up, last))
     left = [shard for shard in numbers.values() if shard.opens or shard.stored is not None]
     return works + [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]
-
-
-def result_of_shards(
-    plan: WritePlan, works: Sequence[ShardWrite | ShardPlan], results: Sequence[Any]
-) -> Written:
-    """Return what the tasks of shards did."""
-    found = [result for result in results if isinstance(result, LookupResult)]
-    shards = [work.shard if isinstance(work, ShardWrite) else work for work in works]
-    written = [result for result in results if isinstance(result, ShardResult)]
-    answered = sorted(result.number for result in written)
-    assert answered == sorted(shard.number for shard in shards), "each shard has one result"
-    assert len(found) == len(plan.slots), "each slot has one result"
-    slots = (plan.slots[each.number] for each in found)
-    keys = [key_of(Shard(slot.slot, slot.partition_path)) for slot in slots]
-    pairs = [*zip(keys, found, strict=True)]
-    removed = {key_of(each.shard) for each in shards if each.stored is not None or each.opens}
-    return Written(
-        plan,
-        [result for result in results if isinstance(result, SlotResult)],
-        index_files=write_stats_of(written),
-        changed=ChangedShards(
-            frozenset(key for key, each in pairs if each.inserted),
-            frozenset(removed | {key for key, each in pairs if each.gone}),
-        ),
-        looked_at=frozenset(key for key, each in pairs if each.unknown),
-        lookups=found,
-    )

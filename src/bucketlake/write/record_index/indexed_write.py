@@ -35,9 +35,9 @@ from bucketlake.write.record_index.by_shard import (
     BYTES_MAX,
     STORED_BYTES_MAX,
     ShardStage,
+    ShardWrite,
     counts_of_shards,
     plan_shard_writes,
-    result_of_shards,
     rows_in,
     rows_of_group,
 )
@@ -48,7 +48,13 @@ from bucketlake.write.record_index.group_plan import (
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, write_stats_of
-from bucketlake.write.record_index.index_writer import IndexWriter, Removal, ShardResult, is_removed
+from bucketlake.write.record_index.index_writer import (
+    IndexWriter,
+    Removal,
+    ShardPlan,
+    ShardResult,
+    is_removed,
+)
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, Routes
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
 from bucketlake.write.record_index.new_partitions import (
@@ -169,7 +175,7 @@ class IndexedWrite:
             results = self._write(located, plan, routes)
         finally:
             located.close()
-        return self._result(plan, results, lookups, found)
+        return self._result(plan, plan.shards, results, [each.shard for each in lookups], found)
 
     def _goes_by_shard(self) -> bool:
         """Return whether the tasks of shards may own the buckets of their shards."""
@@ -233,7 +239,8 @@ class IndexedWrite:
             removal=removal,
             gone=self._replaced(),
         )
-        self._wait_for_writers(plan, [Shard(s.slot, s.partition_path) for s in plan.slots])
+        owned = [Shard(slot.slot, slot.partition_path) for slot in plan.slots]
+        self._wait_for_writers(plan, owned)
         results: list[Any] = []
         if plan.slots:
             with self.begun.telling_progress(plan):
@@ -241,9 +248,12 @@ class IndexedWrite:
         self._require_own_groups(plan, results)
         # A delete looks for nothing in an empty partition, but must see who adds its keys.
         empty = counts.keys() - {slot.key for slot in plan.slots}
-        done = result_of_shards(plan, works, results)
+        lookups = [result for result in results if isinstance(result, LookupResult)]
+        lookups.sort(key=lambda result: result.number)
+        plans = [work.shard if isinstance(work, ShardWrite) else work for work in works]
+        done = self._result(plan, plans, results, owned, lookups)
         looked_at = {*done.looked_at, *(key_of(Shard(number, path)) for path, number in empty)}
-        return replace(done, upkeep=self.upkeep, looked_at=frozenset(looked_at))
+        return replace(done, looked_at=frozenset(looked_at))
 
     def _require_own_groups(self, plan: WritePlan, results: Sequence[Any]) -> None:
         """Raise ReplanError if a task found a key in a bucket of another shard.
@@ -378,29 +388,40 @@ class IndexedWrite:
     def _result(
         self,
         plan: WritePlan,
-        results: Sequence[TaskResult],
-        lookups: Sequence[Lookup],
+        plans: Sequence[ShardPlan],
+        results: Sequence[TaskResult | LookupResult],
+        shards: Sequence[Shard],
         found: Sequence[LookupResult],
     ) -> Written:
-        """Return what was done."""
-        shards = [result for result in results if isinstance(result, ShardResult)]
-        answered = sorted(result.number for result in shards)
-        assert answered == [shard.number for shard in plan.shards], "each shard has one result"
-        pairs = zip(lookups, found, strict=True)
-        added = (key_of(shard.shard) for shard in plan.shards if shard.new)
-        removed = (
-            key_of(shard.shard)
-            for shard in plan.shards
-            if shard.gone or shard.stored or shard.opens
-        )
+        """Return what was done.
+
+        Parameters
+        ----------
+        plan : WritePlan
+            The slots.
+        plans : sequence of ShardPlan
+            The shards whose entries may have changed.
+        results : sequence
+            What tasks did.
+        shards, found : sequence
+            The shard of each lookup, and what it found.
+        """
+        written = [result for result in results if isinstance(result, ShardResult)]
+        answered = sorted(result.number for result in written)
+        assert answered == sorted(each.number for each in plans), "each shard has one result"
+        pairs = [*zip(map(key_of, shards), found, strict=True)]
+        removed = {key_of(each.shard) for each in plans if each.stored is not None or each.opens}
         every = ((path, held, n) for result in found for path, held, n in result.groups)
         return Written(
             plan,
             [result for result in results if isinstance(result, SlotResult)],
             self.upkeep,
-            write_stats_of(shards),
-            ChangedShards(frozenset(added), frozenset(removed)),
-            frozenset(key_of(lookup.shard) for lookup, result in pairs if result.unknown),
+            write_stats_of(written),
+            ChangedShards(
+                frozenset(key for key, result in pairs if result.inserted),
+                frozenset(removed | {key for key, result in pairs if result.gone}),
+            ),
+            frozenset(key for key, result in pairs if result.unknown),
             {self._layout.conflict_key_of_group(path, held) for path, held, n in every if not n},
             ignored=sum(result.ignored for result in found),
             lookups=found,
