@@ -172,12 +172,16 @@ def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
     return old[:-1]
 
 
-def active_versions(storage: Storage) -> Iterator[InstantTime]:
-    """Yield the instants of the versions that are not archived, also of invalid versions."""
-    for stored in storage.list(CONFIGS_FOLDER, recursive=False):
-        name = stored.path.rpartition("/")[2]
-        if name.endswith(_SUFFIX) and not name.startswith("."):
-            yield InstantTime(name.removesuffix(_SUFFIX))
+def active_versions(storage: Storage) -> list[InstantTime]:
+    """Return the instants of the versions that are not archived, also of invalid versions."""
+    return instants_in(storage, CONFIGS_FOLDER, _SUFFIX)
+
+
+def instants_in(storage: Storage, folder: str, ending: str) -> list[InstantTime]:
+    """Return the instants that have a file in a folder, by their names, oldest first."""
+    names = (stored.path.rpartition("/")[2] for stored in storage.list(folder, recursive=False))
+    own = (n.removesuffix(ending) for n in names if n.endswith(ending) and not n.startswith("."))
+    return sorted(map(InstantTime, own))
 
 
 def _archived(storage: Storage) -> Iterator[HashingConfig]:

@@ -19,7 +19,7 @@ from functools import cache, partial
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import FormatError, ObjectNotFoundError
 from bucketlake.format.json_fields import parse_checked, render_checked, require_version
-from bucketlake.index.hashing_config import HashingConfig
+from bucketlake.index.hashing_config import HashingConfig, instants_in
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -154,8 +154,7 @@ def _dispensable(versions: list[InstantTime], timeline: Timeline) -> list[Instan
 
 def _versions(storage: Storage) -> list[InstantTime]:
     """Return the instants of all versions, oldest first."""
-    names = (o.path.rpartition("/")[2] for o in storage.list(RECORD_FOLDER, recursive=False))
-    return sorted(InstantTime(n.removesuffix(_SUFFIX)) for n in names if n.endswith(_SUFFIX))
+    return instants_in(storage, RECORD_FOLDER, _SUFFIX)
 
 
 def _read(storage: Storage, instant: InstantTime) -> dict[str, RecordedCount]:

@@ -24,7 +24,7 @@ from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundErr
 from bucketlake.format.hashing_metadata import HashingMetadata
 from bucketlake.format.json_fields import parse_checked, render_checked
 from bucketlake.hashing.ring import ChildNode
-from bucketlake.index.hashing_config import INITIAL_INSTANT
+from bucketlake.index.hashing_config import INITIAL_INSTANT, instants_in
 from bucketlake.index.ring_engine import CONSISTENT, ENGINES, RingEngine, engine_of_ring
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.grouping import grouped
@@ -314,8 +314,7 @@ def _note_path(instant: InstantTime) -> str:
 
 def noted_instants(storage: Storage) -> set[InstantTime]:
     """Return the commits of bucketlake that brought versions, also commits that are pending."""
-    names = (stored.path.rpartition("/")[2] for stored in storage.list(_NOTES_FOLDER))
-    return {InstantTime(name.removesuffix(".json")) for name in names}
+    return {*instants_in(storage, _NOTES_FOLDER, ".json")}
 
 
 def _noted(storage: Storage, instant: InstantTime) -> list[str]:

@@ -14,7 +14,7 @@ commit (``actions/conflict.py``).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -29,6 +29,7 @@ from bucketlake.errors import (
 )
 from bucketlake.format.json_fields import parse_checked, render_checked, require_version
 from bucketlake.index.dynamic import DynamicBucket, RecordIndex
+from bucketlake.index.hashing_config import instants_in
 from bucketlake.index.ring_kind import ConsistentBucket, ExtendibleBucket, RingKind
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import InstantTime
@@ -175,13 +176,14 @@ def latest_version(storage: Storage, timeline: Timeline) -> SettingVersion | Non
 
 def committed_versions(storage: Storage, timeline: Timeline) -> list[InstantTime]:
     """Return the instants of the valid versions, sorted by completion time."""
-    valid = [at for at in _instants(storage) if is_committed(storage, timeline, at)]
+    every = instants_in(storage, VERSIONS_FOLDER, _SUFFIX)
+    valid = [instant for instant in every if is_committed(storage, timeline, instant)]
     return sorted(valid, key=lambda instant: timeline.completion_time(instant) or instant)
 
 
 def forget_versions(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
     """Delete the versions of commits that another program rolled back."""
-    for instant in [*_instants(storage)]:
+    for instant in instants_in(storage, VERSIONS_FOLDER, _SUFFIX):
         if instants(instant):
             storage.delete(version_path(instant))
 
@@ -199,13 +201,6 @@ def conversion_metadata(index: StoredKind) -> dict[str, str]:
 def is_conversion(commit: CommitMetadata) -> bool:
     """Return whether a commit put the table under another kind of index."""
     return _CONVERSION in commit.extra
-
-
-def _instants(storage: Storage) -> Iterator[InstantTime]:
-    for stored in storage.list(VERSIONS_FOLDER, recursive=False):
-        name = stored.path.rpartition("/")[2]
-        if name.endswith(_SUFFIX):
-            yield InstantTime(name.removesuffix(_SUFFIX))
 
 
 def _kind_entries(index: StoredKind) -> dict[str, object]:
