@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
@@ -60,6 +61,15 @@ def parse_checked(data: bytes, path: str) -> Any:
                 path, "content with its checksum", f"another checksum than {told!r}: it is damaged"
             )
     return loaded
+
+
+@contextmanager
+def parsing(path: str, expected: str, data: bytes | str) -> Iterator[None]:
+    """Turn what the body raises, because data are not what is expected, into a FormatError."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(path, expected, f"{data[:80]!r} ({error!r})") from error
 
 
 def require_version(found: object, known: int, name: str, path: str) -> None:

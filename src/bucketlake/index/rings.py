@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER, require_data_partition
-from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
+from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError
 from bucketlake.format.hashing_metadata import HashingMetadata
-from bucketlake.format.json_fields import parse_checked, render_checked
+from bucketlake.format.json_fields import parse_checked, parsing, render_checked
 from bucketlake.hashing.ring import ChildNode
 from bucketlake.index.hashing_config import INITIAL_INSTANT, instants_in
 from bucketlake.index.ring_engine import CONSISTENT, ENGINES, RingEngine, engine_of_ring
@@ -323,10 +323,8 @@ def _noted(storage: Storage, instant: InstantTime) -> list[str]:
         data = storage.read(path)
     except ObjectNotFoundError:
         return []
-    try:
+    with parsing(path, "partition paths as a JSON array", data):
         names = [str(partition) for partition in parse_checked(data, path)["partitions"]]
-    except (ValueError, KeyError, TypeError):
-        raise FormatError(path, "partition paths as a JSON array", repr(data[:80])) from None
     for name in names:
         require_data_partition(name, path)
     return names

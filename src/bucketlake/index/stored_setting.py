@@ -23,11 +23,10 @@ from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.config.resize_options import ENGINE, EXTENDIBLE_ENGINE
 from bucketlake.errors import (
     AlreadyExistsError,
-    FormatError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.json_fields import parse_checked, render_checked, require_version
+from bucketlake.format.json_fields import parse_checked, parsing, render_checked, require_version
 from bucketlake.index.dynamic import DynamicBucket, RecordIndex
 from bucketlake.index.hashing_config import instants_in
 from bucketlake.index.ring_kind import ConsistentBucket, ExtendibleBucket, RingKind
@@ -231,11 +230,8 @@ def _rendered(index: StoredKind | None, version: int = _VERSION, **flags: bool) 
 
 
 def _parsed(data: bytes, path: str, parsed: Callable[[Mapping[str, Any]], Parsed]) -> Parsed:
-    try:
+    with parsing(path, f"an index setting of version {_VERSION} as JSON", data):
         entries = parse_checked(data, path)
         known = _VERSION_OF_SPLIT_KEYS if entries.get(_SPLIT_KEYS) else _VERSION
         require_version(entries["version"], known, "the index setting", path)
         return parsed(entries)
-    except (ValueError, KeyError, TypeError) as error:
-        expected = f"an index setting of version {_VERSION} as JSON"
-        raise FormatError(path, expected, f"{data[:80]!r} ({error!r})") from None

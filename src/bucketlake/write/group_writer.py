@@ -29,6 +29,7 @@ import pyarrow as pa
 from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError, MissingFileError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file, with_dictionaries
+from bucketlake.format.json_fields import parsing
 from bucketlake.index.layout import GroupChoice, Layout
 from bucketlake.merge.combining import Combining, completed
 from bucketlake.merge.group_merge import (
@@ -436,10 +437,8 @@ class GroupWriter:
             statistics = short_base_file_statistics(reader, self.indexed)
         if text is None:
             raise FormatError(path, f"footer key {STATS_KEY}", "none; another program wrote it")
-        try:
+        with parsing(path, f"counts of rows in {STATS_KEY}", text):
             counts = MergeCounts(**parse_json(text))
-        except (ValueError, TypeError) as error:
-            raise FormatError(path, f"counts of rows in {STATS_KEY}", text[:80]) from error
         stat = self._stat(partition, choice, base, path, counts, size_bytes, statistics)
         changes = self._change_files(partition, choice, base)
         return replace(stat, change_files=changes), counts.ignored
