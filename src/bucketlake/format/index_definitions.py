@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
-from bucketlake.format.json_fields import parse_checked, parsing, render_checked
+from bucketlake.errors import FormatError
+from bucketlake.format.json_fields import parse_checked, render_checked
 
 _DEFINITIONS = "indexDefinitions"
 _IS_PARTITIONED = "isPartitioned"
@@ -70,9 +71,12 @@ def decode_index_definitions(data: bytes, path: str) -> dict[str, IndexDefinitio
     FormatError
         If the bytes are not definitions.
     """
-    with parsing(path, "definitions of indexes as JSON", data):
+    try:
         found: Mapping[str, Any] = parse_checked(data, path)[_DEFINITIONS]
         return {name: _decode(name, dict(fields)) for name, fields in found.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        found_bytes = f"{type(error).__name__} ({error}) in bytes {data[:32]!r}"
+        raise FormatError(path, "definitions of indexes as JSON", found_bytes) from error
 
 
 def encode_index_definitions(definitions: Mapping[str, IndexDefinition]) -> bytes:
