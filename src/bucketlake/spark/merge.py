@@ -11,8 +11,8 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
-from typing import Any, Self
+from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,7 +92,7 @@ class SparkMerge:
     ----------
     session : SparkSession
         The session.
-    given : DataFrame or pa.Table
+    given : DataFrame, pa.Table or FileSource
         The rows.
     storage : Storage
         The table's storage.
@@ -101,28 +101,34 @@ class SparkMerge:
     """
 
     def __init__(
-        self, session: SparkSession, given: DataFrame | pa.Table, storage: Storage, root: str
+        self,
+        session: SparkSession,
+        given: DataFrame | pa.Table | FileSource,
+        storage: Storage,
+        root: str,
     ) -> None:
         self._session, self._given = session, given
         self._storage, self._root = storage, root
         self._spool = Spool(storage, root)
         self.time_zone = session.conf.get("spark.sql.session.timeZone")
         self._frame: DataFrame | None = None
-        self._records: RecordSource | None = None
+        self._records: RecordSource | None = given if isinstance(given, FileSource) else None
         self._copy: str | None = None
         self._has_few = self._is_upsert = False
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the source."""
         given = self._given
-        found = given.schema if isinstance(given, pa.Table) else arrow_from_spark(schema_of(given))
-        return source_schema(found)
+        if isinstance(given, pa.Table | FileSource):
+            return source_schema(given.schema)
+        return source_schema(arrow_from_spark(schema_of(given)))
 
     def records(self) -> RecordSource:
         """Return the rows as the records of an upsert, the same for each attempt."""
         if self._records is None:
             given = self._given
+            assert not isinstance(given, FileSource), "files are records from the start"
             is_arrow = isinstance(given, pa.Table)
             self._records = ArrowSource(given) if is_arrow else SparkSource(given, self._spool)
         return self._records
@@ -135,10 +141,6 @@ class SparkMerge:
         if self._copy is not None:
             with suppress(StorageError):  # A leftover copy is not part of the table.
                 self._storage.delete_folder(self._copy)
-
-    def join(self) -> Self:
-        """Return the source itself, which joins."""
-        return self
 
     def values(self, bound: BoundMerge) -> Values | None:
         """Return the distinct values by which the table is pruned, of one job.
@@ -250,7 +252,10 @@ class SparkMerge:
         """Return the source as a DataFrame that gives the same rows at every evaluation."""
         if self._frame is None:
             given = self._given
-            frame = self._copied(given) if isinstance(given, pa.Table) else given
+            if isinstance(given, FileSource):
+                frame = _frame_of_files(self._session, given)
+            else:
+                frame = self._copied(given) if isinstance(given, pa.Table) else given
             frame = frame.select(columns_named(self.schema.names))
             self._frame = self._spool.stable(frame)
         return self._frame
@@ -280,7 +285,7 @@ class SparkMerge:
         return chosen.where(F.col(_CLAUSE).isNotNull())
 
 
-def frame_of_files(session: SparkSession, files: FileSource) -> DataFrame:
+def _frame_of_files(session: SparkSession, files: FileSource) -> DataFrame:
     """Return the rows of files, without meta columns of Hudi, as the source of a merge."""
     reader, pieces = files.reading()
     schema = source_schema(reader.schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from bucketlake.read.read_plan import ReadPlan
 from bucketlake.where.expression import Expression
 from bucketlake.where.sides import Equation
 from bucketlake.write.by_condition import require_assignable
+from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_statement import Effect, Match
 from bucketlake.write.merge_write import (
@@ -29,6 +30,7 @@ from bucketlake.write.merge_write import (
     Identities,
     Tally,
     old_name,
+    rows_in_files,
     source_schema,
     where_of_merge,
     written_columns,
@@ -184,36 +186,40 @@ Pairs: TypeAlias = Mapping[str, IntArray]
 
 
 class ArrowMerge:
-    """The source of a merge, as an Arrow table.
+    """The source of a merge that this process joins.
 
     Parameters
     ----------
-    given : pa.Table
+    given : pa.Table or FileSource
         The rows.
     """
 
     time_zone: str | None = None
 
-    def __init__(self, given: pa.Table) -> None:
-        stored = source_schema(given.schema)
-        rows = selectable(given.select(stored.names))
-        self._rows = cast_batch(rows, stored, where="source of the merge")
+    def __init__(self, given: pa.Table | FileSource) -> None:
+        self._given = given
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the source."""
-        return self._rows.schema
+        return source_schema(self._given.schema)
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        given = self._given
+        rows = given if isinstance(given, pa.Table) else rows_in_files(given)
+        chosen = selectable(rows.select(self.schema.names))
+        return cast_batch(chosen, self.schema, where="source of the merge")
 
     def records(self) -> RecordSource:
         """Return the rows as the records of an upsert."""
-        return ArrowSource(self._rows)
+        given = self._given
+        return ArrowSource(self._rows) if isinstance(given, pa.Table) else given
 
     def close(self) -> None:
-        """Do nothing: nothing is kept."""
-
-    def join(self) -> Self:
-        """Return the source itself, which joins."""
-        return self
+        """Drop what is kept of files."""
+        if not isinstance(self._given, pa.Table):
+            self._given.close()
 
     def values(self, bound: BoundMerge) -> Values:
         """Return the distinct values of the source by which the table is pruned."""

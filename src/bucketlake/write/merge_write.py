@@ -8,11 +8,11 @@ order, what is counted, and what is an error. Only the join is an engine's: in t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -328,8 +328,11 @@ def distinct_lists(
 # ---- The plan of a merge: what its engine joins, and the write -----------------------------------
 
 
-class MergeJoin(Protocol):
-    """Joins the source of a merge with the table, and applies the clauses.
+class MergeSource(Protocol):
+    """The source of a merge, for an engine that joins it with the table and applies the clauses.
+
+    Of files, a merge that is an upsert writes the records as an upsert of them does. For other
+    merges the engine reads their rows, once.
 
     Attributes
     ----------
@@ -339,10 +342,20 @@ class MergeJoin(Protocol):
 
     time_zone: str | None
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the source; an upsert may drop some of the records' later."""
+
+    def records(self) -> RecordSource:
+        """Return the rows as the records of an upsert."""
+
+    def close(self) -> None:
+        """Drop what is kept."""
+
     def values(self, bound: BoundMerge) -> Values | None:
         """Return the distinct values of the source for ``BoundMerge.pruning_fields``.
 
-        None if conditions of a read do not mean what they mean in the join.
+        None if conditions of a read do not mean what they mean in the source.
         """
 
     def upserted(self, bound: BoundMerge) -> RecordSource | None:
@@ -354,7 +367,7 @@ class MergeJoin(Protocol):
     def rows(self, bound: BoundMerge, target: Target, plan: ReadPlan) -> RecordSource:
         """Join the source with the stored rows of a plan; return what the clauses make of them.
 
-        The other methods are about these rows, which have a flag of deletes.
+        The methods below are about these rows, which have a flag of deletes.
 
         Raises
         ------
@@ -374,27 +387,10 @@ class MergeJoin(Protocol):
         """Return key and partition path of an inserted row that stored rows have; None if none."""
 
 
-class MergeSource(Protocol):
-    """The source of a merge, for an engine: Arrow tables in this process, or Spark."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the source."""
-
-    def records(self) -> RecordSource:
-        """Return the rows as the records of an upsert."""
-
-    def join(self) -> MergeJoin:
-        """Return what joins the rows with the table."""
-
-    def close(self) -> None:
-        """Drop what is kept."""
-
-
 def write_merge(target: Target, source: MergeSource, statement: MergeStatement) -> WriteResult:
     """Run a merge once; the errors are those of :meth:`Merge.execute`."""
     snapshot, index, origin = target.snapshot, target.index, statement.origin
-    if was_committed(target.table, snapshot.timeline, origin):  # Before the join.
+    if was_committed(target.table, snapshot.timeline, origin):  # Before the source.
         return WriteResult(None, skipped=True)
     if snapshot.config.ordering_groups:
         what, step = "a merge with orderings of columns", "upsert(..., missing='keep') obeys them"
@@ -408,24 +404,23 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
         records = source.records()
         records.keep(bound.columns)
         return write_records(target, Operation.UPSERT, records, origin=origin)
-    join = source.join()
     if target.appends or target.marker or tombstone_files(target.table, snapshot.timeline):
         bound = replace(bound, upserts=None)  # Its counts, or what stays out, would be others.
-    values = join.values(bound)
-    upserted = join.upserted(bound)
+    values = source.values(bound)
+    upserted = source.upserted(bound)
     if upserted is not None:
         with closing(upserted):
             return write_records(target, Operation.UPSERT, upserted, origin=origin)
-    predicate = None if values is None else bound.reads(values, join.time_zone)
+    predicate = None if values is None else bound.reads(values, source.time_zone)
     plan = plan_read(PinnedRead(snapshot), index, besides=predicate)
-    rows = join.rows(bound, target, plan)
+    rows = source.rows(bound, target, plan)
 
     def count_changes() -> dict[str, int]:
-        tally = join.tally()
+        tally = source.tally()
         if tally.repeated is not None:
-            raise ambiguous(target, *tally.repeated, join.two_of(*tally.repeated))
+            raise ambiguous(target, *tally.repeated, source.two_of(*tally.repeated))
         if tally.unsure:
-            found = join.stored_among(_stored_keys(target, bound, values))
+            found = source.stored_among(_stored_keys(target, bound, values))
             if found is not None:
                 raise stored_already(target, *found)
         return changes_of(tally.counts)
@@ -449,49 +444,6 @@ def _stored_keys(target: Target, bound: BoundMerge, values: Values | None) -> Re
     read = PinnedRead(target.snapshot, ReadRequest(columns=Identities.of(target).fields))
     pruning = None if values is None else bound.holds_new_keys(values)
     return plan_read(read, target.index, besides=pruning)
-
-
-# ---- Files as the source of a merge --------------------------------------------------------------
-#
-# A merge that is an upsert writes the files as an upsert of them does. For other merges the engine
-# reads their rows, once, and joins them.
-
-
-class FileMerge:
-    """The source of a merge, in files.
-
-    Parameters
-    ----------
-    files : FileSource
-        The files.
-    read : callable
-        Reads the files, and returns their rows as the source of a merge.
-    """
-
-    def __init__(self, files: FileSource, read: Callable[[], MergeSource]) -> None:
-        self._files, self._read = files, read
-        self._joined: MergeSource | None = None
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """Columns of the source; an upsert may drop some of them later."""
-        return source_schema(self._files.schema)
-
-    def records(self) -> FileSource:
-        """Return the files as the records of an upsert."""
-        return self._files
-
-    def join(self) -> MergeJoin:
-        """Return what joins the rows of the files with the table."""
-        if self._joined is None:
-            self._joined = self._read()
-        return self._joined.join()
-
-    def close(self) -> None:
-        """Drop what is kept of the files."""
-        self._files.close()
-        if self._joined is not None:
-            self._joined.close()
 
 
 def rows_in_files(files: FileSource) -> pa.Table:
