@@ -21,7 +21,7 @@ from bucketlake.model.position import Batch
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.pack import Packed, PackedRecords
 from bucketlake.write.record_index.indexed_write import IndexedWrite
-from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
+from bucketlake.write.slot_stage import TaskResult, require_counted
 from bucketlake.write.transaction import BegunWrite, Written
 from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
 
@@ -79,8 +79,12 @@ def _by_slot(begun: BegunWrite, packed: Packed) -> Written:
         index=None if upkeep is None else upkeep.task(plan.shards),
         stored=SliceReader.of_snapshot(target.snapshot) if is_doubtful else None,
     )
+    results: Sequence[TaskResult] = []  # Without slots, the plan of shards is enough.
     with begun.telling_progress(plan):
-        results = _results(packed, plan, task)
+        if plan.slots:
+            results = packed.write(plan, task)
+        elif task.index is not None:
+            results = task.index.write_shards_here(plan.shards)
     slots = [result for result in results if isinstance(result, SlotResult)]
     index_files = None
     if upkeep is not None:
@@ -96,13 +100,6 @@ def _by_slot(begun: BegunWrite, packed: Packed) -> Written:
         looked_at=conflict_keys(layout, counts),
         served=layout.served_resizes(begun.slots) if target.appends else {},
     )
-
-
-def _results(packed: Packed, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
-    """Let tasks write the slots and shards of a plan; without slots, the plan is enough."""
-    if plan.slots:
-        return packed.write(plan, task)
-    return [] if task.index is None else task.index.write_shards_here(plan.shards)
 
 
 def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -71,9 +71,20 @@ _TASK_KEYS = 2_000_000  # A larger shard has a task of its own.
 _TASKS_LEAST = 8  # Fewer only if there are fewer shards.
 
 
-@dataclass(frozen=True, slots=True)
+_KEYS = "keys"
+_KEY_ROWS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("shard", pa.int32()),  # Position among the shards of the pass.
+        ("value", pa.dictionary(pa.int32(), pa.binary())),
+        ("deleted", pa.bool_()),  # Such an entry gives way to one of a stored record.
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class IndexBuilder:
-    """The values that all tasks of one build share; small and picklable.
+    """The stage that writes the base files of shards; a picklable value that tasks share.
 
     Attributes
     ----------
@@ -97,6 +108,8 @@ class IndexBuilder:
         Whether the kind of the table needs this index.
     has_value_types : bool
         As for ``TableVersion``.
+    tasks : ndarray of int32, shape (n_shards,)
+        The tasks of the shards of a pass.
     """
 
     reader: SliceReader
@@ -109,6 +122,7 @@ class IndexBuilder:
     keeps_one: bool = False
     is_needed: bool = False
     has_value_types: bool = True
+    tasks: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))
 
     def read_keys(self, numbers: Mapping[Shard, int], file_slice: FileSlice) -> Iterator[Rows]:
         """Read the keys of a slice: those of its rows, and those of its deletes.
@@ -132,6 +146,20 @@ class IndexBuilder:
             values = pa.DictionaryArray.from_arrays(codes, value)
             columns = [keys, pa.array(of_key), values, pa.repeat(is_deleted, len(keys))]
             yield Rows(_KEYS, pa.Table.from_arrays(columns, schema=_KEY_ROWS))
+
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
+        """Send keys to the tasks of their shards."""
+        numbers = rows.table["shard"].to_numpy()
+        return in_task_order(self.tasks[numbers], numbers, rows.table)
+
+    def run(
+        self, plans: Sequence[ShardPlan], received: Mapping[str, pa.Table]
+    ) -> Iterator[WriteStat]:
+        """Build the shards of a task that have keys."""
+        numbered = NumberedRows.of(received.get(_KEYS, _KEY_ROWS.empty_table()), "shard")
+        for plan in sorted(plans, key=lambda plan: plan.number):
+            if numbered.count(plan.number):
+                yield self.build_shard(plan.shard, numbered.take(plan.number))
 
     def build_shard(self, shard: Shard, rows: pa.Table) -> WriteStat:
         """Write the base file of a shard that has keys, unless it exists.
@@ -163,39 +191,6 @@ class IndexBuilder:
         marker = Marker(RECORD_INDEX, name, MarkerType.CREATE)
         put_data_files(self.metadata, self.instant, self.inflight, [(marker, data)])
         return stat_of_base_file(path, len(keys), len(data))
-
-
-_KEYS = "keys"
-_KEY_ROWS = pa.schema(
-    [
-        ("key", pa.string()),
-        ("shard", pa.int32()),  # Position among the shards of the pass.
-        ("value", pa.dictionary(pa.int32(), pa.binary())),
-        ("deleted", pa.bool_()),  # Such an entry gives way to one of a stored record.
-    ]
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _BuildShards:
-    """Writes the base files of shards."""
-
-    builder: IndexBuilder
-    tasks: Int32Array
-
-    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
-        """Send keys to the tasks of their shards."""
-        numbers = rows.table["shard"].to_numpy()
-        return in_task_order(self.tasks[numbers], numbers, rows.table)
-
-    def run(
-        self, plans: Sequence[ShardPlan], received: Mapping[str, pa.Table]
-    ) -> Iterator[WriteStat]:
-        """Build the shards of a task that have keys."""
-        numbered = NumberedRows.of(received.get(_KEYS, _KEY_ROWS.empty_table()), "shard")
-        for plan in sorted(plans, key=lambda plan: plan.number):
-            if numbered.count(plan.number):
-                yield self.builder.build_shard(plan.shard, numbered.take(plan.number))
 
 
 def build_index(
@@ -274,7 +269,7 @@ def _build(engine: Engine, builder: IndexBuilder, plan: IndexBuildPlan) -> list[
         tasks = spread(keys, task_count)
         numbers = {shard: number for number, shard in enumerate(shards)}
         builds = [ShardPlan(n, shard, task=tasks[n]) for shard, n in numbers.items()]
-        building = _BuildShards(builder, np.array(tasks, np.int32))
+        building = replace(builder, tasks=np.array(tasks, np.int32))
         sizes = [held.size_bytes for held in slices]
         read = engine.start(partial(builder.read_keys, numbers), slices, sizes)
         stats += read.then(building, builds, task_count).results()

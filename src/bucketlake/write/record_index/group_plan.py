@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from bucketlake.flow.stage import Int32Array, Rows, in_task_order, spread
@@ -357,21 +356,6 @@ class PlaceStage:
     slot_tasks: Int32Array
     shard_tasks: Int32Array
     schema: pa.Schema
-
-    @classmethod
-    def of(
-        cls,
-        plan: WritePlan,
-        routes: Routes,
-        task: WriteTask,
-        index_writer: IndexWriter,
-        schema: pa.Schema,
-    ) -> PlaceStage:
-        """Return the stage that carries out a plan."""
-        slots, shards = (
-            np.array([own.task for own in plans], np.int32) for plans in (plan.slots, plan.shards)
-        )
-        return cls(task, index_writer, routes, slots, shards, schema)
 
     def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Send records to the tasks of their slots, and keys to those of their shards."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from bucketlake.actions.conflict import ReplanError, wait_for_writers
 from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import Flow
@@ -356,8 +358,17 @@ class IndexedWrite:
     def _write(self, located: Flow, plan: WritePlan, routes: Routes) -> list[TaskResult]:
         if not plan.slots:
             return [*self.upkeep.task(plan.shards).write_shards_here(plan.shards)]
-        task = self._task_of(plan)
-        stage = PlaceStage.of(plan, routes, task, self._index_writer, self.packed.schema)
+        slot_tasks, shard_tasks = (
+            np.array([own.task for own in plans], np.int32) for plans in (plan.slots, plan.shards)
+        )
+        stage = PlaceStage(
+            self._task_of(plan),
+            self._index_writer,
+            routes,
+            slot_tasks,
+            shard_tasks,
+            self.packed.schema,
+        )
         with self.begun.telling_progress(plan):
             flow = located.then(stage, [*plan.slots, *plan.shards], plan.task_count)
             return flow.results()
