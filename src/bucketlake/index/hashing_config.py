@@ -16,7 +16,7 @@ from typing import Any
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER
 from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
-from bucketlake.format.json_fields import parse_checked, render_checked
+from bucketlake.format.json_fields import load_json, render_checked
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -208,10 +208,7 @@ def _read_map(storage: Storage, path: str) -> Iterator[HashingConfig]:
 
 def _load(storage: Storage, path: str) -> dict[str, Any]:
     data = storage.read(path)
-    try:
-        loaded = parse_checked(data, path)
-    except ValueError:
-        loaded = None
+    loaded = load_json(data, path)
     if not isinstance(loaded, dict):
         raise FormatError(path, "a JSON object", repr(data[:80]))
     return loaded

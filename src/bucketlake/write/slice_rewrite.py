@@ -34,7 +34,7 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.timeline.data_file import put_data_files
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.group_writer import CHUNK_ROWS, WRITE_TOKEN
-from bucketlake.write.record_index.key_changes import Change, ChangedKeys
+from bucketlake.write.record_index.key_changes import Change
 
 if TYPE_CHECKING:  # Most resizes do not maintain a record-level index.
     from bucketlake.write.record_index.index_writer import IndexTask
@@ -117,21 +117,18 @@ class Resizer:
 
     def run(self, job: ResizeJob) -> Iterator[ResizeResult | Rows]:
         """Run a job; the keys of its rows go on to the shards of the index."""
-        changed = None if self.index is None else self.index.collector()
-        yield self.resize(job, changed)
-        if changed is not None:
+        result = self.resize(job)
+        yield result
+        if self.index is not None:
+            changed = self.index.collector()
+            for stat in result.stats:
+                for keys in self._keys(stat):
+                    changes = np.full(len(keys), Change.NEW, np.int8)
+                    changed.add(stat.partition_path, stat.file_id, keys, changes)
             yield changed.rows()
 
-    def resize(self, job: ResizeJob, changed: ChangedKeys | None = None) -> ResizeResult:
-        """Write the base file of each new node that gets rows, unless another attempt has.
-
-        Parameters
-        ----------
-        job : ResizeJob
-            The group of the plan.
-        changed : ChangedKeys, optional
-            Gets the keys of all rows: their entries in the record-level index change.
-        """
+    def resize(self, job: ResizeJob) -> ResizeResult:
+        """Write the base file of each new node that gets rows, unless another attempt has."""
         partition = job.slices[0].partition_path
         ring = Ring.of(dict(job.nodes))
         names = [self._name(prefix) for prefix in ring.prefixes]
@@ -144,12 +141,6 @@ class Resizer:
             for prefix, name in zip(ring.prefixes, names, strict=True)
         )
         stats = tuple(stat for stat in found if stat is not None)
-        if changed is not None:
-            for stat in stats:
-                for keys in self._keys(stat):
-                    changed.add(
-                        partition, stat.file_id, keys, np.full(len(keys), Change.NEW, np.int8)
-                    )
         return ResizeResult(stats, distributions)
 
     def _keys(self, stat: WriteStat) -> Iterator[pa.Array]:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import NO_TASK, Int32Array, NumberedRows, Rows, in_task_order
 from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.incoming import IncomingRecords, codes_of_repeated_keys, key_order
@@ -22,12 +21,11 @@ from bucketlake.write.adopt import require_one_rule
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.tag import (
-    INPUT_CHANGED,
     MOVED,
     PARTITION,
     SLOT,
-    STABLE_INPUT,
     Tagger,
+    input_changed,
     positions_of,
     require_count,
     with_numbers,
@@ -216,11 +214,8 @@ class WriteStage:
         numbers = self.placement.positions(self.task.tagger.tags_of(rows))
         strayed = numbers == NO_TASK
         if not self.task.reader.deletes_by_key and strayed.any():
-            raise IndexStateError(
-                "the first pass over the input counted every record for a slot of the plan",
-                f"{strayed.sum()} records belong to other slots: {INPUT_CHANGED}",
-                STABLE_INPUT,
-            )
+            arrived = f"{strayed.sum()} records belong to other slots"
+            raise input_changed("every record for a slot of the plan", arrived)
         return with_numbers(rows, numbers), numbers
 
     def run(

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.errors import CommitConflictError, IndexStateError, KeyTwiceError
+from bucketlake.errors import CommitConflictError, KeyTwiceError
 from bucketlake.flow.stage import Flow, Int32Array, NumberedRows, Rows, in_task_order
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -62,7 +62,7 @@ from bucketlake.write.record_index.key_changes import (
 )
 from bucketlake.write.record_index.locate import NO_RANK, RANK, Routes
 from bucketlake.write.record_index.lookups import StoredShards
-from bucketlake.write.tag import INPUT_CHANGED, KEY, SLOT, STABLE_INPUT, UNCOUNTED
+from bucketlake.write.tag import KEY, SLOT, UNCOUNTED, input_changed
 
 if TYPE_CHECKING:
     from bucketlake.metadata.location_cache.cache import LocationCache
@@ -531,12 +531,8 @@ def _numbered(values: Sequence[object]) -> npt.NDArray[np.int64]:
 
 def _require_counted(plan: ShardPlan, new: int, gone: int) -> None:
     if (new, gone) != (plan.new, plan.gone):
-        raise IndexStateError(
-            f"the first stage counted {plan.new} new and {plan.gone} deleted keys of shard "
-            f"{plan.shard.file_id}",
-            f"{new} and {gone} arrived: {INPUT_CHANGED}",
-            STABLE_INPUT,
-        )
+        counted = f"{plan.new} new and {plan.gone} deleted keys of shard {plan.shard.file_id}"
+        raise input_changed(counted, f"{new} and {gone} arrived")
 
 
 def _groups(new: Sequence[NewKeys]) -> list[Group]:

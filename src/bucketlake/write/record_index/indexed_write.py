@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bucketlake.actions.conflict import ReplanError, wait_for_writers
-from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import Flow
 from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
@@ -65,7 +64,7 @@ from bucketlake.write.record_index.new_partitions import (
     with_new_shards,
 )
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
-from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts
+from bucketlake.write.tag import SlotCounts, input_changed
 from bucketlake.write.transaction import BegunWrite, Written
 from bucketlake.write.write_plan import SlotResult, WritePlan, file_ids_by_partition, plan_write
 
@@ -460,8 +459,4 @@ def _require_received(
     for path, count in counted.items():
         if received[path] != count:
             where = "" if path is None else f" of partition {path!r}"
-            raise IndexStateError(
-                f"the first pass over the input counted {count} records{where}",
-                f"{received[path]} arrived: {INPUT_CHANGED}",
-                STABLE_INPUT,
-            )
+            raise input_changed(f"{count} records{where}", f"{received[path]} arrived")

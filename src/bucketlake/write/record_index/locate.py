@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import NO_TASK, NumberedRows, Rows, in_task_order
 from bucketlake.flow.stage import Int32Array as TaskArray
 from bucketlake.merge.combining import joined, meet
@@ -40,14 +39,13 @@ from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement
 from bucketlake.write.slot_stage import RECORDS
 from bucketlake.write.tag import (
-    INPUT_CHANGED,
     KEY,
     MOVED,
     PARTITION,
     SLOT,
-    STABLE_INPUT,
     TaggedRecords,
     Tagger,
+    input_changed,
     positions_of,
     without_tags,
 )
@@ -366,11 +364,8 @@ class LocateStage:
         numbers = self.placement.numbers(tagged)
         strayed = numbers == NO_TASK
         if strayed.any():
-            raise IndexStateError(
-                "the first pass over the input counted the records of every partition",
-                f"{strayed.sum()} records are of other partitions: {INPUT_CHANGED}",
-                STABLE_INPUT,
-            )
+            arrived = f"{strayed.sum()} records are of other partitions"
+            raise input_changed("the records of every partition", arrived)
         table = rows.table.drop_columns([PARTITION, SLOT])
         table = table.append_column(LOOKUP, pa.array(numbers))
         table = table.append_column(_PARTITION, pa.array(self.placement.partition_codes(tagged)))
