@@ -141,19 +141,23 @@ class PackedRecords:
     Attributes
     ----------
     flow : Flow
-        The kept records; its results are their counts.
+        The kept records; its results are their counts. Or a flow that makes the records again for
+        each flow that goes on from it.
     schema : pa.Schema
         Columns of the records, without tags.
     engine : Engine
         Writes the records.
     by_tasks : callable, optional
         Packs the records for tasks of Spark, if they are so few that this process packed them.
+    told : sequence, optional
+        The counts, if the flow makes the records again.
     """
 
     flow: Flow
     schema: pa.Schema
     engine: Engine
     by_tasks: Callable[[], PackedRecords] | None = field(default=None, kw_only=True)
+    told: Sequence[Any] | None = field(default=None, kw_only=True)
 
     @property
     def tasks_wanted(self) -> int:
@@ -189,7 +193,8 @@ class PackedRecords:
     @property
     def _counted(self) -> list[PackedCounts]:
         """Return the counts; tasks may have told more (``spark/merge.py``)."""
-        return [told for told in self.flow.results() if isinstance(told, PackedCounts)]
+        told = self.flow.results() if self.told is None else self.told
+        return [each for each in told if isinstance(each, PackedCounts)]
 
     def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Send each record to its task, which writes it."""
