@@ -103,10 +103,8 @@ def is_prefix(text: str | None) -> bool:
 
 def load_json(data: bytes | str, path: str) -> Any:
     """Parse JSON; raise FormatError if it is none."""
-    try:
+    with parsing(path, "JSON", data):
         return parse_checked(data, path) if isinstance(data, bytes) else parse_json(data)
-    except ValueError:
-        raise FormatError(path, "JSON", repr(data[:80])) from None
 
 
 def load_version(data: bytes, path: str, name: str, version: int, next_step: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER, require_data_partition
@@ -269,21 +269,16 @@ def stored_versions(storage: Storage) -> list[StoredVersion]:
 
 def _stored_versions(storage: Storage, engine: RingEngine) -> list[StoredVersion]:
     found: list[StoredVersion] = []
-    markers: set[str] = set()
-    for stored in storage.list(engine.folder):
-        folder, _, name = stored.path.rpartition("/")
-        partition = folder.removeprefix(engine.folder).removeprefix("/")
+    files = {stored.path: stored for stored in storage.list(engine.folder)}
+    for path, stored in files.items():
+        folder, _, name = path.rpartition("/")
         if name.endswith(engine.ending):
+            partition = folder.removeprefix(engine.folder).removeprefix("/")
             instant = InstantTime(name.removesuffix(engine.ending))
-            found.append(StoredVersion(partition, instant, stored, engine=engine))
-        elif name.endswith(_MARKER):
-            markers.add(stored.path)
-    return [
-        replace(version, marker=marker)
-        if (marker := _marker_path(version.partition_path, version.instant, engine)) in markers
-        else version
-        for version in found
-    ]
+            marker = _marker_path(partition, instant, engine)
+            known = marker if marker in files else None
+            found.append(StoredVersion(partition, instant, stored, known, engine))
+    return found
 
 
 def counts(storage: Storage, timeline: Timeline, version: StoredVersion) -> bool:

@@ -106,14 +106,12 @@ def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
     answered = sorted(result.number for result in results)
     assert answered == [slot.number for slot in plan.slots], "each slot of the plan has one result"
     require_counted(plan, results)
-    slices = [file_slice for slot in plan.slots for file_slice in slot.slices]
-    known = {file_slice.group for file_slice in slices}
+    known = {file_slice.group for slot in plan.slots for file_slice in slot.slices}
     writers: dict[tuple[str, FileId], int] = {}
     for result in results:
         for stat in result.stats:
-            group = stat.group
-            writer = writers.setdefault(group, result.number)
+            writer = writers.setdefault(stat.group, result.number)
             assert writer == result.number, "two slots, or parts of one, wrote one file group"
-            assert stat.opens_group != (group in known), "a file group is new, or in the plan"
+            assert stat.opens_group != (stat.group in known), "a group is new, or in the plan"
     paths = [stat.path for result in results for stat in result.stats]
     assert len(set(paths)) == len(paths), "a slot wrote one file twice"

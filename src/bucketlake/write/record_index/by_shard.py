@@ -272,8 +272,6 @@ def rows_in(storage: Storage, base: DataFile) -> int:
 
 
 def _taken(keys: pa.Array, rows: RowArray) -> pa.Array:
-    if not len(rows):
-        return _NO_KEYS
     return keys if is_everything(rows, len(keys)) else keys.take(pa.array(rows))
 
 
@@ -326,9 +324,8 @@ def plan_shard_writes(
         held = None if is_removed(removal, path) else stored.get(path)
         ids = [*gone.get(path, ()), *plan.replaced.get(path, ())]
         own = [file_id for file_id in ids if owner_of_group(file_id, count) == number]
-        used = max(own, key=lambda file_id: bucket_of_group(file_id) or 0, default=None)
+        own.sort(key=lambda file_id: bucket_of_group(file_id) or 0)
         looked_up = held[number] if held else None
-        last = () if used is None else (used,)
-        works.append(ShardWrite(slot, count, shard, looked_up, last))
+        works.append(ShardWrite(slot, count, shard, looked_up, tuple(own[-1:])))
     left = [shard for shard in numbers.values() if shard.opens or shard.stored is not None]
     return works + [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]

@@ -132,7 +132,7 @@ class GroupPlanner:
         The routes send records and keys there.
         """
         targets, opened, filled = self._filled()
-        ordered = sorted(targets.values(), key=_order) + opened
+        ordered = [targets[group] for group in sorted(targets)] + opened
         ordered.sort(key=lambda target: target.partition_path)  # Stable: new groups stay behind.
         slots, numbers = _slots(ordered)
         of_group = {group: numbers[id(target)] for group, target in targets.items()}
@@ -193,7 +193,7 @@ class GroupPlanner:
                     into.append(target)
                     left -= target.room
             rows_max = filling.rows_max(row_bytes)
-            ids = partial(_ids_of, live, self.used, path)
+            ids = partial(self._ids_of, path, live)
             numbers_left = filling.new_numbers(pool, shard_count, ids)
             new = [
                 _Target(path, None, 0, rows_max, number=next(numbers_left))
@@ -205,6 +205,10 @@ class GroupPlanner:
                 for lookup, rank, target in _fill([*into, *new], sorted(counts))
             ]
         return targets, opened, filled
+
+    def _ids_of(self, path: str, slices: Sequence[FileSlice]) -> set[FileId]:
+        """Return all groups that a partition has or had."""
+        return {held.file_id for held in slices} | {*self.used(path)}
 
     def _pools(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """Return the new keys of each partition and pool: the lookups and their numbers of keys."""
@@ -260,13 +264,6 @@ class GroupPlanner:
         return self.filling.new_group_id(self.instant, slot.partition_path, slot.slot)
 
 
-def _ids_of(
-    slices: Sequence[FileSlice], used: Callable[[str], Collection[FileId]], path: str
-) -> set[FileId]:
-    """Return all groups that a partition has or had."""
-    return {held.file_id for held in slices} | {*used(path)}
-
-
 def _fill(
     targets: Sequence[_Target], counts: Iterable[tuple[int, int]]
 ) -> Iterable[tuple[int, int, _Target]]:
@@ -285,11 +282,6 @@ def _fill(
             taken = min(count - rank, target.room - target.new)
             target.new += taken
             rank += taken
-
-
-def _order(target: _Target) -> tuple[str, str]:
-    assert target.file_slice is not None
-    return target.partition_path, target.file_slice.file_id
 
 
 def _slots(targets: Sequence[_Target]) -> tuple[list[SlotPlan], dict[int, int]]:

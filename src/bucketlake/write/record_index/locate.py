@@ -419,17 +419,13 @@ class LocateStage:
         ranks = np.full(len(places), NO_RANK, np.int32)
         ranks[new] = _ranks(tagged.keys.take(pa.array(new)), places[new])
         gone = self._gone(rows, tagged.keys, deleted if moved is None else deleted & ~moved)
+        counts = np.bincount(places[places >= 0], minlength=len(groups)).tolist()
+        opened, new_counts = np.unique(places[new], return_counts=True)
         result = LookupResult(
             lookup.number,
             received,
-            tuple((*group, count) for group, count in _counts(groups, places)),
-            tuple(
-                (-1 - place, count)
-                for place, count in zip(
-                    *(each.tolist() for each in np.unique(places[new], return_counts=True)),
-                    strict=True,
-                )
-            ),
+            tuple((*group, count) for group, count in zip(groups, counts, strict=True)),
+            tuple(zip((-1 - opened).tolist(), new_counts.tolist(), strict=True)),
             len(gone),
             int(unknown.sum()),
             looked_up,
@@ -547,12 +543,6 @@ def _ranks(keys: pa.Array, places: PlaceArray) -> PlaceArray:
         ordered = own[key_order(keys.take(pa.array(own)))]
         ranks[ordered] = np.arange(len(own), dtype=np.int32)
     return ranks
-
-
-def _counts(groups: Sequence[Group], places: PlaceArray) -> Iterator[tuple[Group, int]]:
-    """Yield all groups, in order, with the number of their records."""
-    counts = np.bincount(places[places >= 0], minlength=len(groups)).tolist()
-    yield from zip(groups, counts, strict=True)
 
 
 def _entries(
