@@ -453,13 +453,14 @@ def matching_rows(
     """
     from bucketlake.read.arrow_reader import read_arrow
     from bucketlake.read.read_plan import plan_read
+    from bucketlake.write.by_condition import with_assigned
     from bucketlake.write.pack import ArrowSource
 
     storage = pinned.snapshot.storage
     if session is None:
         plan = plan_read(pinned, index)
         rows = read_arrow(storage, plan)
-        rows = rows if assignments is None else assignments.to_rows(rows)
+        rows = rows if assignments is None else with_assigned(rows, assignments)
         return ArrowSource(rows), plan.predicate
     from bucketlake.spark.read import read_files, with_values
 
@@ -492,28 +493,18 @@ def merge_source(
     known : callable
         Returns the table's schema; columns of text files have its types.
     """
+    given: Any = records
     if are_files(records):
         from bucketlake.write.input_files.file_source import FileSource
-        from bucketlake.write.merge_write import FileMerge, rows_in_files
 
-        files = FileSource(records, engine_of(session), known)
-
-        def read() -> MergeSource:
-            if session is None:
-                return merge_source(rows_in_files(files), storage, root, None, known)
-            from bucketlake.spark.merge import frame_of_files
-
-            return merge_source(frame_of_files(session, files), storage, root, session, known)
-
-        return FileMerge(files, read)
-    if session is None:
-        assert isinstance(records, pa.Table), "a DataFrame has a session"
+        given = FileSource(records, engine_of(session), known)
+    if session is None:  # Then there is no DataFrame.
         from bucketlake.write.arrow_merge import ArrowMerge  # The SQL parser is slow to import.
 
-        return ArrowMerge(records)
+        return ArrowMerge(given)
     from bucketlake.spark.merge import SparkMerge
 
-    return SparkMerge(session, records, storage, root)
+    return SparkMerge(session, given, storage, root)
 
 
 def _plan_for(session: SparkSession, pinned: PinnedRead, index: TableIndex | None) -> ReadPlan:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bucketlake.catalogs.catalog import Catalog
-    from bucketlake.write.sql_statement import InsertText, MergeText, NamedTable
+    from bucketlake.write.sql_statement import InsertText, MergeText, TableName
 
 _CATALOG = "bucketlake"
 
@@ -149,15 +149,15 @@ def _checked(tables: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name.lower(): held for name, held in tables.items()}
 
 
-def _target(name: NamedTable, named: Mapping[str, Any]) -> Table:
-    held = _given(name, named)
+def _target(name: TableName, named: Mapping[str, Any]) -> Table:
+    held, text = _given(name, named), ".".join(name)
     if isinstance(held, Table):
         return held
-    problem = f"there is no table of this name{did_you_mean(name.text, named)}"
+    problem = f"there is no table of this name{did_you_mean(text, named)}"
     if held is not None:
         kind = type(held).__name__
         problem = f"it is a {kind}, and only a table of bucketlake can be changed"
-    raise InputError(f"table {name.text}", problem, _HOW_TO_NAME)
+    raise InputError(f"table {text}", problem, _HOW_TO_NAME)
 
 
 def _with_places(
@@ -165,11 +165,11 @@ def _with_places(
 ) -> dict[str, Any]:
     """Return what names stand for, with the folders that a catalog has for those of two parts."""
     from bucketlake.catalogs.table_sync import open_catalog, place_of_name
-    from bucketlake.write.sql_statement import NamedTable
 
     opened = open_catalog(catalog)
-    tables = [name for name in names if isinstance(name, NamedTable) and len(name.parts) == 2]
-    asked = [name.text for name in tables if _path(name) is None and name.text.lower() not in named]
+    tables = [name for name in names if isinstance(name, tuple) and len(name) == 2]
+    texts = [".".join(name) for name in tables if _path(name) is None]
+    asked = [text for text in texts if text.lower() not in named]
     return {**named, **{text.lower(): place_of_name(text, opened) for text in asked}}
 
 
@@ -179,30 +179,28 @@ _HOW_TO_NAME = (
 )
 
 
-def _given(name: NamedTable, named: Mapping[str, Any]) -> Any:
+def _given(name: TableName, named: Mapping[str, Any]) -> Any:
     """Return what a name stands for, paths as opened tables; None if it is not known."""
-    held = named.get(name.text.lower())
+    held = named.get(".".join(name).lower())
     held = _path(name) if held is None else held
     return open_table(held) if isinstance(held, str) else held
 
 
-def _path(name: NamedTable) -> str | None:
+def _path(name: TableName) -> str | None:
     """Return the path that a name is; None for other names."""
-    if len(name.parts) == 2 and name.parts[0].lower() == _CATALOG:
-        return name.parts[1]
-    is_path = len(name.parts) == 1 and "/" in name.parts[0]
-    return name.parts[0] if is_path else None
+    if len(name) == 2 and name[0].lower() == _CATALOG:
+        return name[1]
+    return name[0] if len(name) == 1 and "/" in name[0] else None
 
 
-def _source(
-    source: NamedTable | str, session: SparkSession | None, named: Mapping[str, Any]
-) -> Any:
+def _source(source: TableName | str, session: SparkSession | None, named: Mapping[str, Any]) -> Any:
     if isinstance(source, str):
         return _needed(session, "a subquery").sql(source)
     held = _given(source, named)
     if held is None:
-        what = f"the view or table {source.text!r}{did_you_mean(source.text, named)}"
-        return _needed(session, what).table(quoted(source.parts))
+        text = ".".join(source)
+        what = f"the view or table {text!r}{did_you_mean(text, named)}"
+        return _needed(session, what).table(quoted(source))
     if isinstance(held, Table):
         return held.to_arrow() if session is None else held.read(session)
     return held

@@ -954,7 +954,7 @@ class Table:
         schedule_only : bool
             Only put a plan on the timeline; another process executes it.
         """
-        from bucketlake.services.resize.resize import resize
+        from bucketlake.services.resize.execution import resize
 
         engine = self._engine(spark)
         check_flags(schedule_only=schedule_only, dry_run=dry_run)

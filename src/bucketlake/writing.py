@@ -109,7 +109,7 @@ def write_matching(
 ) -> WriteResult:
     """Read the rows that match a condition, and write them with changes, or their deletes."""
     # Here, because the SQL parser is slow to import.
-    from bucketlake.write.by_condition import Assignments, require_same_matches
+    from bucketlake.write.by_condition import checked_assignments, require_same_matches
 
     session = spark or active_session()
 
@@ -117,7 +117,7 @@ def write_matching(
         snapshot = load_snapshot(table)
         assignments, columns = None, None
         if changes is not None:
-            assignments = Assignments.of(changes, snapshot.schema, table.config)
+            assignments = checked_assignments(changes, snapshot.schema, table.config)
         else:
             spec = table.config.key_spec
             fields = (*spec.record_key_fields, *spec.partition_fields)

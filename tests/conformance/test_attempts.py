@@ -25,7 +25,7 @@ from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.locate import LocateStage
-from bucketlake.write.record_index.lookups import LookupPlan
+from bucketlake.write.record_index.lookups import Lookup
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import open_target
@@ -116,8 +116,8 @@ class PackedAgain(PackedRecords):
         writes = [partial(one.write_by_shard, stage, plans, task_count) for one in self.attempts]
         return self.source.in_attempts(writes)
 
-    def locate(self, plan: LookupPlan, task: LocateStage) -> Flow:
-        located = [one.locate(plan, task) for one in self.attempts]
+    def locate(self, lookups: Sequence[Lookup], stage: LocateStage) -> Flow:
+        located = [one.locate(lookups, stage) for one in self.attempts]
         first, second, third = (flow.results() for flow in located)
         assert first == second == third
         return LocatedAgain(self.source, located)

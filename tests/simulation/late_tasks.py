@@ -18,7 +18,7 @@ from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.group_plan import PlaceStage
 from bucketlake.write.record_index.index_writer import IndexWriter
 from bucketlake.write.record_index.locate import LocateStage
-from bucketlake.write.record_index.lookups import LookupPlan
+from bucketlake.write.record_index.lookups import Lookup
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import WritePlan
@@ -87,8 +87,8 @@ class _Remembering(PackedRecords):
         self.kept_tasks.append(LateTasks(stage.records.task.writer.instant, again))
         return write(stage, plans, task_count)
 
-    def locate(self, plan: LookupPlan, task: LocateStage) -> Flow:
-        return _Located(super().locate(plan, task), self.kept_tasks)
+    def locate(self, lookups: Sequence[Lookup], stage: LocateStage) -> Flow:
+        return _Located(super().locate(lookups, stage), self.kept_tasks)
 
 
 class _Located:
@@ -140,7 +140,5 @@ def _writer_on(storage: Storage, writer: GroupWriter) -> GroupWriter:
 
 def _index_on(storage: Storage, writer: IndexWriter) -> IndexWriter:
     inner = Subfolder(storage, writer.index.table.storage.folder)
-    logs = replace(writer.logs, storage=storage, metadata=inner)
-    return replace(
-        writer, index=RecordIndexReader(replace(writer.index.table, storage=inner)), logs=logs
-    )
+    index = RecordIndexReader(replace(writer.index.table, storage=inner))
+    return replace(writer, index=index, storage=storage)

@@ -14,7 +14,7 @@ from bucketlake.index.rings import stored_versions
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.resize.resize import resize
+from bucketlake.services.resize.execution import resize
 from bucketlake.services.resize.service import ResizeLimits, ResizeReport
 from bucketlake.slices.file_system_view import list_partitions
 from bucketlake.storage.base import Storage

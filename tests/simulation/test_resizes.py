@@ -16,7 +16,7 @@ from bucketlake.actions.conflict import retried
 from bucketlake.config.table_config import TableConfig
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
-from bucketlake.services.resize import resize as resize_module
+from bucketlake.services.resize import execution as resize_module
 from bucketlake.services.resize.service import ResizeLimits
 from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.storage.base import Storage

@@ -121,7 +121,7 @@ def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
 ) -> None:
     planned: list[list[SlotPlan | Lookup]] = []
     spy(monkeypatch, PackedRecords, "write", lambda _, plan, __: planned.append([*plan.slots]))
-    spy(monkeypatch, PackedRecords, "locate", lambda _, plan, __: planned.append([*plan.lookups]))
+    spy(monkeypatch, PackedRecords, "locate", lambda _, lookups, __: planned.append([*lookups]))
     set_bounds(monkeypatch, write_plan, RECORDS_PER_TASK_MAX=20)
     set_bounds(monkeypatch, indexed_write, BYTES_MAX=1_000)
     world = ByFrames(spark, case, tmp_path)

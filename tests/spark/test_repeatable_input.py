@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -13,9 +14,12 @@ import bucketlake as bl
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import IndexStateError, InputError, StorageError
 from bucketlake.flow.stage import Rows
+from bucketlake.merge.group_merge import MergeRule
+from bucketlake.model.table_type import MergeMode
 from bucketlake.spark.frame_source import SPOOL_FOLDER, Spool, _is_stable, is_repeatable
 from bucketlake.spark.record_pieces import pack, unpack
 from bucketlake.storage.local import LocalStorage
+from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.slot_stage import RECORDS, WriteStage, WriteTask
 from bucketlake.write.tag import Tagger
@@ -150,11 +154,13 @@ def test_a_row_of_a_bucket_that_was_not_counted_is_an_error(table: bl.Table) -> 
     rows = pa.table({"id": ["a", "b"], "p": [0, 1], "v": [0.0, 1.0]}, schema=SCHEMA)
     tagger = Tagger(table.config().key_spec, of_table(bl.SimpleBucket(2)).layout(), SCHEMA)
     placement = Placement.of_slots([SlotPlan("0", slot, (), 1, slot) for slot in range(2)])
-    writer = cast(GroupWriter, None)
+    rule = MergeRule(MergeMode.COMMIT_TIME, ())
+    writer, reader = cast(GroupWriter, None), BatchReader("t", SCHEMA, rule, deletes_by_key=False)
     packed = Rows(RECORDS, tagger.with_tags(rows, tagger.tag(rows)))
     with pytest.raises(IndexStateError, match="1 records belong to other slots: the input changed"):
-        WriteStage(WriteTask(tagger, writer, False), placement, SCHEMA).route(packed)
-    deleting = WriteStage(WriteTask(tagger, writer, True), placement, SCHEMA)
+        WriteStage(WriteTask(tagger, writer, reader), placement, SCHEMA).route(packed)
+    reader = replace(reader, deletes_by_key=True)
+    deleting = WriteStage(WriteTask(tagger, writer, reader), placement, SCHEMA)
     tasks, routed = deleting.route(packed)
     _, pieces = pack(routed, tasks)
     [piece] = pieces

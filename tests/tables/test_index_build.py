@@ -262,7 +262,7 @@ def test_build_that_was_withdrawn_writes_nothing(built: Built) -> None:
     plan = built.plan()
 
     def withdraw(work: Any, _: object) -> None:
-        built.metadata.delete(work.args[0].inflight)
+        built.metadata.delete(work.func.__self__.inflight)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
         index_builder.build_index(built.snapshot, built.table, plan, InterruptedEngine(withdraw))

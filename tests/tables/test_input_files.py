@@ -596,6 +596,21 @@ def test_a_row_late_in_a_large_text_is_named_by_its_number(
         table.upsert(bl.files(f"{landing}/a.csv"))
 
 
+def test_columns_of_folders_are_filled_beside_a_name_that_comes_late(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bounds(monkeypatch, heads, HEAD_BYTES=60)
+    folder = new_path()
+    lines = [json.dumps({"id": f"k{i}", "n": i}) for i in range(9)] + ['{"id": "z", "x": 0.5}']
+    storage = open_storage(folder)
+    storage.put("day=d1/a.jsonl", "\n".join(lines).encode())
+    storage.put("day=d2/b.csv", b"id,n,x\nc,1,1.0\n")
+    table = bl.create_table(new_path(), schema=SCHEMA, record_key="id")
+    table.upsert(bl.files(folder, folder_columns=True), merge_schema="fill_missing")
+    stored = {row["id"]: (row["day"], row["x"]) for row in table.to_arrow().to_pylist()}
+    assert (stored["k0"], stored["z"], stored["c"]) == (("d1", None), ("d1", 0.5), ("d2", 1.0))
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "found"),
     [

@@ -20,8 +20,8 @@ from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import RingSource
 from bucketlake.index.rings import save_rings, stored_versions
 from bucketlake.model.file_name import InstantTime
+from bucketlake.services.resize import execution as service
 from bucketlake.services.resize import planning
-from bucketlake.services.resize import resize as service
 from bucketlake.services.resize.service import ResizeLimits
 from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.storage.memory import MemoryStorage

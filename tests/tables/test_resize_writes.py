@@ -23,7 +23,7 @@ from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, resizes_of_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
-from bucketlake.services.resize import resize as service
+from bucketlake.services.resize import execution as service
 from bucketlake.storage import system_calls
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.open_table import opened_table

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bucketlake.errors import FormatError
+from bucketlake.format.json_fields import parsing
 from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.write_stat import CommitMetadata, TombstoneFile
 from bucketlake.timeline.active import Timeline
@@ -155,10 +155,8 @@ class CarriedEntry:
 
     def parsed(self, what: str, parse: Callable[[Any], _T]) -> _T:
         """Parse the entry; raise FormatError if it is not ``what``."""
-        try:
+        with parsing(self.where, f"{what} in {self.key}", self.text):
             return parse(parse_json(self.text))
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            raise FormatError(self.where, f"{what} in {self.key}", self.text[:80]) from error
 
 
 def active_entries(table: OpenTable, timeline: Timeline, key: str) -> Iterator[CarriedEntry]:

@@ -143,7 +143,10 @@ class Engine(Protocol):
 
     @property
     def in_memory(self) -> bool:
-        """Whether the memory of this process holds all rows between two stages."""
+        """Whether the memory of this process holds all rows between two stages.
+
+        If not, a flow that is not kept runs again for each flow that goes on from it.
+        """
 
     @property
     def tasks_wanted(self) -> int:

@@ -31,7 +31,7 @@ from bucketlake.format.avro.timeline_records import (
     schema_record_name,
     writer_schema,
 )
-from bucketlake.format.json_fields import parse_checked, render_checked
+from bucketlake.format.json_fields import parse_checked, parsing, render_checked
 from bucketlake.format.log_block import (
     MAGIC,
     BlockKind,
@@ -149,13 +149,11 @@ def encode_manifest(files: Iterable[ArchiveFile]) -> bytes:
 
 def decode_manifest(data: bytes, path: str) -> tuple[ArchiveFile, ...]:
     """Decode a list of valid files; raise FormatError if it is no manifest."""
-    try:
+    with parsing(path, "a JSON manifest of the archive", data):
         entries = parse_checked(data, path)["files"]
         files = tuple(
             ArchiveFile(str(entry["fileName"]), int(entry["fileLen"])) for entry in entries
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(path, "a JSON manifest of the archive", repr(data[:32])) from error
     for file in files:
         require_inner_name(file.name, path, "the name of a file of the archive")
     return files

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
@@ -62,6 +63,15 @@ def parse_checked(data: bytes, path: str) -> Any:
     return loaded
 
 
+@contextmanager
+def parsing(path: str, expected: str, data: bytes | str) -> Iterator[None]:
+    """Turn what the body raises, because data are not what is expected, into a FormatError."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(path, expected, f"{data[:80]!r} ({error!r})") from error
+
+
 def require_version(found: object, known: int, name: str, path: str) -> None:
     """Raise UnsupportedFeatureError if a newer bucketlake wrote a file; ValueError if nobody did.
 
@@ -93,10 +103,8 @@ def is_prefix(text: str | None) -> bool:
 
 def load_json(data: bytes | str, path: str) -> Any:
     """Parse JSON; raise FormatError if it is none."""
-    try:
+    with parsing(path, "JSON", data):
         return parse_checked(data, path) if isinstance(data, bytes) else parse_json(data)
-    except ValueError:
-        raise FormatError(path, "JSON", repr(data[:80])) from None
 
 
 def load_version(data: bytes, path: str, name: str, version: int, next_step: str) -> dict[str, Any]:

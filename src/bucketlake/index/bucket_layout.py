@@ -36,7 +36,6 @@ from bucketlake.index.layout import (
     GroupChoice,
     GroupFacts,
     Layout,
-    Moves,
     Slot,
     SlotArray,
     SlotPart,
@@ -263,20 +262,15 @@ class BucketLayout(Layout):
         """Return the groups of a bucket that may hold one of the keys."""
         return groups_that_may_hold(slices, keys, stored) if len(slices) > 1 else [*slices]
 
-    def moves_to(self, new: Layout, partition_path: str) -> Moves | None:
-        """Return how rows move to another bucket count (RFC-29, multiple rehash).
+    def parts_of_move(self, new: Layout, partition_path: str) -> int | None:
+        """Return in how many parts rows move to another bucket count (RFC-29, multiple rehash).
 
         A key's old bucket is its hash modulo N, its new bucket the hash modulo M. Both buckets are
         equal modulo the greatest common divisor of N and M, so each residue is a part.
         """
         if not isinstance(new, BucketLayout) or new.hash_fields != self.hash_fields:
             return None
-        old_count, new_count = self.slot_count(partition_path), new.slot_count(partition_path)
-        divisor = math.gcd(old_count, new_count)
-        return Moves(
-            {slot: slot % divisor for slot in range(old_count)},
-            {slot: slot % divisor for slot in range(new_count)},
-        )
+        return math.gcd(self.slot_count(partition_path), new.slot_count(partition_path))
 
 
 def bucket_numbers(layout: Layout | None, slices: Collection[FileSlice]) -> dict[FileId, int]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from bucketlake.config.entries import is_number
-from bucketlake.errors import FormatError
+from bucketlake.format.json_fields import parsing
 from bucketlake.index.bucket_hash import bucket_of_file_id, bucket_text
 from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.file_name import FileId
@@ -121,12 +121,9 @@ class ChangedShards:
         text = commit.extra.get(_SHARDS)
         if text is None:
             return None
-        try:
+        with parsing(where, f"two lists of partition and shard in {_SHARDS}", text):
             added, removed = parse_json(text)
             return cls(_keys(added), _keys(removed))
-        except (ValueError, TypeError) as error:
-            expected = f"two lists of partition and shard in {_SHARDS}"
-            raise FormatError(where, expected, text[:80]) from error
 
 
 def looked_at_metadata(keys: Iterable[ConflictKey]) -> dict[str, str]:
@@ -151,15 +148,13 @@ def looked_at_keys(commit: CommitMetadata, where: str) -> set[ConflictKey]:
         If the entry cannot be read; ``where`` names the commit.
     """
     text = commit.extra.get(_LOOKED_AT, "{}")
-    try:
+    with parsing(where, f"slots by partition in {_LOOKED_AT}", text):
         held: Mapping[str, list[int | str]] = parse_json(text)
         return {
             key_of_slot(partition, slot) if isinstance(slot, int) else (partition, str(slot))
             for partition, slots in held.items()
             for slot in slots
         }
-    except (ValueError, TypeError, AttributeError) as error:
-        raise FormatError(where, f"slots by partition in {_LOOKED_AT}", text[:80]) from error
 
 
 def _keys(pairs: Iterable[tuple[str, str]]) -> frozenset[ConflictKey]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER
 from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
-from bucketlake.format.json_fields import parse_checked, render_checked
+from bucketlake.format.json_fields import load_json, render_checked
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -172,12 +172,16 @@ def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
     return old[:-1]
 
 
-def active_versions(storage: Storage) -> Iterator[InstantTime]:
-    """Yield the instants of the versions that are not archived, also of invalid versions."""
-    for stored in storage.list(CONFIGS_FOLDER, recursive=False):
-        name = stored.path.rpartition("/")[2]
-        if name.endswith(_SUFFIX) and not name.startswith("."):
-            yield InstantTime(name.removesuffix(_SUFFIX))
+def active_versions(storage: Storage) -> list[InstantTime]:
+    """Return the instants of the versions that are not archived, also of invalid versions."""
+    return instants_in(storage, CONFIGS_FOLDER, _SUFFIX)
+
+
+def instants_in(storage: Storage, folder: str, ending: str) -> list[InstantTime]:
+    """Return the instants that have a file in a folder, by their names, oldest first."""
+    names = (stored.path.rpartition("/")[2] for stored in storage.list(folder, recursive=False))
+    own = (n.removesuffix(ending) for n in names if n.endswith(ending) and not n.startswith("."))
+    return sorted(map(InstantTime, own))
 
 
 def _archived(storage: Storage) -> Iterator[HashingConfig]:
@@ -204,10 +208,7 @@ def _read_map(storage: Storage, path: str) -> Iterator[HashingConfig]:
 
 def _load(storage: Storage, path: str) -> dict[str, Any]:
     data = storage.read(path)
-    try:
-        loaded = parse_checked(data, path)
-    except ValueError:
-        loaded = None
+    loaded = load_json(data, path)
     if not isinstance(loaded, dict):
         raise FormatError(path, "a JSON object", repr(data[:80]))
     return loaded

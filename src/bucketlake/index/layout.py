@@ -115,23 +115,6 @@ class StrayedKeys:
     rule: KeyRule | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Moves:
-    """How rows of a partition move from one layout to another, in independent parts.
-
-    The slots of a part in the old layout hold exactly the rows of the slots of that part in the
-    new layout.
-
-    Attributes
-    ----------
-    part_of_old, part_of_new : mapping of int to int
-        Part of each slot.
-    """
-
-    part_of_old: Mapping[int, int]
-    part_of_new: Mapping[int, int]
-
-
 class StoredKeys(Protocol):
     """Reads the keys of stored file groups; the writing task passes it to the layout."""
 
@@ -461,6 +444,10 @@ class Layout(ABC):
         """Return the groups of a slot that may hold one of the keys."""
         return [*slices]
 
-    def moves_to(self, new: Layout, partition_path: str) -> Moves | None:
-        """Return how rows move to another layout in parts; None if they must be shuffled."""
+    def parts_of_move(self, new: Layout, partition_path: str) -> int | None:
+        """Return in how many parts rows move to another layout; None if they must be shuffled.
+
+        The part of a slot is its number modulo this count. The slots of a part in this layout hold
+        exactly the rows of the slots of that part in the new layout.
+        """
         return None

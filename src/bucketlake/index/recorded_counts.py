@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
-from bucketlake.errors import FormatError, ObjectNotFoundError
-from bucketlake.format.json_fields import parse_checked, render_checked, require_version
-from bucketlake.index.hashing_config import HashingConfig
+from bucketlake.errors import ObjectNotFoundError
+from bucketlake.format.json_fields import parse_checked, parsing, render_checked, require_version
+from bucketlake.index.hashing_config import HashingConfig, instants_in
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -154,22 +154,18 @@ def _dispensable(versions: list[InstantTime], timeline: Timeline) -> list[Instan
 
 def _versions(storage: Storage) -> list[InstantTime]:
     """Return the instants of all versions, oldest first."""
-    names = (o.path.rpartition("/")[2] for o in storage.list(RECORD_FOLDER, recursive=False))
-    return sorted(InstantTime(n.removesuffix(_SUFFIX)) for n in names if n.endswith(_SUFFIX))
+    return instants_in(storage, RECORD_FOLDER, _SUFFIX)
 
 
 def _read(storage: Storage, instant: InstantTime) -> dict[str, RecordedCount]:
     path = record_path(instant)
     with suppress(ObjectNotFoundError):  # Another commit deleted the version after the listing.
         data = storage.read(path)
-        try:
+        with parsing(path, f"recorded bucket counts of version {_VERSION} as JSON", data):
             held = parse_checked(data, path)
             require_version(held["version"], _VERSION, "recorded bucket counts", path)
             return {
                 partition: RecordedCount(int(count), InstantTime(at))
                 for partition, (count, at) in held["partitions"].items()
             }
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            expected = f"recorded bucket counts of version {_VERSION} as JSON"
-            raise FormatError(path, expected, f"{data[:80]!r} ({error!r})") from None
     return {}

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER, require_data_partition
-from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
+from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError
 from bucketlake.format.hashing_metadata import HashingMetadata
-from bucketlake.format.json_fields import parse_checked, render_checked
+from bucketlake.format.json_fields import parse_checked, parsing, render_checked
 from bucketlake.hashing.ring import ChildNode
-from bucketlake.index.hashing_config import INITIAL_INSTANT
+from bucketlake.index.hashing_config import INITIAL_INSTANT, instants_in
 from bucketlake.index.ring_engine import CONSISTENT, ENGINES, RingEngine, engine_of_ring
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.grouping import grouped
@@ -269,21 +269,16 @@ def stored_versions(storage: Storage) -> list[StoredVersion]:
 
 def _stored_versions(storage: Storage, engine: RingEngine) -> list[StoredVersion]:
     found: list[StoredVersion] = []
-    markers: set[str] = set()
-    for stored in storage.list(engine.folder):
-        folder, _, name = stored.path.rpartition("/")
-        partition = folder.removeprefix(engine.folder).removeprefix("/")
+    files = {stored.path: stored for stored in storage.list(engine.folder)}
+    for path, stored in files.items():
+        folder, _, name = path.rpartition("/")
         if name.endswith(engine.ending):
+            partition = folder.removeprefix(engine.folder).removeprefix("/")
             instant = InstantTime(name.removesuffix(engine.ending))
-            found.append(StoredVersion(partition, instant, stored, engine=engine))
-        elif name.endswith(_MARKER):
-            markers.add(stored.path)
-    return [
-        replace(version, marker=marker)
-        if (marker := _marker_path(version.partition_path, version.instant, engine)) in markers
-        else version
-        for version in found
-    ]
+            marker = _marker_path(partition, instant, engine)
+            known = marker if marker in files else None
+            found.append(StoredVersion(partition, instant, stored, known, engine))
+    return found
 
 
 def counts(storage: Storage, timeline: Timeline, version: StoredVersion) -> bool:
@@ -314,8 +309,7 @@ def _note_path(instant: InstantTime) -> str:
 
 def noted_instants(storage: Storage) -> set[InstantTime]:
     """Return the commits of bucketlake that brought versions, also commits that are pending."""
-    names = (stored.path.rpartition("/")[2] for stored in storage.list(_NOTES_FOLDER))
-    return {InstantTime(name.removesuffix(".json")) for name in names}
+    return {*instants_in(storage, _NOTES_FOLDER, ".json")}
 
 
 def _noted(storage: Storage, instant: InstantTime) -> list[str]:
@@ -324,10 +318,8 @@ def _noted(storage: Storage, instant: InstantTime) -> list[str]:
         data = storage.read(path)
     except ObjectNotFoundError:
         return []
-    try:
+    with parsing(path, "partition paths as a JSON array", data):
         names = [str(partition) for partition in parse_checked(data, path)["partitions"]]
-    except (ValueError, KeyError, TypeError):
-        raise FormatError(path, "partition paths as a JSON array", repr(data[:80])) from None
     for name in names:
         require_data_partition(name, path)
     return names

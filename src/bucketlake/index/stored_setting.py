@@ -14,7 +14,7 @@ commit (``actions/conflict.py``).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -23,12 +23,12 @@ from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.config.resize_options import ENGINE, EXTENDIBLE_ENGINE
 from bucketlake.errors import (
     AlreadyExistsError,
-    FormatError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.json_fields import parse_checked, render_checked, require_version
+from bucketlake.format.json_fields import parse_checked, parsing, render_checked, require_version
 from bucketlake.index.dynamic import DynamicBucket, RecordIndex
+from bucketlake.index.hashing_config import instants_in
 from bucketlake.index.ring_kind import ConsistentBucket, ExtendibleBucket, RingKind
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import InstantTime
@@ -175,13 +175,14 @@ def latest_version(storage: Storage, timeline: Timeline) -> SettingVersion | Non
 
 def committed_versions(storage: Storage, timeline: Timeline) -> list[InstantTime]:
     """Return the instants of the valid versions, sorted by completion time."""
-    valid = [at for at in _instants(storage) if is_committed(storage, timeline, at)]
+    every = instants_in(storage, VERSIONS_FOLDER, _SUFFIX)
+    valid = [instant for instant in every if is_committed(storage, timeline, instant)]
     return sorted(valid, key=lambda instant: timeline.completion_time(instant) or instant)
 
 
 def forget_versions(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
     """Delete the versions of commits that another program rolled back."""
-    for instant in [*_instants(storage)]:
+    for instant in instants_in(storage, VERSIONS_FOLDER, _SUFFIX):
         if instants(instant):
             storage.delete(version_path(instant))
 
@@ -199,13 +200,6 @@ def conversion_metadata(index: StoredKind) -> dict[str, str]:
 def is_conversion(commit: CommitMetadata) -> bool:
     """Return whether a commit put the table under another kind of index."""
     return _CONVERSION in commit.extra
-
-
-def _instants(storage: Storage) -> Iterator[InstantTime]:
-    for stored in storage.list(VERSIONS_FOLDER, recursive=False):
-        name = stored.path.rpartition("/")[2]
-        if name.endswith(_SUFFIX):
-            yield InstantTime(name.removesuffix(_SUFFIX))
 
 
 def _kind_entries(index: StoredKind) -> dict[str, object]:
@@ -236,11 +230,8 @@ def _rendered(index: StoredKind | None, version: int = _VERSION, **flags: bool) 
 
 
 def _parsed(data: bytes, path: str, parsed: Callable[[Mapping[str, Any]], Parsed]) -> Parsed:
-    try:
+    with parsing(path, f"an index setting of version {_VERSION} as JSON", data):
         entries = parse_checked(data, path)
         known = _VERSION_OF_SPLIT_KEYS if entries.get(_SPLIT_KEYS) else _VERSION
         require_version(entries["version"], known, "the index setting", path)
         return parsed(entries)
-    except (ValueError, KeyError, TypeError) as error:
-        expected = f"an index setting of version {_VERSION} as JSON"
-        raise FormatError(path, expected, f"{data[:80]!r} ({error!r})") from None

@@ -16,13 +16,12 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError
 from bucketlake.merge.column_rules import chosen
 from bucketlake.merge.incoming import ORDERING, BoolArray, at_least, comparable
-from bucketlake.merge.row_changes import differing
+from bucketlake.merge.row_changes import are_valid, differing
 from bucketlake.model.arrays import one_array
 from bucketlake.model.column_type import type_name
 from bucketlake.model.field_path import column_of, fields_at, roots_of
@@ -122,7 +121,7 @@ class ColumnGroups:
         """
         of_rows = comparable(column_of(rows, self.of_rows, ORDERING))
         for own in self.own:
-            is_given, values = _valid(rows[own]), comparable(rows[own])
+            is_given, values = are_valid(rows[own]), comparable(rows[own])
             for at in np.flatnonzero(is_given & ~deleted & ~at_least((of_rows,), (values,)))[:1]:
                 raise InputError(
                     f"{where}, column {own}",
@@ -160,7 +159,7 @@ class ColumnGroups:
         rows, places = np.arange(len(wins)), {}
         for own in self.own:
             sides = one_array(newer[own]), one_array(older[own])
-            has_new, has_old = _valid(sides[0]) & counts[1], _valid(sides[1]) & counts[0]
+            has_new, has_old = are_valid(sides[0]) & counts[1], are_valid(sides[1]) & counts[0]
             takes = has_new & (~has_old | at_least(*((comparable(side),) for side in sides)))
             place = np.where(takes, rows, rows + len(rows))
             values = comparable(pa.concat_arrays(sides).take(pa.array(place)))
@@ -185,15 +184,10 @@ class ColumnGroups:
             old, new = (comparable(rows[own]) for rows in (older, newer))
             is_tie = at_least((new,), (old,)) & at_least((old,), (new,)) & ~covered(erased, new)
             if own != self.of_rows:  # A null is no value of a group.
-                is_tie &= _valid(older[own]) & _valid(newer[own])
+                is_tie &= are_valid(older[own]) & are_valid(newer[own])
             yield own, is_tie & differing(older.select(names), newer.select(names))
 
 
 def covered(erased: pa.Array, values: pa.Array) -> BoolArray:
     """Return which values a delete covers: both are comparable, null is no delete."""
-    return _valid(erased) & at_least((erased,), (values,))
-
-
-def _valid(values: pa.Array | pa.ChunkedArray) -> BoolArray:
-    flags: BoolArray = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    return flags
+    return are_valid(erased) & at_least((erased,), (values,))

@@ -15,7 +15,7 @@ rows arrive.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -154,8 +154,10 @@ class Combining:
         Values that count as not given.
     rules : mapping of str to ColumnRule
         Rules of columns; the other columns are replaced.
-    function : RowFunction or None
-        Makes the row to store of the older row and the row that follows from gaps and rules.
+    function : callable or None
+        Makes the rows to store of the older rows, the rows that follow from gaps and rules, and
+        words for where they are from (:func:`rows_of_function`); it travels to tasks as Spark's own
+        functions do.
     required : tuple of str
         Columns that may not be null.
     fills_late : bool
@@ -174,7 +176,7 @@ class Combining:
     table: str
     gaps: Gaps
     rules: Mapping[str, ColumnRule] = field(default_factory=dict)
-    function: RowFunction | None = None
+    function: Callable[[pa.Table, pa.Table, str], pa.Table] | None = None
     required: tuple[str, ...] = ()
     fills_late: bool = False
     ties: tuple[str, ...] = ()
@@ -206,7 +208,7 @@ class Combining:
         combined = pa.Table.from_arrays(columns, schema=newer.schema)
         if self.sources is not None:
             combined = with_late_values(older, combined, self.sources)
-        return combined if self.function is None else self.function.rows(older, combined, what)
+        return combined if self.function is None else self.function(older, combined, what)
 
     def _column(
         self, name: str, older: pa.Array, newer: pa.Array, gaps: BoolArray | None = None
@@ -475,66 +477,61 @@ def _equal(values: pa.Array | pa.ChunkedArray, marker: str) -> BoolArray | None:
 # ---- A function of the caller that makes the rows to store, and the checks of what it returns ----
 
 
-@dataclass(frozen=True, slots=True)
-class RowFunction:
-    """A function of stored and new rows; it travels to tasks as Spark's own functions do.
+def rows_of_function(
+    function: MergeFunction,
+    table: str,
+    fixed: Sequence[str],
+    older: pa.Table,
+    newer: pa.Table,
+    what: str,
+) -> pa.Table:
+    """Return the rows that a function of the caller makes of stored and new rows.
 
-    Attributes
+    Parameters
     ----------
     function : callable
         The function.
     table : str
         Path of the table, for messages.
-    fixed : tuple of str
+    fixed : sequence of str
         Columns that it must not change: those of record key, partition and ordering.
+    older, newer : pa.Table
+        Rows of the same keys, in the same order, with the columns of the table.
+    what : str
+        Where the rows are from, for messages.
+
+    Raises
+    ------
+    InputError
+        If the function fails, or returns other rows, columns, types or keys.
     """
-
-    function: MergeFunction
-    table: str
-    fixed: tuple[str, ...]
-
-    def rows(self, older: pa.Table, newer: pa.Table, what: str) -> pa.Table:
-        """Return the rows that the function makes.
-
-        Parameters
-        ----------
-        older, newer : pa.Table
-            Rows of the same keys, in the same order, with the columns of the table.
-        what : str
-            Where the rows are from, for messages.
-
-        Raises
-        ------
-        InputError
-            If the function fails, or returns other rows, columns, types or keys.
-        """
-        name = getattr(self.function, "__name__", type(self.function).__name__)
-        where = f"write to {self.table}, {what}, merge function {name!r}"
-        try:
-            found = self.function(older, newer)
-        except Exception as error:
-            problem = f"it raised {type(error).__name__}: {error}"
-            raise InputError(where, problem, "correct the function") from error
-        if isinstance(found, pa.RecordBatch):
-            found = pa.Table.from_batches([found])
-        if not isinstance(found, pa.Table):
-            _refuse(where, f"it returned {type(found).__name__}", "return a pyarrow.Table")
-        if found.num_rows != newer.num_rows:
-            problem = f"it got {newer.num_rows} rows and returned {found.num_rows}"
-            _refuse(where, problem, "return a row for each row, in the same order")
-        _require_columns(found, newer, where)
-        try:
-            rows = cast_table(found, newer.schema, where=where, exact=True).combine_chunks()
-        except BucketLakeError as error:
-            raise InputError(where, str(error), "return the types of the table") from error
-        for column in self.fixed:
-            if not rows[column].equals(newer[column]):
-                _refuse(
-                    where,
-                    f"it changed the column {column!r}, which decides where or when a row counts",
-                    "return the columns of key, partition and ordering of the new rows",
-                )
-        return rows
+    name = getattr(function, "__name__", type(function).__name__)
+    where = f"write to {table}, {what}, merge function {name!r}"
+    try:
+        found = function(older, newer)
+    except Exception as error:
+        problem = f"it raised {type(error).__name__}: {error}"
+        raise InputError(where, problem, "correct the function") from error
+    if isinstance(found, pa.RecordBatch):
+        found = pa.Table.from_batches([found])
+    if not isinstance(found, pa.Table):
+        _refuse(where, f"it returned {type(found).__name__}", "return a pyarrow.Table")
+    if found.num_rows != newer.num_rows:
+        problem = f"it got {newer.num_rows} rows and returned {found.num_rows}"
+        _refuse(where, problem, "return a row for each row, in the same order")
+    _require_columns(found, newer, where)
+    try:
+        rows = cast_table(found, newer.schema, where=where, exact=True).combine_chunks()
+    except BucketLakeError as error:
+        raise InputError(where, str(error), "return the types of the table") from error
+    for column in fixed:
+        if not rows[column].equals(newer[column]):
+            _refuse(
+                where,
+                f"it changed the column {column!r}, which decides where or when a row counts",
+                "return the columns of key, partition and ordering of the new rows",
+            )
+    return rows
 
 
 def _require_columns(found: pa.Table, newer: pa.Table, where: str) -> None:

@@ -137,7 +137,7 @@ def _ranks(codes: IntArray) -> IntArray:
 
 def _differ(one: pa.Array, other: pa.Array) -> BoolArray:
     """Compare two arrays of one type, value by value; null equals null, and NaN equals NaN."""
-    has_one, has_other = _valid(one), _valid(other)
+    has_one, has_other = are_valid(one), are_valid(other)
     found: BoolArray = has_one != has_other
     rows = np.flatnonzero(has_one & has_other)
     if len(rows) == 0:
@@ -187,6 +187,7 @@ def _entries(maps: pa.MapArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(maps.offsets, entries)
 
 
-def _valid(array: pa.Array) -> BoolArray:
-    flags: BoolArray = array.is_valid().to_numpy(zero_copy_only=False)
+def are_valid(values: pa.Array | pa.ChunkedArray) -> BoolArray:
+    """Return which values are no nulls."""
+    flags: BoolArray = pc.is_valid(values).to_numpy(zero_copy_only=False)
     return flags

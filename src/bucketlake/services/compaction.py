@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bucketlake.actions.conflict import require_no_restore, rolled_back
 from bucketlake.actions.metadata_upkeep import prepare_commit
@@ -61,7 +62,7 @@ from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
 from bucketlake.write.group_writer import WRITE_TOKEN
-from bucketlake.write.slice_rewrite import Compactor
+from bucketlake.write.slice_rewrite import compact_slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,10 +318,11 @@ def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> bool:
         index = resolve_index(table, timeline, None)
         filters = index is not None and index.layout().looks_up
         indexed = indexed_columns(table, snapshot.schema)
-        compactor = Compactor(reader, instant, snapshot.schema, inflight, filters, indexed)
+        fixed = reader, instant, snapshot.schema, inflight, indexed
+        compact = partial(compact_slice, *fixed, key_filter=filters)
         with telling_progress(table.storage, instant, "compaction", len(slices)):
             sizes = [held.size_bytes for held in slices]
-            stats = engine.start(compactor.run, slices, sizes).results()
+            stats = engine.start(compact, slices, sizes).results()
         with table.lock.held(table.storage) as require_held:
             _complete(snapshot, instant, stats, require_held)
     return True

@@ -239,7 +239,7 @@ def _compact(table: OpenTable, _given: TableIndex | None, engine: Engine) -> str
 
 
 def _resize(table: OpenTable, given: TableIndex | None, engine: Engine) -> str:
-    from bucketlake.services.resize.resize import resize
+    from bucketlake.services.resize.execution import resize
 
     report = resize(table, given, ResizeLimits(), engine)
     return _told(len(report.buckets), "split or merge", "splits and merges")

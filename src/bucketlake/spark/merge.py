@@ -11,8 +11,8 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
-from typing import Any, Self
+from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,7 +59,6 @@ from bucketlake.write.merge_write import (
     UNFIT,
     UNSURE,
     Identities,
-    MergeTarget,
     Tally,
     distinct_lists,
     identified,
@@ -71,6 +70,7 @@ from bucketlake.write.merge_write import (
 )
 from bucketlake.write.pack import ArrowSource, RecordSource
 from bucketlake.write.tag import EFFECT
+from bucketlake.write.target import Target
 
 _STORED = "_bucketlake_stored"
 _GIVEN = "_bucketlake_given"
@@ -92,7 +92,7 @@ class SparkMerge:
     ----------
     session : SparkSession
         The session.
-    given : DataFrame or pa.Table
+    given : DataFrame, pa.Table or FileSource
         The rows.
     storage : Storage
         The table's storage.
@@ -101,28 +101,34 @@ class SparkMerge:
     """
 
     def __init__(
-        self, session: SparkSession, given: DataFrame | pa.Table, storage: Storage, root: str
+        self,
+        session: SparkSession,
+        given: DataFrame | pa.Table | FileSource,
+        storage: Storage,
+        root: str,
     ) -> None:
         self._session, self._given = session, given
         self._storage, self._root = storage, root
         self._spool = Spool(storage, root)
         self.time_zone = session.conf.get("spark.sql.session.timeZone")
         self._frame: DataFrame | None = None
-        self._records: RecordSource | None = None
+        self._records: RecordSource | None = given if isinstance(given, FileSource) else None
         self._copy: str | None = None
         self._has_few = self._is_upsert = False
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the source."""
         given = self._given
-        found = given.schema if isinstance(given, pa.Table) else arrow_from_spark(schema_of(given))
-        return source_schema(found)
+        if isinstance(given, pa.Table | FileSource):
+            return source_schema(given.schema)
+        return source_schema(arrow_from_spark(schema_of(given)))
 
     def records(self) -> RecordSource:
         """Return the rows as the records of an upsert, the same for each attempt."""
         if self._records is None:
             given = self._given
+            assert not isinstance(given, FileSource), "files are records from the start"
             is_arrow = isinstance(given, pa.Table)
             self._records = ArrowSource(given) if is_arrow else SparkSource(given, self._spool)
         return self._records
@@ -135,10 +141,6 @@ class SparkMerge:
         if self._copy is not None:
             with suppress(StorageError):  # A leftover copy is not part of the table.
                 self._storage.delete_folder(self._copy)
-
-    def join(self) -> Self:
-        """Return the source itself, which joins."""
-        return self
 
     def values(self, bound: BoundMerge) -> Values | None:
         """Return the distinct values by which the table is pruned, of one job.
@@ -190,7 +192,7 @@ class SparkMerge:
         spool = Spool(self._storage, self._root)
         return SparkSource(rows, spool, None if self._has_few else rows)
 
-    def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
+    def rows(self, bound: BoundMerge, target: Target, plan: ReadPlan) -> RecordSource:
         """Join the source with the stored rows of a plan, and apply the clauses."""
         self._bound, self._target = bound, target
         with _naming_texts(bound):
@@ -201,7 +203,7 @@ class SparkMerge:
         try:
             # The driver writes a copy of few rows; many are joined by the job that packs them.
             rows = spool.stable(found, may_join=not self._has_few)
-            identities = target.identities(bound.ordering)
+            identities = Identities.of(target, bound.ordering)
             self._keys = _identified(rows, identities, COUNT)
         except BaseException:
             spool.drop()
@@ -232,7 +234,7 @@ class SparkMerge:
         given = F.struct(*(F.col(quoted([alias, name])) for name in self.schema.names))
         text = F.when(F.col(_GIVEN), F.to_json(given, {"ignoreNullFields": "false"}))
         found = _found(self._bound, self._target, self._both, text.alias(_SHOWN.name))
-        rows = _identified(found, self._target.identities(), _SHOWN)
+        rows = _identified(found, Identities.of(self._target), _SHOWN)
         is_same = (F.col("key") == key) & (F.col("path") == path)
         first = rows.where(is_same).orderBy(~F.col("effect").isin(*INSERTS)).limit(2)
         return [(row["effect"], json.loads(row[_SHOWN.name] or "null")) for row in first.collect()]
@@ -240,7 +242,7 @@ class SparkMerge:
     def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
         """Return key and partition path of an inserted row that stored rows have."""
         stored = _identified(
-            read_files(self._session, self._root, plan), self._target.identities()
+            read_files(self._session, self._root, plan), Identities.of(self._target)
         ).select("key", "path")
         inserted = self._keys.where(F.col("effect").isin(*INSERTS))
         both = inserted.join(stored, ["key", "path"], "left_semi")
@@ -250,7 +252,10 @@ class SparkMerge:
         """Return the source as a DataFrame that gives the same rows at every evaluation."""
         if self._frame is None:
             given = self._given
-            frame = self._copied(given) if isinstance(given, pa.Table) else given
+            if isinstance(given, FileSource):
+                frame = _frame_of_files(self._session, given)
+            else:
+                frame = self._copied(given) if isinstance(given, pa.Table) else given
             frame = frame.select(columns_named(self.schema.names))
             self._frame = self._spool.stable(frame)
         return self._frame
@@ -280,7 +285,7 @@ class SparkMerge:
         return chosen.where(F.col(_CLAUSE).isNotNull())
 
 
-def frame_of_files(session: SparkSession, files: FileSource) -> DataFrame:
+def _frame_of_files(session: SparkSession, files: FileSource) -> DataFrame:
     """Return the rows of files, without meta columns of Hudi, as the source of a merge."""
     reader, pieces = files.reading()
     schema = source_schema(reader.schema)
@@ -312,14 +317,14 @@ def _number_of_clause(bound: BoundMerge) -> Column:
     return chosen
 
 
-def _found(bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Column) -> DataFrame:
+def _found(bound: BoundMerge, target: Target, joined: DataFrame, *more: Column) -> DataFrame:
     """Return the rows that the merge writes, with hidden columns."""
     schema, values = bound.schema, {name: list[Column]() for name in bound.schema.names}
     unfit = []
     for clause in bound.clauses:
         given = joined.select([_value(text).alias(name) for name, text in clause.values.items()])
         held = arrow_from_spark(given.schema)
-        require_assignable(schema, held, clause.role, target.key_columns)
+        require_assignable(schema, held, clause.role, Identities.of(target).fields)
         problems = []
         for field in schema:
             types = held.field(field.name).type, field.type
@@ -351,12 +356,12 @@ def _found(bound: BoundMerge, target: MergeTarget, joined: DataFrame, *more: Col
     )
 
 
-def _deleted_once(rows: DataFrame, target: MergeTarget) -> DataFrame:
+def _deleted_once(rows: DataFrame, target: Target) -> DataFrame:
     """Return one row of each deleted key, and of inserted rows with one key one with their count.
 
     Several matches of a deleted row are no ambiguity.
     """
-    keys = [F.col(quoted(steps_of(path, rows.columns))) for path in target.key_columns]
+    keys = [F.col(quoted(steps_of(path, rows.columns))) for path in Identities.of(target).fields]
     named = [key.alias(f"key{number}") for number, key in enumerate(keys)]
     kept = [F.first(quoted([name])).alias(name) for name in rows.columns if name != COUNT.name]
     inserted = F.count(F.when(F.col(EFFECT) == Effect.INSERT.value, 1))

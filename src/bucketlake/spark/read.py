@@ -172,14 +172,15 @@ def with_values(frame: DataFrame, assignments: Assignments) -> DataFrame:
     InputError
         If Spark cannot evaluate an expression, or the type of a value does not fit its column.
     """
-    texts = assignments.texts
-    where = f"update {', '.join(f'{name} = {text!r}' for name, text in texts.items())}"
+    from bucketlake.write.by_condition import require_assigned_types
+
+    where = f"update {', '.join(f'{name} = {e.text!r}' for name, e in assignments.items())}"
     with refusing(where, "correct the expression"):
-        values = {name: single(text) for name, text in texts.items()}
+        values = {name: single(expression.text) for name, expression in assignments.items()}
         # Spark Connect checks expressions only when it is asked for their types.
         given = arrow_from_spark(frame.select([v.alias(n) for n, v in values.items()]).schema)
     held = arrow_from_spark(frame.select(columns_named(values)).schema)
-    assignments.require_types(held, given)
+    require_assigned_types(assignments, held, given)
     return frame.withColumns(
         {
             name: assigned_column(value, given.field(name).type, held.field(name).type)

@@ -27,6 +27,7 @@ from bucketlake.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
+from bucketlake.format.json_fields import parsing
 from bucketlake.model.arguments import check_integers, check_seconds
 from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.names import one_of
@@ -322,11 +323,9 @@ class _Held:
 
 
 def _parsed(content: bytes, path: str) -> _Held:
-    try:
+    with parsing(path, "a lock's owner and expiry as JSON", content):
         fields = parse_json(content)
         return _Held(str(fields["owner"]), int(fields["validUntil"]), bool(fields["expired"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(path, "a lock's owner and expiry as JSON", repr(content[:64])) from error
 
 
 def _nothing() -> None:

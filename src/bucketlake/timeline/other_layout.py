@@ -27,10 +27,10 @@ from bucketlake.config.paths_of_table import (
 )
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import LAYOUTS, TimelineLayout, version_of_other_layout
-from bucketlake.errors import FormatError, UnsupportedFeatureError
+from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.clustering_plan import has_clustering_plan
 from bucketlake.format.commit_metadata import recode_commit
-from bucketlake.format.json_fields import parse_checked, render_checked
+from bucketlake.format.json_fields import parse_checked, parsing, render_checked
 from bucketlake.storage.base import Storage, StoredObject, at_once, read_if_there
 from bucketlake.timeline.active import Timeline, create_timeline
 from bucketlake.timeline.instant import Action, Instant, State
@@ -105,12 +105,9 @@ def read_move(storage: Storage) -> Move | None:
     data = read_if_there(storage, VERSION_CHANGE_FILE)
     if data is None:
         return None
-    try:
+    with parsing(VERSION_CHANGE_FILE, "two timelines as JSON", data):
         entries = parse_checked(data, VERSION_CHANGE_FILE)
         return Move(_parsed(entries["from"]), _parsed(entries["to"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        found = f"{data[:80]!r} ({error!r})"
-        raise FormatError(VERSION_CHANGE_FILE, "two timelines as JSON", found) from error
 
 
 def require_one_timeline(table: OpenTable, timeline: Timeline) -> None:

@@ -29,10 +29,9 @@ from bucketlake.config.paths_of_table import OUTCOME_FOLDER, require_instant
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,
-    FormatError,
     StorageError,
 )
-from bucketlake.format.json_fields import parse_checked, render_checked
+from bucketlake.format.json_fields import parse_checked, parsing, render_checked
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, read_if_there
 from bucketlake.timeline.active import Timeline
@@ -103,15 +102,12 @@ class Outcome:
     @classmethod
     def from_json(cls, data: bytes, path: str) -> Self:
         """Parse the content of the object; raise FormatError if it is not an outcome."""
-        try:
+        with parsing(path, "the outcome of an instant as JSON", data):
             fields = parse_checked(data, path)
             committed = OutcomeKind(fields["outcome"]) is OutcomeKind.COMMIT
             return cls(
                 str(fields["claim"]), _parse_publication(fields, path) if committed else None
             )
-        except (ValueError, KeyError, TypeError) as error:
-            found = f"{type(error).__name__} ({error}) in bytes {data[:32]!r}"
-            raise FormatError(path, "the outcome of an instant as JSON", found) from error
 
     def to_json(self) -> bytes:
         """Print the object's content."""

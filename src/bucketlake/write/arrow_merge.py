@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -21,19 +21,23 @@ from bucketlake.read.read_plan import ReadPlan
 from bucketlake.where.expression import Expression
 from bucketlake.where.sides import Equation
 from bucketlake.write.by_condition import require_assignable
+from bucketlake.write.input_files.file_source import FileSource
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_statement import Effect, Match
 from bucketlake.write.merge_write import (
     INSERTS,
     NULL_MARKS,
-    MergeTarget,
+    Identities,
     Tally,
     old_name,
+    rows_in_files,
     source_schema,
+    where_of_merge,
     written_columns,
 )
 from bucketlake.write.pack import ArrowSource, RecordSource
 from bucketlake.write.tag import EFFECT
+from bucketlake.write.target import Target
 
 # ---- Pairs of stored and given rows: equal keys, or blocks of all combinations -------------------
 #
@@ -182,36 +186,40 @@ Pairs: TypeAlias = Mapping[str, IntArray]
 
 
 class ArrowMerge:
-    """The source of a merge, as an Arrow table.
+    """The source of a merge that this process joins.
 
     Parameters
     ----------
-    given : pa.Table
+    given : pa.Table or FileSource
         The rows.
     """
 
     time_zone: str | None = None
 
-    def __init__(self, given: pa.Table) -> None:
-        stored = source_schema(given.schema)
-        rows = selectable(given.select(stored.names))
-        self._rows = cast_batch(rows, stored, where="source of the merge")
+    def __init__(self, given: pa.Table | FileSource) -> None:
+        self._given = given
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the source."""
-        return self._rows.schema
+        return source_schema(self._given.schema)
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        given = self._given
+        rows = given if isinstance(given, pa.Table) else rows_in_files(given)
+        chosen = selectable(rows.select(self.schema.names))
+        return cast_batch(chosen, self.schema, where="source of the merge")
 
     def records(self) -> RecordSource:
         """Return the rows as the records of an upsert."""
-        return ArrowSource(self._rows)
+        given = self._given
+        return ArrowSource(self._rows) if isinstance(given, pa.Table) else given
 
     def close(self) -> None:
-        """Do nothing: nothing is kept."""
-
-    def join(self) -> Self:
-        """Return the source itself, which joins."""
-        return self
+        """Drop what is kept of files."""
+        if not isinstance(self._given, pa.Table):
+            self._given.close()
 
     def values(self, bound: BoundMerge) -> Values:
         """Return the distinct values of the source by which the table is pruned."""
@@ -225,12 +233,12 @@ class ArrowMerge:
         """Return None: this is unknown before the join."""
         return None
 
-    def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
+    def rows(self, bound: BoundMerge, target: Target, plan: ReadPlan) -> RecordSource:
         """Join the source with the stored rows of a plan, and apply the clauses."""
-        stored = read_arrow(target.snapshot.storage, plan)
+        stored = read_arrow(target.storage, plan)
         self._target = target
         self._found = _Join(bound, target, stored, self._rows).rows()
-        self._keys = target.identities(bound.ordering).identify(self._found)
+        self._keys = Identities.of(target, bound.ordering).identify(self._found)
         self._inserted = self._keys.filter(_are_inserts(self._keys["effect"]))
         if bound.inserts_new:
             marks = [pc.match_substring(self._inserted[name], text) for name, text in NULL_MARKS]
@@ -263,8 +271,8 @@ class ArrowMerge:
     def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
         """Return key and partition path of an inserted row that stored rows have."""
         names = ["key", "path"]
-        rows = read_arrow(self._target.snapshot.storage, plan)
-        stored = self._target.identities().identify(rows).select(names)
+        rows = read_arrow(self._target.storage, plan)
+        stored = Identities.of(self._target).identify(rows).select(names)
         return _first_key(self._inserted.select(names).join(stored, names, join_type="left semi"))
 
 
@@ -284,9 +292,9 @@ class _Join:
     """
 
     def __init__(
-        self, bound: BoundMerge, target: MergeTarget, stored: pa.Table, given: pa.Table
+        self, bound: BoundMerge, target: Target, stored: pa.Table, given: pa.Table
     ) -> None:
-        self._bound, self._target = bound, target
+        self._bound, self._target, self._identities = bound, target, Identities.of(target)
         self._schemas: dict[tuple[str, ...], pa.Schema] = {}
         self._sides = {bound.alias: stored, bound.source_alias: given}
         self._tests: list[str] = []
@@ -364,7 +372,7 @@ class _Join:
         if count > _PAIRS_MAX:
             raise UnsupportedFeatureError(
                 f"on = {self._bound.on!r}, by which {count} pairs of rows may match, without Spark",
-                self._target.where,
+                where_of_merge(self._target),
                 "equate more columns of both sides, or start a SparkSession first",
             )
 
@@ -407,7 +415,7 @@ class _Join:
         if IS_DELETED not in bound.schema.names:
             flags = columns.pop(IS_DELETED, flags)
         given = pa.table(columns)
-        require_assignable(bound.schema, given.schema, clause.role, self._target.key_columns)
+        require_assignable(bound.schema, given.schema, clause.role, self._identities.fields)
         keys = partial(self._keys, given)
         rows = cast_batch(given, bound.schema, where=clause.role, computed=True, keys=keys)
         if IS_DELETED not in rows.column_names:
@@ -424,7 +432,7 @@ class _Join:
         return pa.table([*rows.columns, *hidden], schema=schema)
 
     def _keys(self, rows: pa.Table) -> pa.Array:
-        return self._target.identities().identify(rows)["key"]
+        return self._identities.identify(rows)["key"]
 
     def _old_ordering(
         self, clause: BoundClause, at: Pairs, count: int

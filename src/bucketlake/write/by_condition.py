@@ -9,8 +9,7 @@ planned again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -28,67 +27,57 @@ from bucketlake.read.snapshot import Snapshot
 from bucketlake.where.expression import Expression
 from bucketlake.where.predicate import Predicate
 
+Assignments: TypeAlias = Mapping[str, Expression]
+"""New values of columns."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Assignments:
-    """New values of columns.
 
-    Attributes
-    ----------
-    expressions : mapping of str to Expression
-        By column.
+def checked_assignments(
+    given: Mapping[str, str], schema: pa.Schema, config: TableConfig
+) -> Assignments:
+    """Check assignments to the columns of a table.
+
+    Raises
+    ------
+    ConfigError
+        If they are no mapping of texts.
+    InputError
+        If there is no such column, a column may not be updated, or a text is no expression.
     """
+    check_expressions(set=given)
+    checked: dict[str, Expression] = {}
+    for name, text in given.items():
+        column = table_column(schema, name, f"update of {name!r}")
+        require_free(column, schema, config)
+        if column in checked:
+            raise InputError(f"update of {name!r}", "it is named twice", "name it once")
+        checked[column] = Expression(text, schema, f"update {column} = {text!r}")
+    return checked
 
-    expressions: Mapping[str, Expression]
 
-    @classmethod
-    def of(cls, given: Mapping[str, str], schema: pa.Schema, config: TableConfig) -> Self:
-        """Check assignments to the columns of a table.
+def with_assigned(rows: pa.Table, assignments: Assignments) -> pa.Table:
+    """Return rows with their new values.
 
-        Raises
-        ------
-        ConfigError
-            If they are no mapping of texts.
-        InputError
-            If there is no such column, a column may not be updated, or a text is no expression.
-        """
-        check_expressions(set=given)
-        found: dict[str, Expression] = {}
-        for name, text in given.items():
-            column = table_column(schema, name, f"update of {name!r}")
-            require_free(column, schema, config)
-            if column in found:
-                raise InputError(f"update of {name!r}", "it is named twice", "name it once")
-            found[column] = Expression(text, schema, f"update {column} = {text!r}")
-        return cls(found)
+    Raises
+    ------
+    InputError
+        If the type of a value does not fit its column.
+    """
+    changed = rows
+    for name, expression in assignments.items():
+        at = rows.schema.get_field_index(name)
+        values = assigned(expression.values(rows), rows.schema.field(at).type)
+        changed = changed.set_column(at, name, values)
+    require_assigned_types(assignments, rows.schema, changed.schema)
+    return changed
 
-    @property
-    def texts(self) -> dict[str, str]:
-        """The text of each expression, by column."""
-        return {name: expression.text for name, expression in self.expressions.items()}
 
-    def to_rows(self, rows: pa.Table) -> pa.Table:
-        """Return rows with their new values.
-
-        Raises
-        ------
-        InputError
-            If the type of a value does not fit its column.
-        """
-        changed = rows
-        for name, expression in self.expressions.items():
-            at = rows.schema.get_field_index(name)
-            held = rows.schema.field(at).type
-            values = assigned(expression.values(rows), held)
-            changed = changed.set_column(at, name, values)
-        self.require_types(rows.schema, changed.schema)
-        return changed
-
-    def require_types(self, held: pa.Schema, given: pa.Schema) -> None:
-        """Raise InputError if the type of a new value does not fit its column."""
-        for name, expression in self.expressions.items():
-            own, new = (pa.schema([schema.field(name)]) for schema in (held, given))
-            require_assignable(own, new, expression.role)
+def require_assigned_types(
+    assignments: Assignments, stored: pa.Schema, computed: pa.Schema
+) -> None:
+    """Raise InputError if the type of a new value does not fit its column."""
+    for name, expression in assignments.items():
+        own, new = (pa.schema([schema.field(name)]) for schema in (stored, computed))
+        require_assignable(own, new, expression.role)
 
 
 def require_assignable(

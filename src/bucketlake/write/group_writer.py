@@ -29,6 +29,7 @@ import pyarrow as pa
 from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError, MissingFileError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file, with_dictionaries
+from bucketlake.format.json_fields import parsing
 from bucketlake.index.layout import GroupChoice, Layout
 from bucketlake.merge.combining import Combining, completed
 from bucketlake.merge.group_merge import (
@@ -62,7 +63,7 @@ from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
 from bucketlake.write.change_log import CHANGE_SUFFIX, ChangeLog
 from bucketlake.write.log_file import encode_log_file
-from bucketlake.write.new_keys import UnstoredKeys
+from bucketlake.write.new_keys import Unstored
 from bucketlake.write.record_index.key_changes import (
     ChangedKeys,
     changes_of_append,
@@ -118,7 +119,7 @@ class GroupWriter:
         if readers of the table combine them.
     timeline_layout : TimelineLayout
         How log files are named.
-    new_keys : UnstoredKeys or None
+    unstored : callable or None
         Leaves out records whose key is stored; None for a write that updates them.
     change_log : ChangeLogMode or None
         What a file beside a new base file keeps of its changes; None if the table has no such files
@@ -140,7 +141,7 @@ class GroupWriter:
     combining: Combining | None = None
     slices: SliceReader | None = None
     change_log: ChangeLogMode | None = None
-    new_keys: UnstoredKeys | None = None
+    unstored: Unstored | None = None
     timeline_layout: TimelineLayout = LAYOUT_2
 
     def files(self) -> DataFiles:
@@ -197,8 +198,8 @@ class GroupWriter:
             own = incoming if choice.rows is None else incoming.take(choice.rows)
             # Sequence numbers of rows contain this number, which is unique among the groups.
             number = plan.number + place * self.slot_count
-            if self.new_keys is not None and choice.file_slice is not None:
-                new = self.new_keys.among(own, choice.file_slice)
+            if self.unstored is not None and choice.file_slice is not None:
+                new = self.unstored(own, choice.file_slice)
                 ignored += len(own) - len(new)
                 if len(new) == 0:
                     kept.append(choice.file_id)
@@ -436,10 +437,8 @@ class GroupWriter:
             statistics = short_base_file_statistics(reader, self.indexed)
         if text is None:
             raise FormatError(path, f"footer key {STATS_KEY}", "none; another program wrote it")
-        try:
+        with parsing(path, f"counts of rows in {STATS_KEY}", text):
             counts = MergeCounts(**parse_json(text))
-        except (ValueError, TypeError) as error:
-            raise FormatError(path, f"counts of rows in {STATS_KEY}", text[:80]) from error
         stat = self._stat(partition, choice, base, path, counts, size_bytes, statistics)
         changes = self._change_files(partition, choice, base)
         return replace(stat, change_files=changes), counts.ignored

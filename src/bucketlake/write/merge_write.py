@@ -8,12 +8,12 @@ order, what is counted, and what is an error. Only the join is an engine's: in t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,6 @@ from bucketlake.model.schema import IS_DELETED, cast_batch, normalise_schema
 from bucketlake.model.table_type import Operation
 from bucketlake.read.read_plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead, ReadRequest
-from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_schema import table_columns
 from bucketlake.write.by_condition import require_same_matches
 from bucketlake.write.ingest import write_records
@@ -96,42 +95,6 @@ class Tally:
     unsure: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MergeTarget:
-    """A table that is pinned for a merge.
-
-    Attributes
-    ----------
-    snapshot : Snapshot
-        The pinned state.
-    is_global : bool
-        Whether keys are unique in the whole table.
-    marker : (field, value) or None
-        The column and value that mark a row as deleted.
-    """
-
-    snapshot: Snapshot
-    is_global: bool
-    marker: tuple[str, str] | None
-
-    @property
-    def where(self) -> str:
-        """The merge, for messages."""
-        return f"merge into {self.snapshot.storage.root}"
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        """The fields that tell key and partition path."""
-        return self.identities().fields
-
-    def identities(self, ordering: tuple[str, ...] = ()) -> Identities:
-        """Return what finds the keys of rows, and with ordering fields, updates that lose."""
-        snapshot = self.snapshot
-        return Identities(
-            snapshot.config.key_spec, snapshot.schema, self.is_global, ordering, self.marker
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Identities:
     """Finds the keys of rows; a small picklable value.
@@ -155,6 +118,12 @@ class Identities:
     is_global: bool
     ordering: tuple[str, ...] = ()
     marker: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, target: Target, ordering: tuple[str, ...] = ()) -> Self:
+        """Return what finds the keys of rows, and with ordering fields, updates that lose."""
+        spec, schema = target.config.key_spec, target.snapshot.schema
+        return cls(spec, schema, target.index.has_global_keys, ordering, target.marker)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -205,6 +174,11 @@ class Identities:
         return ~(at_least(new, old) | commit_time_deletes(is_marked, given, self.ordering))
 
 
+def where_of_merge(target: Target) -> str:
+    """Return the merge, for messages."""
+    return f"merge into {target.storage.root}"
+
+
 def source_schema(given: pa.Schema) -> pa.Schema:
     """Return the columns of a source in stored types, without meta columns of Hudi."""
     kept = [given.field(name) for name in table_columns(given, given.names)]
@@ -229,7 +203,7 @@ def changes_of(counts: Mapping[int, int]) -> dict[str, int]:
 
 
 def ambiguous(
-    target: MergeTarget,
+    target: Target,
     key: str,
     path: str,
     pair: Sequence[tuple[int, Mapping[str, object] | None]],
@@ -252,14 +226,14 @@ def ambiguous(
             f"table with this key is changed, too: {rows}"
         )
         step = "equate the columns of the key in on, so that the row matches"
-    return InputError(target.where, problem, step)
+    return InputError(where_of_merge(target), problem, step)
 
 
-def stored_already(target: MergeTarget, key: str, path: str) -> InputError:
+def stored_already(target: Target, key: str, path: str) -> InputError:
     """Return the error that the key of an inserted row is stored."""
     where = f" in partition {path!r}" if path else ""
     return InputError(
-        target.where,
+        where_of_merge(target),
         f"a row of the source matches no row, and would be inserted with key {key!r}{where}, which "
         "the table has",
         "equate the columns of the key in on, so that the row matches, or drop it by a condition",
@@ -354,8 +328,11 @@ def distinct_lists(
 # ---- The plan of a merge: what its engine joins, and the write -----------------------------------
 
 
-class MergeJoin(Protocol):
-    """Joins the source of a merge with the table, and applies the clauses.
+class MergeSource(Protocol):
+    """The source of a merge, for an engine that joins it with the table and applies the clauses.
+
+    Of files, a merge that is an upsert writes the records as an upsert of them does. For other
+    merges the engine reads their rows, once.
 
     Attributes
     ----------
@@ -365,10 +342,20 @@ class MergeJoin(Protocol):
 
     time_zone: str | None
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the source; an upsert may drop some of the records' later."""
+
+    def records(self) -> RecordSource:
+        """Return the rows as the records of an upsert."""
+
+    def close(self) -> None:
+        """Drop what is kept."""
+
     def values(self, bound: BoundMerge) -> Values | None:
         """Return the distinct values of the source for ``BoundMerge.pruning_fields``.
 
-        None if conditions of a read do not mean what they mean in the join.
+        None if conditions of a read do not mean what they mean in the source.
         """
 
     def upserted(self, bound: BoundMerge) -> RecordSource | None:
@@ -377,10 +364,10 @@ class MergeJoin(Protocol):
         The distinct values are known.
         """
 
-    def rows(self, bound: BoundMerge, target: MergeTarget, plan: ReadPlan) -> RecordSource:
+    def rows(self, bound: BoundMerge, target: Target, plan: ReadPlan) -> RecordSource:
         """Join the source with the stored rows of a plan; return what the clauses make of them.
 
-        The other methods are about these rows, which have a flag of deletes.
+        The methods below are about these rows, which have a flag of deletes.
 
         Raises
         ------
@@ -400,31 +387,14 @@ class MergeJoin(Protocol):
         """Return key and partition path of an inserted row that stored rows have; None if none."""
 
 
-class MergeSource(Protocol):
-    """The source of a merge, for an engine: Arrow tables in this process, or Spark."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the source."""
-
-    def records(self) -> RecordSource:
-        """Return the rows as the records of an upsert."""
-
-    def join(self) -> MergeJoin:
-        """Return what joins the rows with the table."""
-
-    def close(self) -> None:
-        """Drop what is kept."""
-
-
 def write_merge(target: Target, source: MergeSource, statement: MergeStatement) -> WriteResult:
     """Run a merge once; the errors are those of :meth:`Merge.execute`."""
     snapshot, index, origin = target.snapshot, target.index, statement.origin
-    if was_committed(target.table, snapshot.timeline, origin):  # Before the join.
+    if was_committed(target.table, snapshot.timeline, origin):  # Before the source.
         return WriteResult(None, skipped=True)
     if snapshot.config.ordering_groups:
         what, step = "a merge with orderings of columns", "upsert(..., missing='keep') obeys them"
-        raise UnsupportedFeatureError(what, f"merge into {snapshot.storage.root}", step)
+        raise UnsupportedFeatureError(what, where_of_merge(target), step)
     is_global = index.has_global_keys
     bound = bind_merge(
         statement, snapshot.schema, source.schema, snapshot.config, is_global=is_global
@@ -434,27 +404,25 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
         records = source.records()
         records.keep(bound.columns)
         return write_records(target, Operation.UPSERT, records, origin=origin)
-    join = source.join()
     if target.appends or target.marker or tombstone_files(target.table, snapshot.timeline):
         bound = replace(bound, upserts=None)  # Its counts, or what stays out, would be others.
-    values = join.values(bound)
-    upserted = join.upserted(bound)
+    values = source.values(bound)
+    upserted = source.upserted(bound)
     if upserted is not None:
         with closing(upserted):
             return write_records(target, Operation.UPSERT, upserted, origin=origin)
-    predicate = None if values is None else bound.reads(values, join.time_zone)
+    predicate = None if values is None else bound.reads(values, source.time_zone)
     plan = plan_read(PinnedRead(snapshot), index, besides=predicate)
-    pinned = MergeTarget(snapshot, is_global, target.marker)
-    rows = join.rows(bound, pinned, plan)
+    rows = source.rows(bound, target, plan)
 
     def count_changes() -> dict[str, int]:
-        tally = join.tally()
+        tally = source.tally()
         if tally.repeated is not None:
-            raise ambiguous(pinned, *tally.repeated, join.two_of(*tally.repeated))
+            raise ambiguous(target, *tally.repeated, source.two_of(*tally.repeated))
         if tally.unsure:
-            found = join.stored_among(_stored_keys(target, bound, pinned, values))
+            found = source.stored_among(_stored_keys(target, bound, values))
             if found is not None:
-                raise stored_already(pinned, *found)
+                raise stored_already(target, *found)
         return changes_of(tally.counts)
 
     try:
@@ -471,56 +439,11 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
         rows.close()
 
 
-def _stored_keys(
-    target: Target, bound: BoundMerge, pinned: MergeTarget, values: Values | None
-) -> ReadPlan:
+def _stored_keys(target: Target, bound: BoundMerge, values: Values | None) -> ReadPlan:
     """Plan the read of the stored keys that inserted rows may have."""
-    read = PinnedRead(target.snapshot, ReadRequest(columns=pinned.key_columns))
+    read = PinnedRead(target.snapshot, ReadRequest(columns=Identities.of(target).fields))
     pruning = None if values is None else bound.holds_new_keys(values)
     return plan_read(read, target.index, besides=pruning)
-
-
-# ---- Files as the source of a merge --------------------------------------------------------------
-#
-# A merge that is an upsert writes the files as an upsert of them does. For other merges the engine
-# reads their rows, once, and joins them.
-
-
-class FileMerge:
-    """The source of a merge, in files.
-
-    Parameters
-    ----------
-    files : FileSource
-        The files.
-    read : callable
-        Reads the files, and returns their rows as the source of a merge.
-    """
-
-    def __init__(self, files: FileSource, read: Callable[[], MergeSource]) -> None:
-        self._files, self._read = files, read
-        self._joined: MergeSource | None = None
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """Columns of the source; an upsert may drop some of them later."""
-        return source_schema(self._files.schema)
-
-    def records(self) -> FileSource:
-        """Return the files as the records of an upsert."""
-        return self._files
-
-    def join(self) -> MergeJoin:
-        """Return what joins the rows of the files with the table."""
-        if self._joined is None:
-            self._joined = self._read()
-        return self._joined.join()
-
-    def close(self) -> None:
-        """Drop what is kept of the files."""
-        self._files.close()
-        if self._joined is not None:
-            self._joined.close()
 
 
 def rows_in_files(files: FileSource) -> pa.Table:

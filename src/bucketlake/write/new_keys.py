@@ -8,8 +8,9 @@ two writers that add the same key conflict, as all writers of a bucket do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -44,58 +45,43 @@ def require_empty_partitions(reader: SliceReader, slices: Iterable[FileSlice]) -
             )
 
 
-@dataclass(frozen=True, slots=True)
-class UnstoredKeys:
-    """Finds the records whose key is not stored.
+Unstored: TypeAlias = Callable[[IncomingRecords, FileSlice], IncomingRecords]
+"""Returns the records whose key a slice does not have; picklable."""
 
-    Attributes
-    ----------
-    reader : SliceReader
-        Reads stored keys.
-    policy : DuplicatePolicy
-        What happens to the other records.
+
+def unstored_for(target: Target, operation: Operation) -> Unstored | None:
+    """Return what an insert asks of its records; None for other writes.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If a key is unique in the whole table: then it may be stored in another partition.
     """
+    policy = target.duplicates
+    if policy is None or operation is not Operation.INSERT:
+        return None
+    if target.index.has_global_keys:
+        raise UnsupportedFeatureError(
+            f"{DUPLICATE_POLICY}={policy.value} under a record-level index of the whole table",
+            target.storage.root,
+            "leave the option out, or use RecordIndex(partitioned=True)",
+        )
+    return partial(_unstored, SliceReader.of_snapshot(target.snapshot), policy)
 
-    reader: SliceReader
-    policy: DuplicatePolicy
 
-    @classmethod
-    def of_write(cls, target: Target, operation: Operation) -> UnstoredKeys | None:
-        """Return what an insert asks for; None for other writes.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            If a key is unique in the whole table: then it may be stored in another partition.
-        """
-        policy = target.duplicates
-        if policy is None or operation is not Operation.INSERT:
-            return None
-        if target.index.has_global_keys:
-            raise UnsupportedFeatureError(
-                f"{DUPLICATE_POLICY}={policy.value} under a record-level index of the whole table",
-                target.storage.root,
-                "leave the option out, or use RecordIndex(partitioned=True)",
-            )
-        return cls(SliceReader.of_snapshot(target.snapshot), policy)
-
-    def among(self, incoming: IncomingRecords, held: FileSlice) -> IncomingRecords:
-        """Return the records whose key the slice does not have.
-
-        Raises
-        ------
-        InputError
-            If there are others, and the policy is to fail.
-        """
-        stored = [keys for keys, is_deleted in self.reader.keys(held) if not is_deleted]
-        known = pa.concat_arrays([pa.array([], pa.string()), *stored])
-        found = pc.is_in(incoming.keys, value_set=known).to_numpy(zero_copy_only=False)
-        if self.policy is DuplicatePolicy.FAIL and found.any():
-            first = incoming.keys[int(np.flatnonzero(found)[0])].as_py()
-            raise InputError(
-                f"insert into {self.reader.storage.root}",
-                f"the key {first!r} is stored already (and {int(found.sum()) - 1} more keys of "
-                f"file group {held.file_id})",
-                f"remove these records, use operation upsert, or set {DUPLICATE_POLICY} to drop",
-            )
-        return incoming.take(np.flatnonzero(~found))
+def _unstored(
+    reader: SliceReader, policy: DuplicatePolicy, incoming: IncomingRecords, held: FileSlice
+) -> IncomingRecords:
+    """Drop the records whose key is stored; raise InputError if the policy is to fail."""
+    stored = [keys for keys, is_deleted in reader.keys(held) if not is_deleted]
+    known = pa.concat_arrays([pa.array([], pa.string()), *stored])
+    is_stored = pc.is_in(incoming.keys, value_set=known).to_numpy(zero_copy_only=False)
+    if policy is DuplicatePolicy.FAIL and is_stored.any():
+        first = incoming.keys[int(np.flatnonzero(is_stored)[0])].as_py()
+        raise InputError(
+            f"insert into {reader.storage.root}",
+            f"the key {first!r} is stored already (and {int(is_stored.sum()) - 1} more keys of "
+            f"file group {held.file_id})",
+            f"remove these records, use operation upsert, or set {DUPLICATE_POLICY} to drop",
+        )
+    return incoming.take(np.flatnonzero(~is_stored))

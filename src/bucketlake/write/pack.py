@@ -29,7 +29,7 @@ from bucketlake.write.write_plan import Elsewhere, WritePlan
 if TYPE_CHECKING:
     from bucketlake.write.record_index.by_shard import ShardStage
     from bucketlake.write.record_index.locate import LocateStage
-    from bucketlake.write.record_index.lookups import LookupPlan
+    from bucketlake.write.record_index.lookups import Lookup
     from bucketlake.write.rehash import RehashSource
 
 
@@ -141,19 +141,23 @@ class PackedRecords:
     Attributes
     ----------
     flow : Flow
-        The kept records; its results are their counts.
+        The kept records; its results are their counts. Or a flow that makes the records again for
+        each flow that goes on from it.
     schema : pa.Schema
         Columns of the records, without tags.
     engine : Engine
         Writes the records.
     by_tasks : callable, optional
         Packs the records for tasks of Spark, if they are so few that this process packed them.
+    told : sequence, optional
+        The counts, if the flow makes the records again.
     """
 
     flow: Flow
     schema: pa.Schema
     engine: Engine
     by_tasks: Callable[[], PackedRecords] | None = field(default=None, kw_only=True)
+    told: Sequence[Any] | None = field(default=None, kw_only=True)
 
     @property
     def tasks_wanted(self) -> int:
@@ -189,7 +193,8 @@ class PackedRecords:
     @property
     def _counted(self) -> list[PackedCounts]:
         """Return the counts; tasks may have told more (``spark/merge.py``)."""
-        return [told for told in self.flow.results() if isinstance(told, PackedCounts)]
+        told = self.flow.results() if self.told is None else self.told
+        return [each for each in told if isinstance(each, PackedCounts)]
 
     def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Send each record to its task, which writes it."""
@@ -207,9 +212,9 @@ class PackedRecords:
         tasks = stage.records.tasks_of(self.counts)
         return self.flow.then(stage, plans, task_count, tasks).results()
 
-    def locate(self, plan: LookupPlan, task: LocateStage) -> Flow:
+    def locate(self, lookups: Sequence[Lookup], stage: LocateStage) -> Flow:
         """Send each record to the task of its lookup, and keep the located records."""
-        return self.flow.then(task, plan.lookups, plan.task_count).kept()
+        return self.flow.then(stage, lookups, stage.placement.task_count).kept()
 
 
 # ---- Arrow tables as the source of a write: without an engine, the tasks are threads -------------

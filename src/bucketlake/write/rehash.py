@@ -1,6 +1,6 @@
 """Moving rows from one layout to another without a shuffle, from old to new file groups.
 
-The layouts decide which slots exchange rows (``Layout.moves_to``): each such part is one job.
+The layouts decide which slots exchange rows (``Layout.parts_of_move``): each such part is one job.
 From 4 to 8 buckets, each job splits one file group (RFC-29, multiple rehash).
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import NO_TASK, Engine, Rows
-from bucketlake.index.layout import Layout, Moves, Slot
+from bucketlake.index.layout import Layout, Slot
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.record_index.index_writer import with_index
@@ -45,10 +45,7 @@ class RehashJob:
 
 def _run(reader: SliceReader, task: WriteTask, job: RehashJob) -> Iterator[SlotResult | Rows]:
     """Write the new slots of a part from its old groups; the keys go on to the index's shards."""
-    changed = None if task.index is None else task.index.collector()
-    yield from task.write(job.slots, _rows(reader, task, job), changed)
-    if changed is not None:
-        yield changed.rows()
+    return task.write(job.slots, _rows(reader, task, job))
 
 
 def _rows(reader: SliceReader, task: WriteTask, job: RehashJob) -> pa.Table:
@@ -89,13 +86,14 @@ class RehashSource:
         self,
         reader: SliceReader,
         live: dict[Slot, tuple[FileSlice, ...]],
-        moves: dict[str, Moves],
+        new: Layout,
+        parts: dict[str, int],
         engine: Engine,
     ) -> None:
-        self._reader, self._engine, self._moves = reader, engine, moves
+        self._reader, self._engine, self._new, self._parts = reader, engine, new, parts
         self._slices: dict[tuple[str, int], list[FileSlice]] = defaultdict(list)
         for (partition, slot), slices in live.items():
-            self._slices[partition, moves[partition].part_of_old[slot]] += slices
+            self._slices[partition, slot % parts[partition]] += slices
 
     @classmethod
     def between(
@@ -116,13 +114,13 @@ class RehashSource:
         IndexStateError
             If the slices contradict the old layout.
         """
-        moves: dict[str, Moves] = {}
+        parts: dict[str, int] = {}
         for partition in {file_slice.partition_path for file_slice in slices}:
-            found = old.moves_to(new, partition)
-            if found is None:
+            count = old.parts_of_move(new, partition)
+            if count is None:
                 return None
-            moves[partition] = found
-        source = cls(reader, old.live_slots(slices), moves, engine)
+            parts[partition] = count
+        source = cls(reader, old.live_slots(slices), new, parts, engine)
         return source if slices and source._fits else None
 
     @property
@@ -145,9 +143,9 @@ class RehashSource:
         """Every new slot that may get rows; the number of rows is not known before."""
         return {
             (partition, slot): UNCOUNTED
-            for partition, moves in self._moves.items()
-            for slot, part in moves.part_of_new.items()
-            if (partition, part) in self._slices
+            for partition, parts in self._parts.items()
+            for slot in range(self._new.slot_count(partition))
+            if (partition, slot % parts) in self._slices
         }
 
     @property
@@ -159,7 +157,7 @@ class RehashSource:
         """Run the jobs of the plan."""
         slots: dict[tuple[str, int], list[SlotPlan]] = defaultdict(list)
         for slot in plan.slots:
-            part = self._moves[slot.partition_path].part_of_new[slot.slot]
+            part = slot.slot % self._parts[slot.partition_path]
             slots[slot.partition_path, part].append(slot)
         jobs = [RehashJob(tuple(self._slices[part]), tuple(held)) for part, held in slots.items()]
         sizes = [job.size_bytes for job in jobs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,7 +13,7 @@ from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.index.setting import TableIndex
 from bucketlake.merge.column_groups import ColumnGroups
 from bucketlake.merge.column_rules import require_rule_fits
-from bucketlake.merge.combining import Combining, Gaps, RowFunction
+from bucketlake.merge.combining import Combining, Gaps, rows_of_function
 from bucketlake.model.field_path import roots_of, table_column
 from bucketlake.model.row_merge import ColumnRule, RowMerge
 from bucketlake.model.schema import IS_DELETED, NONE_LACKS, UNAVAILABLE, UNAVAILABLE_TYPE
@@ -66,7 +67,7 @@ def row_writing(
     nulls = rows.keeps_nulls or (own is not None and own.nulls)
     function = None
     if rows.function is not None:
-        function = RowFunction(rows.function, target.storage.root, tuple(roles))
+        function = partial(rows_of_function, rows.function, target.storage.root, tuple(roles))
     combining = Combining(
         target.storage.root,
         Gaps(missing, nulls, source.gaps, None if own is None else own.marker),

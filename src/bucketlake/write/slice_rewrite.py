@@ -34,7 +34,7 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.timeline.data_file import put_data_files
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.group_writer import CHUNK_ROWS, WRITE_TOKEN
-from bucketlake.write.record_index.key_changes import Change, ChangedKeys
+from bucketlake.write.record_index.key_changes import Change
 
 if TYPE_CHECKING:  # Most resizes do not maintain a record-level index.
     from bucketlake.write.record_index.index_writer import IndexTask
@@ -117,21 +117,18 @@ class Resizer:
 
     def run(self, job: ResizeJob) -> Iterator[ResizeResult | Rows]:
         """Run a job; the keys of its rows go on to the shards of the index."""
-        changed = None if self.index is None else self.index.collector()
-        yield self.resize(job, changed)
-        if changed is not None:
+        result = self.resize(job)
+        yield result
+        if self.index is not None:
+            changed = self.index.collector()
+            for stat in result.stats:
+                for keys in self._keys(stat):
+                    changes = np.full(len(keys), Change.NEW, np.int8)
+                    changed.add(stat.partition_path, stat.file_id, keys, changes)
             yield changed.rows()
 
-    def resize(self, job: ResizeJob, changed: ChangedKeys | None = None) -> ResizeResult:
-        """Write the base file of each new node that gets rows, unless another attempt has.
-
-        Parameters
-        ----------
-        job : ResizeJob
-            The group of the plan.
-        changed : ChangedKeys, optional
-            Gets the keys of all rows: their entries in the record-level index change.
-        """
+    def resize(self, job: ResizeJob) -> ResizeResult:
+        """Write the base file of each new node that gets rows, unless another attempt has."""
         partition = job.slices[0].partition_path
         ring = Ring.of(dict(job.nodes))
         names = [self._name(prefix) for prefix in ring.prefixes]
@@ -144,12 +141,6 @@ class Resizer:
             for prefix, name in zip(ring.prefixes, names, strict=True)
         )
         stats = tuple(stat for stat in found if stat is not None)
-        if changed is not None:
-            for stat in stats:
-                for keys in self._keys(stat):
-                    changed.add(
-                        partition, stat.file_id, keys, np.full(len(keys), Change.NEW, np.int8)
-                    )
         return ResizeResult(stats, distributions)
 
     def _keys(self, stat: WriteStat) -> Iterator[pa.Array]:
@@ -230,64 +221,47 @@ def _named(rows: pa.Table, file_name: str) -> pa.Table:
 # ---- Compacting one file slice: merging its rows into a new base file of the file group ----------
 
 
-@dataclass(frozen=True, slots=True)
-class Compactor:
-    """The values that all tasks of one compaction share; small and picklable.
+def compact_slice(
+    reader: SliceReader,
+    instant: InstantTime,
+    schema: pa.Schema,
+    inflight: str,
+    indexed: pa.Schema | None,
+    file_slice: FileSlice,
+    *,
+    key_filter: bool = False,
+) -> Iterator[WriteStat]:
+    """Write the new base file of a slice, unless another attempt has written it.
 
-    Attributes
+    Parameters
     ----------
-    reader : SliceReader
-        Merges slices.
-    instant : InstantTime
-        Instant of the compaction.
-    schema : pa.Schema
-        Data schema of the new files, without meta columns.
-    inflight : str
-        Path of the inflight file, which exists while the compaction is pending.
-    key_filters : bool
-        Whether new files get a key filter; see ``Layout.looks_up``.
-    indexed : pa.Schema or None
-        Columns whose statistics the metadata table has
-        (``metadata/statistics/of_file.py``).
+    reader, instant, schema, inflight, indexed
+        As for :class:`Resizer`, of the compaction.
+    file_slice : FileSlice
+        The slice.
+    key_filter : bool
+        Whether the new file gets a key filter; see ``Layout.looks_up``.
     """
-
-    reader: SliceReader
-    instant: InstantTime
-    schema: pa.Schema
-    inflight: str
-    key_filters: bool = False
-    indexed: pa.Schema | None = None
-
-    def run(self, file_slice: FileSlice) -> Iterator[WriteStat]:
-        """Write the new base file of a slice, unless another attempt has written it."""
-        storage = self.reader.storage
-        partition = file_slice.partition_path
-        name = BaseFileName(file_slice.file_id, WRITE_TOKEN, self.instant).to_file_name()
-        path = file_path(partition, name)
-        if storage.stat(path) is None:
-            written = encode_base_file(
-                self._rows(file_slice, name),
-                self.schema,
-                key_filter=self.key_filters,
-            )
-            kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
-            marker = Marker(partition, name, kind)
-            put_data_files(storage, self.instant, self.inflight, [(marker, written.data)])
-        with BaseFileReader(storage, path) as reader:
-            rows, size_bytes = reader.row_count, reader.size_bytes
-            statistics = short_base_file_statistics(reader, self.indexed)
-        base = file_slice.base_file
-        yield WriteStat(
+    storage, partition = reader.storage, file_slice.partition_path
+    name = BaseFileName(file_slice.file_id, WRITE_TOKEN, instant).to_file_name()
+    path = file_path(partition, name)
+    if storage.stat(path) is None:
+        merged = reader.read(file_slice, [*META_NAMES, *schema.names])
+        rows = (_named(chunk, name) for chunk in merged)
+        written = encode_base_file(rows, schema, key_filter=key_filter)
+        kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
+        marker = Marker(partition, name, kind)
+        put_data_files(storage, instant, inflight, [(marker, written.data)])
+    base = file_slice.base_file
+    with BaseFileReader(storage, path) as made:
+        stat = WriteStat(
             file_id=file_slice.file_id,
             path=path,
             partition_path=partition,
             previous_commit=file_slice.instant,
             previous_base_file=base.name.to_file_name() if base is not None else None,
-            record_count=rows,
-            file_size_bytes=size_bytes,
-            statistics=statistics,
+            record_count=made.row_count,
+            file_size_bytes=made.size_bytes,
+            statistics=short_base_file_statistics(made, indexed),
         )
-
-    def _rows(self, file_slice: FileSlice, file_name: str) -> Iterator[pa.Table]:
-        for chunk in self.reader.read(file_slice, [*META_NAMES, *self.schema.names]):
-            yield _named(chunk, file_name)
+    yield stat

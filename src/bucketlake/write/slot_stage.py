@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import NO_TASK, Int32Array, NumberedRows, Rows, in_task_order
 from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.incoming import IncomingRecords, codes_of_repeated_keys, key_order
@@ -22,12 +21,11 @@ from bucketlake.write.adopt import require_one_rule
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.tag import (
-    INPUT_CHANGED,
     MOVED,
     PARTITION,
     SLOT,
-    STABLE_INPUT,
     Tagger,
+    input_changed,
     positions_of,
     require_count,
     with_numbers,
@@ -37,7 +35,6 @@ from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePl
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
     from bucketlake.write.record_index.index_writer import IndexTask, ShardResult
-    from bucketlake.write.record_index.key_changes import ChangedKeys
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 65_536, 4 << 20
 """So many records of small slots are read at once."""
@@ -59,35 +56,27 @@ class WriteTask:
         Knows the key of each row.
     writer : GroupWriter
         Writes the file groups of a slot.
-    deletes_by_key : bool
-        Whether every row deletes its key; then the rows have only key columns.
-    delete_marker : (field, value) or None
-        The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
+    reader : BatchReader
+        Makes incoming records of rows.
     index : IndexTask or None
         Maintains the record-level index; None if the write does not maintain one.
-    refuses_repeats : bool
-        Whether two records of a slot with one key are an error.
     stored : SliceReader or None
         Reads the slices in which another rule would put keys; None if there are none.
     """
 
     tagger: Tagger
     writer: GroupWriter
-    deletes_by_key: bool
-    delete_marker: tuple[str, str] | None = None
+    reader: BatchReader
     index: IndexTask | None = None
-    refuses_repeats: bool = False
     stored: SliceReader | None = None
 
     def write(
-        self,
-        slots: Sequence[SlotPlan],
-        rows: pa.Table,
-        changed: ChangedKeys | None = None,
-        *,
-        is_distinct: bool = False,
-    ) -> Iterator[SlotResult]:
-        """Write the slots of one task from all of its rows; yield the result of each slot.
+        self, slots: Sequence[SlotPlan], rows: pa.Table, *, is_distinct: bool = False
+    ) -> Iterator[SlotResult | Rows]:
+        """Write the slots of one task from all of its rows.
+
+        Yields the result of each slot, and then the keys whose entries in the record-level index
+        may change, on their way to its shards.
 
         Parameters
         ----------
@@ -96,19 +85,20 @@ class WriteTask:
         rows : pa.Table
             The records of those slots, in any order, with hidden columns: ``SLOT`` has the number
             of the slot.
-        changed : ChangedKeys, optional
-            Gets the keys whose entries in the record-level index may change.
-        refuses_repeats : bool
+        is_distinct : bool
             Whether the keys are known to be distinct.
         """
         arrived = self.incoming(slots, rows, is_distinct=is_distinct)
         del rows  # They are not needed when they are divided.
         files = self.writer.files()
+        changed = None if self.index is None else self.index.collector()
         for slot, incoming, count in arrived:
             if slot.elsewhere and self.stored is not None:
                 require_one_rule(self.writer.layout, self.stored, slot, incoming.keys)
             yield self.writer.write(slot, incoming, count, files, changed)
         files.publish()
+        if changed is not None:
+            yield changed.rows()
 
     def incoming(
         self, slots: Sequence[SlotPlan], rows: pa.Table, *, is_distinct: bool = False
@@ -185,21 +175,6 @@ class WriteTask:
         rows = received.pop(channel, None)
         return self.tagger.no_numbered_rows(columns) if rows is None else rows
 
-    @property
-    def reader(self) -> BatchReader:
-        """Makes incoming records of rows."""
-        writer = self.writer
-        return BatchReader(
-            writer.storage.root,
-            writer.schema,
-            writer.rule,
-            self.deletes_by_key,
-            self.delete_marker,
-            self.tagger.key_spec.record_key_fields,
-            writer.combining,
-            self.refuses_repeats,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class WriteStage:
@@ -222,7 +197,7 @@ class WriteStage:
     def tasks_of(self, slots: Collection[Slot]) -> dict[Slot, int] | None:
         """Return the tasks of tagged slots; None if parts of a slot are of several tasks."""
         tasks = self.placement.tasks_of_slots(slots)
-        if tasks is None or self.task.deletes_by_key:
+        if tasks is None or self.task.reader.deletes_by_key:
             return tasks
         return {slot: task for slot, task in tasks.items() if task != NO_TASK}
 
@@ -238,23 +213,16 @@ class WriteStage:
         """
         numbers = self.placement.positions(self.task.tagger.tags_of(rows))
         strayed = numbers == NO_TASK
-        if not self.task.deletes_by_key and strayed.any():
-            raise IndexStateError(
-                "the first pass over the input counted every record for a slot of the plan",
-                f"{strayed.sum()} records belong to other slots: {INPUT_CHANGED}",
-                STABLE_INPUT,
-            )
+        if not self.task.reader.deletes_by_key and strayed.any():
+            arrived = f"{strayed.sum()} records belong to other slots"
+            raise input_changed("every record for a slot of the plan", arrived)
         return with_numbers(rows, numbers), numbers
 
     def run(
         self, plans: Sequence[SlotPlan], received: dict[str, pa.Table]
     ) -> Iterator[SlotResult | Rows]:
         """Write the slots of a task, and send changed keys to the shards of the index."""
-        index = self.task.index
-        changed = None if index is None else index.collector()
-        yield from self.task.write(plans, self.records_of(received), changed)
-        if changed is not None:
-            yield changed.rows()
+        return self.task.write(plans, self.records_of(received))
 
     def records_of(self, received: dict[str, pa.Table]) -> pa.Table:
         """Take out the records of a task, which may have got none, with numbers of slots."""

@@ -40,24 +40,16 @@ _QUERY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTable:
-    """A table in a statement: the parts of its name."""
-
-    parts: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The name as one text."""
-        return ".".join(self.parts)
+TableName: TypeAlias = tuple[str, ...]
+"""A table in a statement: the parts of its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeText:
     """``MERGE INTO``: the table, the source (a text is a query), and the merge."""
 
-    table: NamedTable
-    source: NamedTable | str
+    table: TableName
+    source: TableName | str
     merge: MergeStatement
 
 
@@ -68,7 +60,7 @@ class ChangeText:
     ``values`` are by column; None of a delete.
     """
 
-    table: NamedTable
+    table: TableName
     alias: str
     where: str | None
     values: Mapping[str, str] | None = None
@@ -80,7 +72,7 @@ class InsertText:
 
     Attributes
     ----------
-    table : NamedTable
+    table : TableName
         The table.
     columns : tuple of str or None
         The columns; None for all of the table.
@@ -90,7 +82,7 @@ class InsertText:
         The expressions of each row; None of a query.
     """
 
-    table: NamedTable
+    table: TableName
     columns: tuple[str, ...] | None
     query: str
     values: tuple[tuple[str, ...], ...] | None
@@ -112,7 +104,7 @@ def parse_statement(text: str) -> StatementText:
     Examples
     --------
     >>> parse_statement("DELETE FROM bucketlake.`/lake/orders` AS o WHERE o.n > 3")
-    ChangeText(table=NamedTable(parts=(...)), alias='o', where='o.n > 3', values=None)
+    ChangeText(table=(...), alias='o', where='o.n > 3', values=None)
     """
     reader = _Reader(text)
     forms: dict[str, Callable[[], StatementText]] = {
@@ -285,13 +277,13 @@ class _Reader:
             raise self._unexpected("a condition")
         return self._text_of(self._tokens[start:])
 
-    def _table(self) -> NamedTable:
+    def _table(self) -> TableName:
         parts = [self._name("the name of a table")]
         while self._takes("."):
             parts.append(self._name("the rest of the name"))
-        return NamedTable(tuple(parts))
+        return tuple(parts)
 
-    def _source(self) -> NamedTable | str:
+    def _source(self) -> TableName | str:
         if self.word != "(":
             return self._table()
         return self._text_of(self._parenthesized())
@@ -388,9 +380,9 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts
 
 
-def _usual_alias(table: NamedTable | str, usual: str) -> str:
+def _usual_alias(table: TableName | str, usual: str) -> str:
     """Return the alias of a table without one: its name, unless that is a path."""
-    name = usual if isinstance(table, str) else table.parts[-1]
+    name = usual if isinstance(table, str) else table[-1]
     return name if _WORD.fullmatch(name) else usual
 
 

@@ -21,7 +21,7 @@ from bucketlake.model.position import Batch
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.pack import Packed, PackedRecords
 from bucketlake.write.record_index.indexed_write import IndexedWrite
-from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
+from bucketlake.write.slot_stage import TaskResult, require_counted
 from bucketlake.write.transaction import BegunWrite, Written
 from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
 
@@ -79,8 +79,12 @@ def _by_slot(begun: BegunWrite, packed: Packed) -> Written:
         index=None if upkeep is None else upkeep.task(plan.shards),
         stored=SliceReader.of_snapshot(target.snapshot) if is_doubtful else None,
     )
+    results: Sequence[TaskResult] = []  # Without slots, the plan of shards is enough.
     with begun.telling_progress(plan):
-        results = _results(packed, plan, task)
+        if plan.slots:
+            results = packed.write(plan, task)
+        elif task.index is not None:
+            results = task.index.write_shards_here(plan.shards)
     slots = [result for result in results if isinstance(result, SlotResult)]
     index_files = None
     if upkeep is not None:
@@ -98,25 +102,16 @@ def _by_slot(begun: BegunWrite, packed: Packed) -> Written:
     )
 
 
-def _results(packed: Packed, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
-    """Let tasks write the slots and shards of a plan; without slots, the plan is enough."""
-    if plan.slots:
-        return packed.write(plan, task)
-    return [] if task.index is None else task.index.write_shards_here(plan.shards)
-
-
 def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
     answered = sorted(result.number for result in results)
     assert answered == [slot.number for slot in plan.slots], "each slot of the plan has one result"
     require_counted(plan, results)
-    slices = [file_slice for slot in plan.slots for file_slice in slot.slices]
-    known = {file_slice.group for file_slice in slices}
+    known = {file_slice.group for slot in plan.slots for file_slice in slot.slices}
     writers: dict[tuple[str, FileId], int] = {}
     for result in results:
         for stat in result.stats:
-            group = stat.group
-            writer = writers.setdefault(group, result.number)
+            writer = writers.setdefault(stat.group, result.number)
             assert writer == result.number, "two slots, or parts of one, wrote one file group"
-            assert stat.opens_group != (group in known), "a file group is new, or in the plan"
+            assert stat.opens_group != (stat.group in known), "a group is new, or in the plan"
     paths = [stat.path for result in results for stat in result.stats]
     assert len(set(paths)) == len(paths), "a slot wrote one file twice"

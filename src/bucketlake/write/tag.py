@@ -286,17 +286,18 @@ def without_tags(rows: pa.Table) -> pa.Table:
 UNCOUNTED = -1
 """In place of a number of records or keys that is not known before they arrive."""
 
-INPUT_CHANGED = "the input changed between two evaluations of it"
-
-STABLE_INPUT = "write from a stable input, or cache it to storage first"
-
 
 def require_count(slot: Slot, counted: int, found: int) -> None:
     """Raise IndexStateError if other records arrived for a slot than were counted."""
     if counted not in (found, UNCOUNTED):
-        raise IndexStateError(
-            f"the first pass over the input counted {counted} records for slot {slot[1]} "
-            f"of partition {slot[0]!r}",
-            f"{found} arrived: {INPUT_CHANGED}",
-            STABLE_INPUT,
-        )
+        what = f"{counted} records for slot {slot[1]} of partition {slot[0]!r}"
+        raise input_changed(what, f"{found} arrived")
+
+
+def input_changed(counted: str, arrived: str) -> IndexStateError:
+    """Return the error that tasks got other records or keys than were counted before."""
+    return IndexStateError(
+        f"the first pass over the input counted {counted}",
+        f"{arrived}: the input changed between two evaluations of it",
+        "write from a stable input, or cache it to storage first",
+    )

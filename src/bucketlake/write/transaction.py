@@ -45,6 +45,7 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.transitions import instant_path
+from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batch_schema import schema_text
 from bucketlake.write.commit_checks import (
     require_alone,
@@ -56,8 +57,9 @@ from bucketlake.write.commit_checks import (
     with_compactions,
 )
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.new_keys import UnstoredKeys
+from bucketlake.write.new_keys import unstored_for
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
+from bucketlake.write.record_index.locate import LookupResult
 from bucketlake.write.slot_stage import WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target
@@ -150,11 +152,12 @@ class BegunWrite:
         slices = None
         if self.reads_stored:
             slices = replace(SliceReader.of_snapshot(target.snapshot), schema=with_meta(schema))
+        rule = target.merge_rule(self.operation)
         writer = GroupWriter(
             target.storage,
             pending.instant,
             schema,
-            target.merge_rule(self.operation),
+            rule,
             layout,
             StoredKeyReader(target.storage, pending.pinned if layout.looks_up else None),
             schema_text(target, schema),
@@ -166,66 +169,25 @@ class BegunWrite:
             combining=self.combining,
             slices=slices,
             change_log=target.config.change_log,
-            new_keys=UnstoredKeys.of_write(target, self.operation),
+            unstored=unstored_for(target, self.operation),
             timeline_layout=target.config.layout,
         )
-        return WriteTask(
-            Tagger(target.config.key_spec, layout, schema),
-            writer,
+        reader = BatchReader(
+            target.storage.root,
+            schema,
+            rule,
             self.operation is Operation.DELETE,
             target.marker,
-            refuses_repeats=target.refuses_repeats,
+            target.config.key_spec.record_key_fields,
+            self.combining,
+            target.refuses_repeats,
         )
+        return WriteTask(Tagger(target.config.key_spec, layout, schema), writer, reader)
 
     def telling_progress(self, plan: WritePlan) -> contextlib.AbstractContextManager[None]:
         """Tell how many slots of a plan are written while the body runs."""
         words = self.operation.value.lower().replace("_", " ")
         return telling_progress(self.target.storage, self.pending.instant, words, len(plan.slots))
-
-
-@dataclass(frozen=True, slots=True)
-class Lookups:
-    """What the lookups of a write in the record-level index found.
-
-    Attributes
-    ----------
-    inserted : int
-        Records with keys that the index did not have.
-    looked_up : int
-        Keys that were looked up in the index.
-    from_cache : int
-        Those of them that the caches of hosts answered.
-    moved : int
-        Records whose key left another partition: each is a delete there, and an insert here.
-    """
-
-    inserted: int = 0
-    looked_up: int = 0
-    from_cache: int = 0
-    moved: int = 0
-
-    def counted(
-        self, result: WriteResult, begun: BegunWrite, stats: Sequence[WriteStat], ignored: int
-    ) -> WriteResult:
-        """Return the result of a write with what the lookups know about its rows."""
-        target, inserted, written = begun.target, self.inserted, result.written
-        deleted = sum(stat.delete_count for stat in stats) - self.moved
-        if target.appends:  # Of log files, the lookups know more.
-            compares = target.merge_rule(begun.operation).compares
-            is_unread = written > inserted and not begun.reads_stored
-            may_lose = (deleted or is_unread) and compares
-            result = replace(result, ignored=None if may_lose else ignored)
-        else:  # A merge counts by itself.
-            inserted = sum(stat.insert_count for stat in stats)
-        return replace(
-            result,
-            inserted=inserted - self.moved,
-            updated=written - inserted + self.moved,
-            deleted=deleted,
-            looked_up=self.looked_up,
-            from_cache=self.from_cache,
-            from_table=self.looked_up - self.from_cache,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +215,8 @@ class Written:
     ignored : int
         Records that lost to a stored row of another partition, or to a remembered delete, by their
         ordering value.
-    lookups : Lookups or None
-        What the lookups in the index found.
+    lookups : sequence of LookupResult, or None
+        What the lookups in the index found; None if there were none.
     tombstones : Tombstones or None
         The deletes that the records met; None if the write remembers none.
     deletes : sequence of pa.Table
@@ -270,7 +232,7 @@ class Written:
     kept: ConflictKeys = frozenset()
     served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
     ignored: int = 0
-    lookups: Lookups | None = None
+    lookups: Sequence[LookupResult] | None = None
     tombstones: Tombstones | None = None
     deletes: Sequence[pa.Table] = ()
 
@@ -365,7 +327,7 @@ def commit_written(
     else:
         settle(write.table, write.instant, write.action)
         result = WriteResult(None, ignored=ignored)
-    return result if done.lookups is None else done.lookups.counted(result, begun, stats, ignored)
+    return result if done.lookups is None else _counted(result, begun, stats, done.lookups, ignored)
 
 
 def _kept(done: Written, layout: Layout) -> ConflictKeys:
@@ -415,6 +377,39 @@ def _result(
         written=inserted + updated,
         completed_at=completed_at,
         ignored=ignored if knows_ignored else None,
+    )
+
+
+def _counted(
+    result: WriteResult,
+    begun: BegunWrite,
+    stats: Sequence[WriteStat],
+    lookups: Sequence[LookupResult],
+    ignored: int,
+) -> WriteResult:
+    """Return the result of a write with what the lookups know about its rows.
+
+    A record whose key leaves another partition is a delete there, and an insert here.
+    """
+    target, inserted = begun.target, sum(each.inserted for each in lookups)
+    moved, looked_up = sum(each.moved for each in lookups), sum(each.looked_up for each in lookups)
+    from_cache = sum(each.from_cache for each in lookups)
+    deleted = sum(stat.delete_count for stat in stats) - moved
+    if target.appends:  # Of log files, the lookups know more.
+        compares = target.merge_rule(begun.operation).compares
+        is_unread = result.written > inserted and not begun.reads_stored
+        may_lose = (deleted or is_unread) and compares
+        result = replace(result, ignored=None if may_lose else ignored)
+    else:  # A merge counts by itself.
+        inserted = sum(stat.insert_count for stat in stats)
+    return replace(
+        result,
+        inserted=inserted - moved,
+        updated=result.written - inserted + moved,
+        deleted=deleted,
+        looked_up=looked_up,
+        from_cache=from_cache,
+        from_table=looked_up - from_cache,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from bucketlake.actions.progress import telling_progress
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import InputError, KeyTwiceError
 from bucketlake.flow.stage import (
+    NO_TASK,
     Engine,
     Int32Array,
     NumberedRows,
@@ -49,8 +50,8 @@ from bucketlake.metadata.record_index.shards import (
     Shard,
     ShardLimits,
     ShardRule,
-    rows_by_number,
 )
+from bucketlake.model.arrays import is_everything, number_order
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.grouping import grouped
@@ -64,34 +65,27 @@ from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import read_outcome
+from bucketlake.write.record_index.index_writer import ShardPlan
 
 _KEYS_PER_PASS = 8_000_000
 _TASK_KEYS = 2_000_000  # A larger shard has a task of its own.
 _TASKS_LEAST = 8  # Fewer only if there are fewer shards.
 
 
+_KEYS = "keys"
+_KEY_ROWS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("shard", pa.int32()),  # Position among the shards of the pass.
+        ("value", pa.dictionary(pa.int32(), pa.binary())),
+        ("deleted", pa.bool_()),  # Such an entry gives way to one of a stored record.
+    ]
+)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyBatch:
-    """Keys of one file slice.
-
-    Attributes
-    ----------
-    keys : pa.StringArray
-        Record keys.
-    value : bytes
-        Their value in the index.
-    deleted : bool
-        Whether log files delete the keys. Such an entry gives way to one of a stored record.
-    """
-
-    keys: pa.Array
-    value: bytes
-    deleted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class IndexBuilder:
-    """The values that all tasks of one build share; small and picklable.
+    """The stage that writes the base files of shards; a picklable value that tasks share.
 
     Attributes
     ----------
@@ -113,6 +107,8 @@ class IndexBuilder:
         Whether a key that is stored twice gets the place of one of its rows; else it is an error.
     is_needed : bool
         Whether the kind of the table needs this index.
+    tasks : ndarray of int32, shape (n_shards,)
+        The tasks of the shards of a pass.
     """
 
     reader: SliceReader
@@ -124,26 +120,47 @@ class IndexBuilder:
     timezone: TimelineTimezone
     keeps_one: bool = False
     is_needed: bool = False
+    tasks: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))
 
-    def keys_by_shard(self, file_slice: FileSlice) -> Iterator[tuple[Shard, KeyBatch]]:
-        """Yield the keys of a slice by shard, in batches: of its rows, and of its deletes."""
+    def read_keys(self, numbers: Mapping[Shard, int], file_slice: FileSlice) -> Iterator[Rows]:
+        """Read the keys of a slice: those of its rows, and those of its deletes.
+
+        ``numbers`` are those of the shards in this pass; keys of other shards are dropped.
+        """
         partition = file_slice.partition_path
         at_ms = instant_to_ms(file_slice.instant, self.timezone)
         location = IndexedLocation(partition, file_slice.file_id, at_ms)
-        (value,) = encode_locations([location]).to_pylist()
-        for keys, deleted in self.reader.keys(file_slice):
-            yield from self._split(KeyBatch(keys, value, deleted), partition)
+        value = encode_locations([location])
+        shards = (self.shards.shard(n, partition) for n in range(self.shards.count(partition)))
+        known = np.array([numbers.get(shard, NO_TASK) for shard in shards], np.int32)
+        for keys, is_deleted in self.reader.keys(file_slice):
+            of_key = np.full(len(keys), known[0])
+            if len(known) > 1:
+                of_key = known[self.shards.numbers_of(keys, partition)]
+            wanted = np.flatnonzero(of_key != NO_TASK)
+            if not is_everything(wanted, len(keys)):
+                keys, of_key = keys.take(pa.array(wanted)), of_key[wanted]
+            codes = pa.array(np.zeros(len(keys), np.int32))
+            values = pa.DictionaryArray.from_arrays(codes, value)
+            columns = [keys, pa.array(of_key), values, pa.repeat(is_deleted, len(keys))]
+            yield Rows(_KEYS, pa.Table.from_arrays(columns, schema=_KEY_ROWS))
 
-    def _split(self, batch: KeyBatch, partition: str) -> Iterator[tuple[Shard, KeyBatch]]:
-        if self.shards.count(partition) == 1:
-            yield self.shards.shard(0, partition), batch
-            return
-        for number, rows in rows_by_number(self.shards.numbers_of(batch.keys, partition)):
-            own = replace(batch, keys=batch.keys.take(pa.array(rows)))
-            yield self.shards.shard(number, partition), own
+    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
+        """Send keys to the tasks of their shards."""
+        numbers = rows.table["shard"].to_numpy()
+        return in_task_order(self.tasks[numbers], numbers, rows.table)
 
-    def build_shard(self, shard: Shard, batches: Sequence[KeyBatch]) -> WriteStat | None:
-        """Write the base file of a shard, unless it exists; None if the shard has no keys.
+    def run(
+        self, plans: Sequence[ShardPlan], received: Mapping[str, pa.Table]
+    ) -> Iterator[WriteStat]:
+        """Build the shards of a task that have keys."""
+        numbered = NumberedRows.of(received.get(_KEYS, _KEY_ROWS.empty_table()), "shard")
+        for plan in sorted(plans, key=lambda plan: plan.number):
+            if numbered.count(plan.number):
+                yield self.build_shard(plan.shard, numbered.take(plan.number))
+
+    def build_shard(self, shard: Shard, rows: pa.Table) -> WriteStat:
+        """Write the base file of a shard that has keys, unless it exists.
 
         Raises
         ------
@@ -152,15 +169,12 @@ class IndexBuilder:
         InputError
             If a shard would be too large for one file.
         """
-        batches = [batch for batch in batches if len(batch.keys)]
-        if not batches:
-            return None
         name = base_file_name(shard.file_id, self.slice_instant)
         marker = Marker(RECORD_INDEX, name.to_file_name(), MarkerType.CREATE)
         stored = self.metadata.stat(marker.data_path)
         if stored is not None:
             return _stat_of_stored(self.metadata, DataFile(RECORD_INDEX, name, stored.size_bytes))
-        keys, values = _sorted_entries(shard, batches)
+        keys, values = _sorted_entries(shard, rows)
         repeated = pc.equal(keys[1:], keys[:-1])
         row = pc.index(repeated, True).as_py()
         if row >= 0 and not self.keeps_one:
@@ -172,83 +186,6 @@ class IndexBuilder:
         data = self.encoder.base_file(RECORD_INDEX, keys, values)
         put_data_files(self.metadata, self.encoder.instant, self.inflight, [(marker, data)])
         return base_file_stat(name, RECORD_INDEX, len(keys), len(data))
-
-
-_KEYS = "keys"
-_KEY_BATCHES = pa.schema(
-    [
-        ("key", pa.string()),
-        ("shard", pa.int32()),  # Position among the shards of the build.
-        ("value", pa.dictionary(pa.int32(), pa.binary())),
-        ("deleted", pa.bool_()),
-    ]
-)
-
-
-def _read_keys(
-    builder: IndexBuilder, numbers: Mapping[Shard, int], file_slice: FileSlice
-) -> Iterator[Rows]:
-    """Read the keys of a slice; keys of other shards are dropped."""
-    for shard, batch in builder.keys_by_shard(file_slice):
-        number = numbers.get(shard)
-        if number is not None:
-            yield Rows(_KEYS, _key_batch(batch, number))
-
-
-@dataclass(frozen=True, slots=True)
-class _ShardBuild:
-    """A shard to build."""
-
-    number: int
-    shard: Shard
-    task: int
-
-
-@dataclass(frozen=True, slots=True)
-class _BuildShards:
-    """Writes the base files of shards."""
-
-    builder: IndexBuilder
-    tasks: Int32Array
-
-    def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
-        """Send keys to the tasks of their shards."""
-        numbers = rows.table["shard"].to_numpy()
-        return in_task_order(self.tasks[numbers], numbers, rows.table)
-
-    def run(
-        self, plans: Sequence[_ShardBuild], received: Mapping[str, pa.Table]
-    ) -> Iterator[WriteStat]:
-        """Build the shards of a task."""
-        keys = received.get(_KEYS, _KEY_BATCHES.empty_table())
-        numbered = NumberedRows.of(keys, "shard")
-        for plan in sorted(plans, key=lambda plan: plan.number):
-            own = numbered.take(plan.number)
-            stat = self.builder.build_shard(plan.shard, _batches_of(own)) if len(own) else None
-            if stat is not None:
-                yield stat
-
-
-def _key_batch(batch: KeyBatch, shard: int) -> pa.Table:
-    count = len(batch.keys)
-    values = pa.DictionaryArray.from_arrays(
-        pa.array(np.zeros(count, np.int32)), pa.array([batch.value], pa.binary())
-    )
-    shards = pa.array(np.full(count, shard, np.int32))
-    columns = [batch.keys, shards, values, pa.repeat(batch.deleted, count)]
-    return pa.Table.from_arrays(columns, schema=_KEY_BATCHES)
-
-
-def _batches_of(keys: pa.Table) -> list[KeyBatch]:
-    """Divide the keys of a shard by their value, and by whether they are deleted."""
-    values = keys["value"].combine_chunks()
-    deleted = keys["deleted"].to_numpy()
-    codes = values.indices.to_numpy() * 2 + deleted
-    texts = keys["key"].combine_chunks()
-    return [
-        KeyBatch(texts.take(pa.array(rows)), values.dictionary[code // 2].as_py(), bool(code % 2))
-        for code, rows in rows_by_number(codes)
-    ]
 
 
 def build_index(
@@ -315,12 +252,11 @@ def _build(engine: Engine, builder: IndexBuilder, plan: IndexBuildPlan) -> list[
         wanted = -(-sum(keys) // _TASK_KEYS)
         task_count = max(1, min(len(shards), max(_TASKS_LEAST, wanted)))
         tasks = spread(keys, task_count)
-        builds = [_ShardBuild(n, *own) for n, own in enumerate(zip(shards, tasks, strict=True))]
         numbers = {shard: number for number, shard in enumerate(shards)}
-        building = _BuildShards(builder, np.array(tasks, np.int32))
-        read = engine.start(
-            partial(_read_keys, builder, numbers), slices, [held.size_bytes for held in slices]
-        )
+        builds = [ShardPlan(n, shard, task=tasks[n]) for shard, n in numbers.items()]
+        building = replace(builder, tasks=np.array(tasks, np.int32))
+        sizes = [held.size_bytes for held in slices]
+        read = engine.start(partial(builder.read_keys, numbers), slices, sizes)
         stats += read.then(building, builds, task_count).results()
     return stats
 
@@ -349,39 +285,28 @@ def _slices_of(
     return [file_slice for path in paths for file_slice in of_partition.get(path, [])]
 
 
-def _sorted_entries(
-    shard: Shard, batches: Sequence[KeyBatch]
-) -> tuple[pa.Array, pa.DictionaryArray]:
-    """Return keys in order, and their values; the values of one key are in order, too."""
-    if sum(batch.keys.nbytes for batch in batches) > FILE_BYTES_MAX:
+def _sorted_entries(shard: Shard, rows: pa.Table) -> tuple[pa.Array, pa.DictionaryArray]:
+    """Return keys in order, and their values; the values of one key are in order, too.
+
+    A deleted key has one entry, that with the least value, and none if the key is stored.
+    """
+    keys, values = rows["key"].combine_chunks(), rows["value"].combine_chunks()
+    if keys.nbytes > FILE_BYTES_MAX:
         problem = f"the keys of shard {shard.file_id} have more than {FILE_BYTES_MAX} bytes"
         raise InputError("record-level index", problem, "give it more shards")
-    batches = sorted(_without_surpassed_deletes(batches), key=lambda batch: batch.value)
-    keys = pa.concat_arrays([batch.keys for batch in batches])
-    distinct: dict[bytes, int] = {}
-    codes = [distinct.setdefault(batch.value, len(distinct)) for batch in batches]
-    code_of_key = np.repeat(np.array(codes, np.int32), [len(batch.keys) for batch in batches])
-    order = key_order(keys)
-    keys = keys.take(pa.array(order))
-    values = pa.DictionaryArray.from_arrays(
-        pa.array(code_of_key[order]), pa.array(list(distinct), pa.binary())
-    )
-    return keys, values
-
-
-def _without_surpassed_deletes(batches: Sequence[KeyBatch]) -> list[KeyBatch]:
-    """Return the batches with one entry for each deleted key, and none if the key is stored."""
-    kept = [batch for batch in batches if not batch.deleted]
-    deletes = [batch for batch in batches if batch.deleted]
-    if not deletes:
-        return kept
-    known = pa.concat_arrays([*(batch.keys for batch in kept), pa.array([], pa.string())])
-    for batch in sorted(deletes, key=lambda batch: batch.value):
-        unique = batch.keys.unique()
-        own = unique.filter(pc.invert(pc.is_in(unique, value_set=known)))
-        kept.append(replace(batch, keys=own))
-        known = pa.concat_arrays([known, own])
-    return kept
+    by_value = pc.array_sort_indices(values.dictionary)
+    ranks = np.empty(len(by_value), np.int32)
+    ranks[by_value.to_numpy()] = np.arange(len(by_value), dtype=np.int32)
+    codes, deleted = ranks[values.indices.to_numpy()], rows["deleted"].to_numpy()
+    rows_of_keys = number_order(codes + deleted * np.int64(len(ranks)))
+    order = rows_of_keys[key_order(keys.take(pa.array(rows_of_keys)))]
+    keys, codes, deleted = keys.take(pa.array(order)), codes[order], deleted[order]
+    values = pa.DictionaryArray.from_arrays(pa.array(codes), values.dictionary.take(by_value))
+    if not deleted.any():
+        return keys, values
+    is_first = np.append(True, pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False))
+    kept = pa.array(is_first | ~deleted)
+    return keys.filter(kept), values.filter(kept)
 
 
 def _stored_twice(

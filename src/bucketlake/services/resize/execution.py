@@ -1,4 +1,17 @@
-"""Executing the plan of a resize, and completing it (RFC-42).
+"""Resizing buckets of hash rings while the table is written (RFC-42).
+
+A resize is a clustering on the timeline, which Hudi can carry out, and the other way round. A plan
+names file slices, and the nodes that take their place. From then on writes serve the ring before
+the resize and the ring after it (``index/ring_layout.py``), so neither they nor readers wait. Rows
+do not change.
+
+On merge-on-read tables the slices are read as the plan names them: records of later writes have
+copies in the new groups. On copy-on-write tables a write replaces the base file of a group, so a
+group may be another one when the resize completes. Then the plan is withdrawn and made again. After
+three rounds writers of these groups wait for the resize, as they wait for another writer.
+
+A write of a program that knows no resize makes no copies. The resize finds that before it
+completes, and is made again, too.
 
 Whoever planned the resize, bucketlake or Hudi, and however often it is executed, the same rows come
 out.
@@ -7,7 +20,7 @@ out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +29,7 @@ from bucketlake.actions.log_copies import committed_copies
 from bucketlake.actions.metadata_upkeep import prepare_commit
 from bucketlake.actions.pending import put_inflight
 from bucketlake.actions.progress import LOGGER, telling_progress
+from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.actions.rollback import withdraw_resize
 from bucketlake.actions.transact import (
     AGAIN,
@@ -26,7 +40,9 @@ from bucketlake.actions.transact import (
     commit_change,
     nothing,
 )
+from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, StorageError
+from bucketlake.flow.stage import Engine
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
@@ -34,6 +50,7 @@ from bucketlake.index.ring_engine import engine_of_plan, extension_entries
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_rings
+from bucketlake.index.setting import TableIndex
 from bucketlake.metadata.record_index.pinned_index import maintained_index
 from bucketlake.metadata.statistics.of_file import indexed_columns
 from bucketlake.model.file_name import InstantTime
@@ -45,16 +62,27 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.compaction import drop_files_of_others, with_schema_of_plan, with_sizes
 from bucketlake.services.resize.planning import (
     HOLD_TOKEN,
+    described,
     drop_copies_of_no_commit,
+    is_resize_due,
     overtaking,
+    schedule,
     waits_for_copies,
+    worth_it,
 )
-from bucketlake.services.resize.service import OvertakenError, ResizeService, rings_of
+from bucketlake.services.resize.service import (
+    OvertakenError,
+    ResizeLimits,
+    ResizeReport,
+    ResizeService,
+    rings_of,
+)
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import LockCheck
+from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.key_rule_check import by_files
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, write_stats_of
@@ -62,6 +90,101 @@ from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult, w
 from bucketlake.write.slice_rewrite import ResizeJob, Resizer, ResizeResult
 
 _OPERATION = "CLUSTER"
+
+ROUNDS_MAX = 10
+ROUNDS_BESIDE_WRITERS = 3
+"""Rounds of a copy-on-write table in which writers do not wait for the resize."""
+
+
+def resize(
+    table: OpenTable,
+    index: TableIndex | None,
+    limits: ResizeLimits,
+    engine: Engine,
+    *,
+    schedule_only: bool = False,
+    dry_run: bool = False,
+) -> ResizeReport:
+    """Carry out what is planned, then plan a resize and carry it out.
+
+    Parameters
+    ----------
+    table : OpenTable
+    index : TableIndex or None
+        What the caller knows of the index.
+    limits : ResizeLimits
+        What to split and merge.
+    engine : Engine
+        Has an engine do it.
+    schedule_only : bool
+        Whether to leave the new plan to another process.
+    dry_run : bool
+        Whether to return only what would be planned.
+
+    Raises
+    ------
+    ConfigError
+        If the index of the table has no rings.
+    IndexStateError
+        If a ring is broken, or a file group is not on its ring.
+    CommitConflictError
+        If writers that know no resize changed the groups in each of ten rounds.
+    UnsupportedFeatureError
+        If the table cannot be written.
+    """
+    check_writable(table.config, table.storage.root)
+    timeline = load_timeline(table)
+    service = ResizeService(table, index, limits, engine)
+    if dry_run:
+        if not is_resize_due(service, timeline):
+            return ResizeReport(())
+        chosen, left = worth_it(service, timeline)
+        return ResizeReport(described(service, timeline, chosen), left)
+    settle_failed_writes(table, timeline)
+    done = [] if schedule_only else carry_out_pending(service)
+    if not is_resize_due(service, load_timeline(table)):
+        return ResizeReport((), instants=tuple(done))
+    report = _plan_and_carry_out(service, schedule_only=schedule_only)
+    return replace(report, instants=(*done, *report.instants))
+
+
+def _plan_and_carry_out(service: ResizeService, *, schedule_only: bool) -> ResizeReport:
+    """Plan a resize and carry it out, again and again while writers overtake it."""
+    overtaken: InstantTime | None = None
+    with ExitStack() as holds:  # Heartbeats of plans for which writers wait.
+        for number in range(ROUNDS_MAX):
+            is_held = not service.appends and number >= ROUNDS_BESIDE_WRITERS
+            if overtaken is not None and not is_held:
+                withdraw_resize(service.table, overtaken)
+                overtaken = None
+            before = holds.pop_all()  # Writers wait for the old plan until the new one holds them.
+            with before, service.table.lock.held(service.table.storage) as require_held:
+                plan = schedule(service, require_held, overtaken, holds if is_held else None)
+            if overtaken is not None:
+                withdraw_resize(service.table, overtaken)
+                overtaken = None
+            if plan is None:
+                return ResizeReport(())
+            instant, chosen, left, timeline = plan
+            report = ResizeReport(described(service, timeline, chosen), left, (), instant)
+            if schedule_only:
+                return report
+            try:
+                carry_out(service, instant, is_held=is_held)
+            except OvertakenError as error:
+                LOGGER.info("resize %s: %s; it is planned again", instant, error)
+                overtaken = instant
+            else:
+                return replace(report, instants=(instant,))
+    withdraw_resize(service.table, instant)
+    raise CommitConflictError(
+        instant,
+        f"writers changed the buckets in each of {ROUNDS_MAX} rounds of this resize; let writers "
+        "of other programs pause, or configure a lock that they share with bucketlake",
+    )
+
+
+# ---- Executing the plan of a resize, and completing it -------------------------------------------
 
 
 def carry_out_pending(service: ResizeService) -> list[InstantTime]:

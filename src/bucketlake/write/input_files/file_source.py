@@ -13,15 +13,15 @@ than to hand all rows to the JVM and back.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
 
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.flow.stage import Engine, Flow, GroupName, Rows, Stage, TaskPlan, in_runs
+from bucketlake.flow.stage import Engine, Flow, Rows, in_runs
 from bucketlake.flow.threads import HERE, fits_here
 from bucketlake.model.column_type import with_arrays
 from bucketlake.model.field_path import columns_at, roots_of
@@ -33,7 +33,7 @@ from bucketlake.write.input_files.heads import PIECE_BYTES, FileHead, KnownTypes
 from bucketlake.write.input_files.piece_reader import PieceReader, unreadable
 from bucketlake.write.input_files.pieces import Piece, count_quotes, cut_pieces, find_names
 from bucketlake.write.input_files.reading import FileFormat
-from bucketlake.write.pack import PackedCounts, PackedRecords, pack_records
+from bucketlake.write.pack import PackedRecords, pack_records
 from bucketlake.write.tag import Tagger
 
 _PIECES_SEEN = 16  # Of a sample.
@@ -42,71 +42,27 @@ _SMALL_BYTES, _KEPT_BYTES_MAX = 1 << 20, 128 << 20  # Of a file that is read onc
 _POSITION_BITS = 40  # Of a row in its piece; the higher bits are the number of the piece.
 
 
-@dataclass(frozen=True, slots=True)
-class PackFiles:
-    """Reads and packs pieces of files; gives the rows, their counts, or both."""
+def _pack(
+    tagger: Tagger,
+    reader: PieceReader,
+    pieces: Sequence[Piece],
+    *,
+    gives_rows: bool = True,
+    gives_counts: bool = True,
+) -> Iterator[object]:
+    """Pack the rows of a run of pieces; small pieces are packed together.
 
-    tagger: Tagger
-    reader: PieceReader
-    gives_rows: bool = True
-    gives_counts: bool = True
-
-    def run(self, pieces: Sequence[Piece]) -> Iterator[object]:
-        """Pack the rows of a run of pieces; small pieces are packed together."""
-        first = pieces[0].number << _POSITION_BITS
-        tables = gathered(chain.from_iterable(map(self.reader.read, pieces)), _PACKED_ROWS_MIN)
-        rows = (table.combine_chunks() for table in tables)
-        for item in pack_records(self.tagger, rows, first_position=first):
-            if isinstance(item, Rows):
-                if self.gives_rows:
-                    yield item
-            elif self.gives_counts:  # Their size is that of all columns.
-                yield item if self.gives_rows else replace(item, size_bytes=_size_of(pieces))
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAgain:
-    """Rows that are counted, and read again by each flow that goes on from them.
-
-    Attributes
-    ----------
-    engine : Engine
-        Its tasks read the files.
-    packing : PackFiles
-        Gives the rows.
-    pieces : sequence of sequence of Piece
-        What it reads.
-    counts : list of PackedCounts
-        The results of the job that counted.
+    It gives the rows, their counts, or both.
     """
-
-    engine: Engine
-    packing: PackFiles
-    pieces: Sequence[Sequence[Piece]]
-    counts: list[PackedCounts]
-
-    def then(
-        self,
-        stage: Stage,
-        plans: Sequence[TaskPlan],
-        task_count: int,
-        tasks: Mapping[GroupName, int] | None = None,
-    ) -> Flow:
-        """Read the rows, and add a stage."""
-        sizes = [*map(_size_of, self.pieces)]
-        read = self.engine.start(self.packing.run, self.pieces, sizes)
-        return read.then(stage, plans, task_count, tasks)
-
-    def kept(self) -> ReadAgain:
-        """Return the flow: the files keep its rows."""
-        return self
-
-    def results(self) -> list[PackedCounts]:
-        """Return the counts."""
-        return self.counts
-
-    def close(self) -> None:
-        """Do nothing: nothing is kept."""
+    first = pieces[0].number << _POSITION_BITS
+    tables = gathered(chain.from_iterable(map(reader.read, pieces)), _PACKED_ROWS_MIN)
+    rows = (table.combine_chunks() for table in tables)
+    for item in pack_records(tagger, rows, first_position=first):
+        if isinstance(item, Rows):
+            if gives_rows:
+                yield item
+        elif gives_counts:  # Their size is that of all columns.
+            yield item if gives_rows else replace(item, size_bytes=_size_of(pieces))
 
 
 class FileSource:
@@ -164,19 +120,19 @@ class FileSource:
             schema = pa.schema([schema.field(name) for name in roots_of(paths, schema.names)])
         weight = min(PIECE_BYTES, _size_of(self._pieces) / engine.tasks_wanted)
         pieces = in_runs(self._pieces, [piece.size_bytes for piece in self._pieces], weight)
-        packing = PackFiles(tagger, PieceReader(schema, paths, self._given.reading, self.gaps))
+        pack = partial(_pack, tagger, PieceReader(schema, paths, self._given.reading, self.gaps))
         sizes = [*map(_size_of, pieces)]
+        told: Sequence[object] | None = None
         if engine.in_memory or not all(file.is_parquet for file in self._files):
-            self._kept = engine.start(packing.run, pieces, sizes).kept()
-        else:
+            self._kept = engine.start(pack, pieces, sizes).kept()
+        else:  # What goes on from this flow reads the files again.
             counted = {*roots_of(tagger.counted(schema.names), schema.names)}
             own = pa.schema([field for field in schema if field.name in counted])
             reader = PieceReader(own, None, self._given.reading)
-            counting = PackFiles(tagger, reader, gives_rows=False)
-            counts = engine.start(counting.run, pieces, sizes).results()
-            packing = replace(packing, gives_counts=False)
-            self._kept = ReadAgain(engine, packing, pieces, counts)
-        return PackedRecords(self._kept, self.schema, engine, by_tasks=by_tasks)
+            count = partial(_pack, tagger, reader, gives_rows=False)
+            told = engine.start(count, pieces, sizes).results()
+            self._kept = engine.start(partial(pack, gives_counts=False), pieces, sizes)
+        return PackedRecords(self._kept, self.schema, engine, by_tasks=by_tasks, told=told)
 
     def reading(self) -> tuple[PieceReader, list[Piece]]:
         """Return what reads all columns of the files, and the pieces to read."""

@@ -47,9 +47,9 @@ class FileHead:
 
     def with_columns(self, more: Sequence[pa.Field]) -> FileHead:
         """Return the head of a file that has more columns."""
-        schema = pa.schema([*self.schema, *more])
-        pieces = tuple(replace(piece, names=tuple(schema.names)) for piece in self.pieces)
-        return replace(self, schema=schema, pieces=pieces)
+        names = [field.name for field in more]  # No piece has the columns of folders.
+        pieces = tuple(replace(piece, names=(*piece.names, *names)) for piece in self.pieces)
+        return replace(self, schema=pa.schema([*self.schema, *more]), pieces=pieces)
 
 
 @dataclass(frozen=True, slots=True)

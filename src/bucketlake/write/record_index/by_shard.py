@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.flow.stage import Int32Array, Rows
-from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.groups_for_new_keys import Filling, bucket_of_group, owner_of_group
 from bucketlake.index.layout import GroupChoice, Slot
@@ -38,19 +37,18 @@ from bucketlake.model.grouping import summed
 from bucketlake.read.slice_reader import opened_base
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import DataFiles
-from bucketlake.write.record_index.group_plan import Removal
-from bucketlake.write.record_index.index_upkeep import key_of, write_stats_of
 from bucketlake.write.record_index.index_writer import (
     IndexWriter,
     KnownKeys,
+    Removal,
     ShardPlan,
     ShardResult,
+    is_removed,
 )
-from bucketlake.write.record_index.locate import KeyFinder
+from bucketlake.write.record_index.locate import KeyFinder, LookupResult
 from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.tag import SlotCounts
-from bucketlake.write.transaction import Lookups, Written
 from bucketlake.write.write_plan import SlotPlan, SlotResult, WritePlan
 
 RowArray: TypeAlias = npt.NDArray[np.int64]
@@ -98,29 +96,6 @@ class ShardWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardFound:
-    """What a task found out about the keys of a shard; sent to the driver.
-
-    Attributes
-    ----------
-    number : int
-        Position of the shard's slot in the plan.
-    is_shared : bool
-        Whether a key is in a bucket of another shard; then nothing was written.
-    new, gone, unknown, looked_up, from_cache : int
-        As of :class:`~bucketlake.write.record_index.locate.LookupResult`.
-    """
-
-    number: int
-    is_shared: bool = False
-    new: int = 0
-    gone: int = 0
-    unknown: int = 0
-    looked_up: int = 0
-    from_cache: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class ShardStage:
     """Writes shards; a picklable value that all tasks of a write share.
 
@@ -153,9 +128,9 @@ class ShardStage:
 
     def run(
         self, plans: Sequence[ShardWrite | ShardPlan], received: dict[str, pa.Table]
-    ) -> Iterator[SlotResult | ShardResult | ShardFound]:
+    ) -> Iterator[SlotResult | ShardResult | LookupResult]:
         """Write the shards of a task; of a shard without records only its entries change."""
-        files, index_files = self.records.task.writer.files(), self.index_writer.logs.files()
+        files, index_files = self.records.task.writer.files(), self.index_writer.files()
         known: list[KnownKeys] = [
             (plan, [], _NO_KEYS) for plan in plans if isinstance(plan, ShardPlan)
         ]
@@ -180,13 +155,15 @@ class ShardStage:
         records: int,
         files: DataFiles,
         known: list[KnownKeys],
-    ) -> Iterator[SlotResult | ShardResult | ShardFound]:
+    ) -> Iterator[SlotResult | ShardResult | LookupResult]:
         task, slot = self.records.task, plan.slot
         codes, groups, from_cache = self.finder.find(plan.stored, incoming.keys)
         places = np.array([*self._places(plan, groups), NOT_FOUND], np.int32)[codes]
         looked_up = 0 if plan.stored is None else len(codes)
-        if (places == _SHARED).any():
-            yield ShardFound(slot.number, is_shared=True)
+        result = LookupResult(slot.number, records, looked_up=looked_up, from_cache=from_cache)
+        shared = codes[places == _SHARED]
+        if len(shared):
+            yield replace(result, groups=((*groups[shared[0]], len(shared)),))
             yield SlotResult(slot.number, records, ())
             yield ShardResult(plan.shard.number, None)
             return
@@ -210,8 +187,7 @@ class ShardStage:
         yield task.writer.write_choices(slot, choices, incoming, records, files)
         gone = self._gone(task, incoming) if self.removes_entries else _NO_ROWS
         known.append((plan.shard, entries, _taken(incoming.keys, gone)))
-        counts = len(new), len(gone), int(unknown.sum())
-        yield ShardFound(slot.number, False, *counts, looked_up, from_cache)
+        yield replace(result, new=((0, len(new)),), gone=len(gone), unknown=int(unknown.sum()))
 
     def _places(self, plan: ShardWrite, groups: Sequence[Group]) -> Iterator[int]:
         """Yield the positions of groups among the live groups of a shard.
@@ -269,7 +245,7 @@ class ShardStage:
 
     def _gone(self, task: WriteTask, incoming: IncomingRecords) -> RowArray:
         """Return the rows whose keys are certain to be gone after the write."""
-        if task.deletes_by_key or not task.writer.rule.compares:
+        if task.reader.deletes_by_key or not task.reader.rule.compares:
             return np.flatnonzero(incoming.deleted)
         return np.flatnonzero(incoming.deleted & incoming.is_reset)
 
@@ -296,8 +272,6 @@ def rows_in(storage: Storage, base: DataFile) -> int:
 
 
 def _taken(keys: pa.Array, rows: RowArray) -> pa.Array:
-    if not len(rows):
-        return _NO_KEYS
     return keys if is_everything(rows, len(keys)) else keys.take(pa.array(rows))
 
 
@@ -336,7 +310,7 @@ def plan_shard_writes(
         The shards of the index, with those that the write opens.
     stored : mapping
         The slices of stored shards.
-    removal : Removal
+    removal : tuple of str, or None
         Partitions whose entries go.
     gone : mapping of str to sequence of FileId
         Groups of each partition that are no longer live.
@@ -347,43 +321,11 @@ def plan_shard_writes(
         path, number = slot.key
         count = shards.count(path)
         shard = replace(numbers.pop(Shard(number, path)), task=slot.task)
-        held = None if removal.has(path) else stored.get(path)
+        held = None if is_removed(removal, path) else stored.get(path)
         ids = [*gone.get(path, ()), *plan.replaced.get(path, ())]
         own = [file_id for file_id in ids if owner_of_group(file_id, count) == number]
-        used = max(own, key=lambda file_id: bucket_of_group(file_id) or 0, default=None)
+        own.sort(key=lambda file_id: bucket_of_group(file_id) or 0)
         looked_up = held[number] if held else None
-        last = () if used is None else (used,)
-        works.append(ShardWrite(slot, count, shard, looked_up, last))
+        works.append(ShardWrite(slot, count, shard, looked_up, tuple(own[-1:])))
     left = [shard for shard in numbers.values() if shard.opens or shard.stored is not None]
     return works + [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]
-
-
-def result_of_shards(
-    plan: WritePlan, works: Sequence[ShardWrite | ShardPlan], results: Sequence[Any]
-) -> Written:
-    """Return what the tasks of shards did."""
-    found = [result for result in results if isinstance(result, ShardFound)]
-    shards = [work.shard if isinstance(work, ShardWrite) else work for work in works]
-    written = [result for result in results if isinstance(result, ShardResult)]
-    answered = sorted(result.number for result in written)
-    assert answered == sorted(shard.number for shard in shards), "each shard has one result"
-    assert len(found) == len(plan.slots), "each slot has one result"
-    slots = (plan.slots[each.number] for each in found)
-    keys = [key_of(Shard(slot.slot, slot.partition_path)) for slot in slots]
-    pairs = [*zip(keys, found, strict=True)]
-    removed = {key_of(each.shard) for each in shards if each.stored is not None or each.opens}
-    return Written(
-        plan,
-        [result for result in results if isinstance(result, SlotResult)],
-        index_files=write_stats_of(written),
-        changed=ChangedShards(
-            frozenset(key for key, each in pairs if each.new),
-            frozenset(removed | {key for key, each in pairs if each.gone}),
-        ),
-        looked_at=frozenset(key for key, each in pairs if each.unknown),
-        lookups=Lookups(
-            inserted=sum(each.new for each in found),
-            looked_up=sum(each.looked_up for each in found),
-            from_cache=sum(each.from_cache for each in found),
-        ),
-    )

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from bucketlake.flow.stage import Int32Array, Rows, in_task_order, spread
@@ -26,8 +25,10 @@ from bucketlake.model.grouping import grouped, summed
 from bucketlake.write.record_index.index_writer import (
     PLACED_ENTRIES,
     IndexWriter,
+    Removal,
     ShardPlan,
     placed_entries,
+    removed_shards,
 )
 from bucketlake.write.record_index.locate import (
     ENTRIES,
@@ -39,7 +40,7 @@ from bucketlake.write.record_index.locate import (
     LookupResult,
     Routes,
 )
-from bucketlake.write.record_index.lookups import LookupPlan, StoredShards
+from bucketlake.write.record_index.lookups import Lookup, StoredShards
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import with_numbers
 from bucketlake.write.write_plan import (
@@ -50,32 +51,6 @@ from bucketlake.write.write_plan import (
 )
 
 _ENTRY_BYTES_ESTIMATE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """Partitions whose entries go, because the write replaces their file groups.
-
-    Attributes
-    ----------
-    partitions : tuple of str, or None
-        The partitions; None for all.
-    """
-
-    partitions: tuple[str, ...] | None = ()
-
-    def has(self, path: str | None) -> bool:
-        """Return whether all entries of a partition go; of a global index, where path is None."""
-        return self.partitions is None or path in self.partitions
-
-    def shards(self, stored: StoredShards) -> Iterator[tuple[Shard, FileSlice]]:
-        """Yield the shards that may have such entries, with their slices."""
-        if self.partitions == ():
-            return
-        for path, slices in stored.items():
-            if path is None or self.has(path):
-                for number, held in enumerate(slices):
-                    yield Shard(number, path), held
 
 
 @dataclass(slots=True)
@@ -106,7 +81,9 @@ class GroupPlanner:
 
     Attributes
     ----------
-    lookups : LookupPlan
+    partitions : sequence of str
+        Data partitions of the batch, as lookups number them.
+    lookups : sequence of Lookup
         The first stage.
     found : sequence of LookupResult
         What the lookups found, in their order.
@@ -126,7 +103,7 @@ class GroupPlanner:
         The shards of the index, with those that the write opens.
     stored : mapping
         The slices of stored shards.
-    removal : Removal
+    removal : tuple of str, or None
         Partitions whose entries go.
     instant : InstantTime
         The instant of the write.
@@ -134,7 +111,8 @@ class GroupPlanner:
         Number of tasks that the engine prefers.
     """
 
-    lookups: LookupPlan
+    partitions: Sequence[str]
+    lookups: Sequence[Lookup]
     found: Sequence[LookupResult]
     live: Mapping[Group, FileSlice]
     replaced: Mapping[str, tuple[FileId, ...]]
@@ -153,9 +131,8 @@ class GroupPlanner:
 
         The routes send records and keys there.
         """
-        partitions = self.lookups.placement.partitions
-        targets, opened, filled = self._filled(partitions)
-        ordered = sorted(targets.values(), key=_order) + opened
+        targets, opened, filled = self._filled()
+        ordered = [targets[group] for group in sorted(targets)] + opened
         ordered.sort(key=lambda target: target.partition_path)  # Stable: new groups stay behind.
         slots, numbers = _slots(ordered)
         of_group = {group: numbers[id(target)] for group, target in targets.items()}
@@ -179,11 +156,11 @@ class GroupPlanner:
         ]
         return (
             WritePlan(tuple(own), self.replaced, task_count, tuple(placed)),
-            Routes.of(places, len(partitions), cuts, shard_of_lookup),
+            Routes.of(places, len(self.partitions), cuts, shard_of_lookup),
         )
 
     def _filled(
-        self, partitions: Sequence[str]
+        self,
     ) -> tuple[dict[Group, _Target], list[_Target], list[tuple[int, int, int, _Target]]]:
         """Choose the groups of all keys: stored ones, new ones, and where new keys begin in each.
 
@@ -202,7 +179,7 @@ class GroupPlanner:
         filled: list[tuple[int, int, int, _Target]] = []
         opened: list[_Target] = []
         for (place, pool), counts in sorted(self._pools().items()):
-            path = partitions[place]
+            path = self.partitions[place]
             left, shard_count = sum(count for _, count in counts), self.shards.count(path)
             into: list[_Target] = []
             live, in_any_case = held_in.get(path, []), {*written.get(path, ())}
@@ -216,7 +193,7 @@ class GroupPlanner:
                     into.append(target)
                     left -= target.room
             rows_max = filling.rows_max(row_bytes)
-            ids = partial(_ids_of, live, self.used, path)
+            ids = partial(self._ids_of, path, live)
             numbers_left = filling.new_numbers(pool, shard_count, ids)
             new = [
                 _Target(path, None, 0, rows_max, number=next(numbers_left))
@@ -229,11 +206,15 @@ class GroupPlanner:
             ]
         return targets, opened, filled
 
+    def _ids_of(self, path: str, slices: Sequence[FileSlice]) -> set[FileId]:
+        """Return all groups that a partition has or had."""
+        return {held.file_id for held in slices} | {*self.used(path)}
+
     def _pools(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """Return the new keys of each partition and pool: the lookups and their numbers of keys."""
         pools: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for result in self.found:
-            pool = self.filling.pool(self.lookups.lookups[result.number].shard.number)
+            pool = self.filling.pool(self.lookups[result.number].shard.number)
             for place, count in result.new:
                 pools[place, pool].append((result.number, count))
         return pools
@@ -244,18 +225,17 @@ class GroupPlanner:
         """Return the plans of shards whose entries change, and the plan of each lookup's shard."""
         new, gone = Counter[Shard](), Counter[Shard]()
         of_shard: dict[Shard, set[int]] = defaultdict(set)
-        for own, result in zip(self.lookups.lookups, self.found, strict=True):
-            new[own.shard] += sum(count for _, count in result.new)
+        for own, result in zip(self.lookups, self.found, strict=True):
+            new[own.shard] += result.inserted
             gone[own.shard] += result.gone
         for lookup, _, _, slot in cuts:
-            of_shard[self.lookups.lookups[lookup].shard].add(slot)
-        new_partitions = {
-            slot.partition_path for slot in slots if _is_new(slot, self.shards, self.stored)
-        }
-        every = self.shards.shards([*new_partitions]) if self.shards.is_partitioned else []
-        opened = {*every}
+            of_shard[self.lookups[lookup].shard].add(slot)
+        opened: set[Shard] = set()
+        if self.shards.is_partitioned:
+            paths = {slot.partition_path for slot in slots}
+            opened.update(self.shards.shards(path for path in paths if not self.stored.get(path)))
         changed = {shard for shard in (*new, *gone) if new[shard] or gone[shard]} | opened
-        removing = dict(self.removal.shards(self.stored))
+        removing = dict(removed_shards(self.removal, self.stored))
         ids = [self._file_id(slot) for slot in slots]
         plans: list[ShardPlan] = []
         numbers: dict[Shard, int] = {}
@@ -263,7 +243,7 @@ class GroupPlanner:
             numbers[shard] = len(plans)
             groups = {n: (slots[n].partition_path, ids[n]) for n in sorted(of_shard[shard])}
             held = removing.get(shard)
-            replaced = () if held is None else self.removal.partitions
+            replaced = () if held is None else self.removal
             plans.append(
                 ShardPlan(
                     len(plans),
@@ -276,19 +256,12 @@ class GroupPlanner:
                     replaced,
                 )
             )
-        return plans, [numbers.get(own.shard, -1) for own in self.lookups.lookups]
+        return plans, [numbers.get(own.shard, -1) for own in self.lookups]
 
     def _file_id(self, slot: SlotPlan) -> FileId:
         if slot.slices:
             return slot.slices[0].file_id
         return self.filling.new_group_id(self.instant, slot.partition_path, slot.slot)
-
-
-def _ids_of(
-    slices: Sequence[FileSlice], used: Callable[[str], Collection[FileId]], path: str
-) -> set[FileId]:
-    """Return all groups that a partition has or had."""
-    return {held.file_id for held in slices} | {*used(path)}
 
 
 def _fill(
@@ -309,11 +282,6 @@ def _fill(
             taken = min(count - rank, target.room - target.new)
             target.new += taken
             rank += taken
-
-
-def _order(target: _Target) -> tuple[str, str]:
-    assert target.file_slice is not None
-    return target.partition_path, target.file_slice.file_id
 
 
 def _slots(targets: Sequence[_Target]) -> tuple[list[SlotPlan], dict[int, int]]:
@@ -338,10 +306,6 @@ def _slots(targets: Sequence[_Target]) -> tuple[list[SlotPlan], dict[int, int]]:
         numbers[id(target)] = len(slots)
         slots.append(SlotPlan(path, number, slices, records, len(slots)))
     return slots, numbers
-
-
-def _is_new(slot: SlotPlan, shards: IndexShards, stored: StoredShards) -> bool:
-    return shards.is_partitioned and not stored.get(slot.partition_path)
 
 
 def weight_of_rows(size_bytes: int, rows: int) -> float:
@@ -385,21 +349,6 @@ class PlaceStage:
     shard_tasks: Int32Array
     schema: pa.Schema
 
-    @classmethod
-    def of(
-        cls,
-        plan: WritePlan,
-        routes: Routes,
-        task: WriteTask,
-        index_writer: IndexWriter,
-        schema: pa.Schema,
-    ) -> PlaceStage:
-        """Return the stage that carries out a plan."""
-        slots, shards = (
-            np.array([own.task for own in plans], np.int32) for plans in (plan.slots, plan.shards)
-        )
-        return cls(task, index_writer, routes, slots, shards, schema)
-
     def route(self, rows: Rows) -> tuple[Int32Array, pa.Table]:
         """Send records to the tasks of their slots, and keys to those of their shards."""
         if rows.channel == LOCATED:
@@ -412,7 +361,7 @@ class PlaceStage:
 
     def run(
         self, plans: Sequence[SlotPlan | ShardPlan], received: dict[str, pa.Table]
-    ) -> Iterator[TaskResult]:
+    ) -> Iterator[TaskResult | Rows]:
         """Write the shards and the slots of a task."""
         shards = [plan for plan in plans if isinstance(plan, ShardPlan)]
         slots = [plan for plan in plans if isinstance(plan, SlotPlan)]

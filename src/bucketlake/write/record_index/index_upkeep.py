@@ -37,13 +37,13 @@ from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.instant import Instant
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.record_index.group_plan import Removal
 from bucketlake.write.record_index.index_writer import (
-    IndexLogWriter,
     IndexTask,
     IndexWriter,
+    Removal,
     ShardPlan,
     ShardResult,
+    removed_shards,
 )
 from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
 
@@ -77,15 +77,13 @@ class IndexUpkeep:
         if table.timeline.layout.logs_name_slices:
             slices = (held for found in reader.slices.values() for held in found)
             names = {held.file_id: held.next_log_file(instant) for held in slices}
-        logs = IndexLogWriter(
+        return IndexWriter(
+            RecordIndexReader(table),
             self.table.storage,
-            table.storage,
             EntryEncoder.of(self.table.config, instant),
             instant_path(self.table.config, self.pending),
             names=names,
-            begins_with_base=not table.timeline.layout.logs_name_slices,
         )
-        return IndexWriter(RecordIndexReader(table), logs)
 
     def plan(
         self, plan: WritePlan, operation: Operation, *, looks_up: bool, tasks_wanted: int
@@ -105,7 +103,7 @@ class IndexUpkeep:
         """
         records = summed((slot.partition_path, max(1, slot.records)) for slot in plan.slots)
         whole = operation is Operation.INSERT_OVERWRITE_TABLE
-        removal = Removal(None if whole else tuple(sorted(plan.replaced)))
+        removal = None if whole else tuple(sorted(plan.replaced))
         looks_up = looks_up or not self.index.shards.is_partitioned
         return self._planned(records, removal, (), looks_up=looks_up, tasks_wanted=tasks_wanted)
 
@@ -128,7 +126,7 @@ class IndexUpkeep:
         left = [held.group for held in slices]
         left = sorted(left) if may_have_dead_entries else []
         return self._planned(
-            records, Removal(), left, looks_up=bool(left), tasks_wanted=_SHARD_TASKS_OF_RESIZE
+            records, (), left, looks_up=bool(left), tasks_wanted=_SHARD_TASKS_OF_RESIZE
         )
 
     def _planned(
@@ -141,13 +139,13 @@ class IndexUpkeep:
         tasks_wanted: int,
     ) -> tuple[ShardPlan, ...]:
         shards, stored = self.index.shards, self.index.stored
-        removing = dict(removal.shards(stored))
+        removing = dict(removed_shards(removal, stored))
         touched = shards.shards(sorted(records)) if records else []
         plans: list[ShardPlan] = []
         for shard in sorted({*touched, *removing}, key=lambda shard: shard.file_id):
             path = shard.data_partition
             held = removing.get(shard)
-            replaced = () if held is None else removal.partitions
+            replaced = () if held is None else removal
             if held is None and looks_up and stored.get(path):
                 held = stored[path][shard.number]
             opens = self.index.reader.shards.count(path or "") == 0
@@ -216,10 +214,11 @@ class IndexUpkeep:
         ChangedShards
             The shards of the partitions.
         """
-        removal = Removal(tuple(partitions))
+        removal = tuple(partitions)
+        removing = removed_shards(removal, self.index.stored)
         plans = [
-            ShardPlan(number, shard, stored=held, replaced=removal.partitions)
-            for number, (shard, held) in enumerate(removal.shards(self.index.stored))
+            ShardPlan(number, shard, stored=held, replaced=removal)
+            for number, (shard, held) in enumerate(removing)
         ]
         changed = ChangedShards(removed=frozenset(key_of(plan.shard) for plan in plans))
         return write_stats_of(self.task(plans).write_shards_here(plans)), changed

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.errors import CommitConflictError, IndexStateError, KeyTwiceError
+from bucketlake.errors import CommitConflictError, KeyTwiceError
 from bucketlake.flow.stage import Flow, Int32Array, NumberedRows, Rows, in_task_order
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -62,168 +62,39 @@ from bucketlake.write.record_index.key_changes import (
     parse_group,
 )
 from bucketlake.write.record_index.locate import NO_RANK, RANK, Routes
-from bucketlake.write.tag import INPUT_CHANGED, KEY, SLOT, STABLE_INPUT, UNCOUNTED
+from bucketlake.write.record_index.lookups import StoredShards
+from bucketlake.write.tag import KEY, SLOT, UNCOUNTED, input_changed
 
 if TYPE_CHECKING:
     from bucketlake.metadata.location_cache.cache import LocationCache
 
 
-# ---- Writing the entries from a task, which may run twice or late --------------------------------
-#
-# A task writes one log file for each shard that it owns. The same keys give the same bytes, so a
-# repeated task finds its files. The markers are in the metadata table; whether the write is still
-# pending is known from the data table.
-
-
 _PARTITION = MetadataPartition.RECORD_INDEX
-
-
-@dataclass(frozen=True, slots=True)
-class IndexLogWriter:
-    """The values that all tasks of one write share; small and picklable.
-
-    Attributes
-    ----------
-    storage : Storage
-        The data table's storage.
-    metadata : Storage
-        The metadata table's storage.
-    encoder : EntryEncoder
-        Encodes the entries of the write.
-    inflight : str
-        Path of the inflight file in the data table, which exists while the write is pending.
-    cache : LocationCache or None
-        The cache of the host, which gets what the task writes.
-    names : mapping of FileId to LogFileName
-        Names of the log files of shards, where they depend on the slices; see
-        ``metadata/own_logs.py``.
-    begins_with_base : bool
-        Whether a base file may have the first entries of a shard: not in timeline layout 1.
-    """
-
-    storage: Storage
-    metadata: Storage
-    encoder: EntryEncoder
-    inflight: str
-    cache: LocationCache | None = None
-    names: Mapping[FileId, LogFileName] = field(default_factory=dict)
-    begins_with_base: bool = False
-
-    def files(self) -> DataFiles:
-        """Return what collects the log files of a task."""
-        pinned = self.storage, self.encoder.instant, self.inflight
-        return DataFiles(*pinned, place=self.metadata, written=self._note)
-
-    def open(self, shard: Shard, files: DataFiles) -> None:
-        """Write the empty log file that opens a new shard."""
-        name = birth_file_name(shard.file_id, self.encoder.instant).to_file_name()
-        files.add(_marker(name), encode_birth_block(self.encoder.instant))
-
-    def begin(
-        self, shards: Sequence[tuple[Shard, Sequence[NewKeys]]], files: DataFiles
-    ) -> Iterator[WriteStat]:
-        """Write the entries of new shards as base files, which no compaction need write again.
-
-        Yields their statistics. Only a write that conflicts with any other to these shards may do
-        this: of two base files, one counts.
-        """
-        every = [new for _, new in shards]
-        entries, bounds = entries_of_shards(every, self.encoder.created_at_ms)
-        _require_one_place(entries, self.storage.root, bounds)
-        made = self.encoder.base_files(_PARTITION, entries.keys, entries.values, bounds)
-        codes, first_code = entries.values.indices.to_numpy(), 0
-        for (shard, new), data, (first, end) in zip(shards, made, pairwise(bounds), strict=True):
-            name = base_file_name(shard.file_id, self.encoder.instant, TASK_TOKEN)
-            marker = _marker(name.to_file_name())
-            stat = base_file_stat(name, _PARTITION, end - first, self._size_bytes(marker, data))
-            own = entries.keys.slice(first, end - first), codes[first:end] - first_code
-            files.add(marker, data, Noted(stat, *own, _groups(new)))
-            first_code += len(new)
-            yield stat
-
-    def write(
-        self, shard: Shard, new: Sequence[NewKeys], gone: Sequence[pa.Array], files: DataFiles
-    ) -> WriteStat | None:
-        """Write the log file of a shard, or none if no entry changes; return its statistics.
-
-        Parameters
-        ----------
-        shard : Shard
-            The shard.
-        new, gone
-            See :func:`entries_of_shard`.
-        files : DataFiles
-            Gets the log file; the caller publishes it.
-
-        Raises
-        ------
-        CommitConflictError
-            If the write was rolled back meanwhile.
-        InputError
-            If a key is too long for an entry.
-        KeyTwiceError
-            If a key is in two data partitions, and the index is one for the whole table.
-        """
-        entries = entries_of_shard(new, gone, self.encoder.created_at_ms)
-        if not len(entries):
-            return None
-        _require_one_place(entries, self.storage.root)
-        usual = log_file_name(shard.file_id, self.encoder.instant, TASK_TOKEN)
-        name = self.names.get(shard.file_id, usual)
-        data = self.encoder.log_file(_PARTITION, entries)
-        marker = _marker(name.to_file_name())
-        stat = log_file_stat(name, _PARTITION, entries, self._size_bytes(marker, data))
-        codes = entries.values.indices.to_numpy()
-        files.add(marker, data, Noted(stat, entries.keys, codes, _groups(new), entries.removed))
-        return stat
-
-    def _size_bytes(self, marker: Marker, data: bytes) -> int:
-        """Return the size of a file: a resize that died may have seen other dead entries."""
-        stored = self.metadata.stat(marker.data_path)
-        return len(data) if stored is None else stored.size_bytes
-
-    def _note(self, written: Sequence[Noted]) -> None:
-        """Give the cache the entries that were written: a note has what the stored files have."""
-        if self.cache is not None and written:
-            self.cache.note(self.storage.root, self.encoder.instant, written)
-
-
-def _groups(new: Sequence[NewKeys]) -> list[Group]:
-    return [(group.partition_path, group.file_id) for group in new]
-
-
-def _marker(file_name: str) -> Marker:
-    return Marker(_PARTITION, file_name, MarkerType.CREATE)
-
-
-def _require_one_place(entries: GroupEntries, root: str, bounds: Sequence[int] = ()) -> None:
-    """Raise an error for a key with two entries; only a table of another kind can have such.
-
-    A key may be in several shards; ``bounds`` are those of shards.
-    """
-    keys = entries.keys
-    if len(keys) < 2 or len(entries.values.dictionary) < 2:  # Keys of one group are distinct.
-        return
-    is_repeated = np.append(pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False), False)
-    is_repeated[[end - 1 for end in bounds if end]] = False
-    for row in np.flatnonzero(is_repeated).tolist():
-        raise KeyTwiceError(
-            root,
-            str(keys[row].as_py()),
-            "two data partitions",
-            "drop the index with table.drop_metadata_table() (bucketlake metadata --drop --run); "
-            "table.rebuild_metadata_table() (bucketlake metadata --rebuild --run) then builds the "
-            "others",
-        )
-
-
-# ---- Which entries of a shard a write changes ----------------------------------------------------
 
 GONE = -1
 """In place of the slot of a key whose entry is removed."""
 
 PLACED_ENTRIES = pa.schema([(KEY, pa.string()), (SLOT, pa.int32()), (SHARD, pa.int32())])
 """Keys whose entries change, on the way to the tasks of their shards."""
+
+
+Removal: TypeAlias = tuple[str, ...] | None
+"""Partitions whose entries go, because the write replaces their file groups; None for all."""
+
+
+def is_removed(removal: Removal, path: str | None) -> bool:
+    """Return whether all entries of a partition go; of a global index, where path is None."""
+    return removal is None or path in removal
+
+
+def removed_shards(removal: Removal, stored: StoredShards) -> Iterator[tuple[Shard, FileSlice]]:
+    """Yield the shards that may have entries that go, with their slices."""
+    if removal == ():
+        return
+    for path, slices in stored.items():
+        if path is None or is_removed(removal, path):
+            for number, held in enumerate(slices):
+                yield Shard(number, path), held
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +118,7 @@ class ShardPlan:
         The entries of the shard, if some are removed with their partition, or if keys are looked up
         in it.
     replaced : tuple of str, or None
-        Partitions whose entries are removed; None for all.
+        Partitions whose entries go, a ``Removal``.
     left : tuple of (str, FileId)
         File groups whose rows moved; entries that the write does not replace are removed.
     task : int
@@ -261,7 +132,7 @@ class ShardPlan:
     gone: int = UNCOUNTED
     opens: bool = False
     stored: FileSlice | None = None
-    replaced: tuple[str, ...] | None = ()
+    replaced: Removal = ()
     left: tuple[Group, ...] = ()
     task: int = 0
 
@@ -306,12 +177,30 @@ class IndexWriter:
     ----------
     index : RecordIndexReader
         The pinned index.
-    logs : IndexLogWriter
-        Writes log files.
+    storage : Storage
+        The data table's storage.
+    encoder : EntryEncoder
+        Encodes the entries of the write.
+    inflight : str
+        Path of the inflight file in the data table, which exists while the write is pending.
+    cache : LocationCache or None
+        The cache of the host, which gets what the task writes.
+    names : mapping of FileId to LogFileName
+        Names of the log files of shards, where they depend on the slices; see
+        ``metadata/own_logs.py``.
     """
 
     index: RecordIndexReader
-    logs: IndexLogWriter
+    storage: Storage
+    encoder: EntryEncoder
+    inflight: str
+    cache: LocationCache | None = None
+    names: Mapping[FileId, LogFileName] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> Storage:
+        """The metadata table's storage."""
+        return self.index.table.storage
 
     def write(self, plans: Iterable[ShardPlan], entries: pa.Table) -> Iterator[ShardResult]:
         """Write the log files of a task's shards; yield the result of each shard.
@@ -343,7 +232,7 @@ class IndexWriter:
         rows: pa.Table,
         write: Callable[[ShardPlan, pa.Table, DataFiles], ShardResult],
     ) -> Iterator[ShardResult]:
-        numbered, files = NumberedRows.of(rows, SHARD), self.logs.files()
+        numbered, files = NumberedRows.of(rows, SHARD), self.files()
         for plan in sorted(plans, key=lambda plan: plan.number):
             yield write(plan, numbered.take(plan.number), files)
         files.publish()
@@ -366,7 +255,7 @@ class IndexWriter:
             for code, rows in rows_by_number(found.codes[away]):
                 location = found.locations[code]
                 group = location.partition_path, location.file_id
-                if plan.replaced is not None and group[0] not in plan.replaced:
+                if not is_removed(plan.replaced, group[0]):
                     # Keys come in any order, and each attempt must name the same.
                     key = pc.min(keys.take(pa.array(away[rows]))).as_py()
                     elsewhere[group] = min(key, elsewhere.get(group, key))
@@ -428,22 +317,25 @@ class IndexWriter:
         The first entries of all new shards are made together.
         """
         begun: list[KnownKeys] = []
+        # In timeline layout 1, a shard begins with a log file.
+        may_begin = not self.index.table.timeline.layout.logs_name_slices
         for plan, new, gone in known:
-            if plan.opens and new and not len(gone) and self.logs.begins_with_base:
+            if plan.opens and new and not len(gone) and may_begin:
                 begun.append((plan, new, gone))
             else:
                 yield ShardResult(plan.number, self._log(plan, new, gone, files))
         if begun:
-            stats = self.logs.begin([(plan.shard, new) for plan, new, _ in begun], files)
+            stats = self.begin([(plan.shard, new) for plan, new, _ in begun], files)
             for (plan, _, _), stat in zip(begun, stats, strict=True):
                 yield ShardResult(plan.number, stat)
 
     def _log(
         self, plan: ShardPlan, new: Sequence[NewKeys], gone: pa.Array, files: DataFiles
     ) -> WriteStat | None:
-        if plan.opens:
-            self.logs.open(plan.shard, files)
-        return self.logs.write(plan.shard, new, [gone, self._replaced(plan)], files)
+        if plan.opens:  # An empty log file opens the shard.
+            name = birth_file_name(plan.shard.file_id, self.encoder.instant).to_file_name()
+            files.add(_marker(name), encode_birth_block(self.encoder.instant))
+        return self.write_log(plan.shard, new, [gone, self._replaced(plan)], files)
 
     def _replaced(self, plan: ShardPlan) -> pa.Array:
         """Return the keys whose entries go with their rows, unless the write puts them."""
@@ -452,13 +344,90 @@ class IndexWriter:
         held = self._read(plan, lambda index, held: index.read_slice(held))
         left = {*plan.left}
         is_gone = [
-            plan.replaced is None
-            or location.partition_path in plan.replaced
+            is_removed(plan.replaced, location.partition_path)
             or (location.partition_path, location.file_id) in left
             for location in held.locations
         ]
         rows = np.flatnonzero(np.array([*is_gone, False])[held.codes])
         return held.keys.take(pa.array(rows))
+
+    # ---- The files: a task may run twice or late
+    #
+    # The same keys give the same bytes, so a repeated task finds its files. The markers are in the
+    # metadata table; whether the write is still pending is known from the data table.
+
+    def files(self) -> DataFiles:
+        """Return what collects the log files of a task."""
+        pinned = self.storage, self.encoder.instant, self.inflight
+        return DataFiles(*pinned, place=self.metadata, written=self._note)
+
+    def begin(
+        self, shards: Sequence[tuple[Shard, Sequence[NewKeys]]], files: DataFiles
+    ) -> Iterator[WriteStat]:
+        """Write the entries of new shards as base files, which no compaction need write again.
+
+        Yields their statistics. Only a write that conflicts with any other to these shards may do
+        this: of two base files, one counts.
+        """
+        every = [new for _, new in shards]
+        entries, bounds = entries_of_shards(every, self.encoder.created_at_ms)
+        _require_one_place(entries, self.storage.root, bounds)
+        made = self.encoder.base_files(_PARTITION, entries.keys, entries.values, bounds)
+        codes, first_code = entries.values.indices.to_numpy(), 0
+        for (shard, new), data, (first, end) in zip(shards, made, pairwise(bounds), strict=True):
+            name = base_file_name(shard.file_id, self.encoder.instant, TASK_TOKEN)
+            marker = _marker(name.to_file_name())
+            stat = base_file_stat(name, _PARTITION, end - first, self._size_bytes(marker, data))
+            own = entries.keys.slice(first, end - first), codes[first:end] - first_code
+            files.add(marker, data, Noted(stat, *own, _groups(new)))
+            first_code += len(new)
+            yield stat
+
+    def write_log(
+        self, shard: Shard, new: Sequence[NewKeys], gone: Sequence[pa.Array], files: DataFiles
+    ) -> WriteStat | None:
+        """Write the log file of a shard, or none if no entry changes; return its statistics.
+
+        Parameters
+        ----------
+        shard : Shard
+            The shard.
+        new, gone
+            See :func:`entries_of_shard`.
+        files : DataFiles
+            Gets the log file; the caller publishes it.
+
+        Raises
+        ------
+        CommitConflictError
+            If the write was rolled back meanwhile.
+        InputError
+            If a key is too long for an entry.
+        KeyTwiceError
+            If a key is in two data partitions, and the index is one for the whole table.
+        """
+        entries = entries_of_shard(new, gone, self.encoder.created_at_ms)
+        if not len(entries):
+            return None
+        _require_one_place(entries, self.storage.root)
+        usual = log_file_name(shard.file_id, self.encoder.instant, TASK_TOKEN)
+        name = self.names.get(shard.file_id, usual)
+        data = self.encoder.log_file(_PARTITION, entries)
+        marker = _marker(name.to_file_name())
+        stat = log_file_stat(name, _PARTITION, entries, self._size_bytes(marker, data))
+        codes = entries.values.indices.to_numpy()
+        files.add(marker, data, Noted(stat, entries.keys, codes, _groups(new), entries.removed))
+        return stat
+
+    def _size_bytes(self, marker: Marker, data: bytes) -> int:
+        """Return the size of a file: a resize that died may have seen other dead entries."""
+        stored = self.metadata.stat(marker.data_path)
+        return len(data) if stored is None else stored.size_bytes
+
+    def _note(self, written: Sequence[Noted]) -> None:
+        """Give the cache the entries that were written: a note has what the stored files have."""
+        if self.cache is not None and written:
+            self.cache.note(self.storage.root, self.encoder.instant, written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,7 +480,7 @@ class IndexTask:
 
     def write_shards_here(self, plans: Sequence[ShardPlan]) -> list[ShardResult]:
         """Write shards in this process: their plans alone tell what changes."""
-        none, storage = KEY_CHANGES.empty_table(), self.writer.logs.metadata
+        none, storage = KEY_CHANGES.empty_table(), self.writer.metadata
         written = at_once(
             storage, lambda plan: list(self.writer.write_changes([plan], none)), plans
         )
@@ -552,9 +521,34 @@ def _numbered(values: Sequence[object]) -> npt.NDArray[np.int64]:
 
 def _require_counted(plan: ShardPlan, new: int, gone: int) -> None:
     if (new, gone) != (plan.new, plan.gone):
-        raise IndexStateError(
-            f"the first stage counted {plan.new} new and {plan.gone} deleted keys of shard "
-            f"{plan.shard.file_id}",
-            f"{new} and {gone} arrived: {INPUT_CHANGED}",
-            STABLE_INPUT,
+        counted = f"{plan.new} new and {plan.gone} deleted keys of shard {plan.shard.file_id}"
+        raise input_changed(counted, f"{new} and {gone} arrived")
+
+
+def _groups(new: Sequence[NewKeys]) -> list[Group]:
+    return [(group.partition_path, group.file_id) for group in new]
+
+
+def _marker(file_name: str) -> Marker:
+    return Marker(_PARTITION, file_name, MarkerType.CREATE)
+
+
+def _require_one_place(entries: GroupEntries, root: str, bounds: Sequence[int] = ()) -> None:
+    """Raise an error for a key with two entries; only a table of another kind can have such.
+
+    A key may be in several shards; ``bounds`` are those of shards.
+    """
+    keys = entries.keys
+    if len(keys) < 2 or len(entries.values.dictionary) < 2:  # Keys of one group are distinct.
+        return
+    is_repeated = np.append(pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False), False)
+    is_repeated[[end - 1 for end in bounds if end]] = False
+    for row in np.flatnonzero(is_repeated).tolist():
+        raise KeyTwiceError(
+            root,
+            str(keys[row].as_py()),
+            "two data partitions",
+            "drop the index with table.drop_metadata_table() (bucketlake metadata --drop --run); "
+            "table.rebuild_metadata_table() (bucketlake metadata --rebuild --run) then builds the "
+            "others",
         )

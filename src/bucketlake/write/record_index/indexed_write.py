@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from bucketlake.actions.conflict import ReplanError, wait_for_writers
-from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import Flow
 from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
@@ -34,33 +35,37 @@ from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.by_shard import (
     BYTES_MAX,
     STORED_BYTES_MAX,
-    ShardFound,
     ShardStage,
+    ShardWrite,
     counts_of_shards,
     plan_shard_writes,
-    result_of_shards,
     rows_in,
     rows_of_group,
 )
 from bucketlake.write.record_index.group_plan import (
     GroupPlanner,
     PlaceStage,
-    Removal,
     dead_groups,
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, key_of, write_stats_of
-from bucketlake.write.record_index.index_writer import IndexWriter, ShardResult
+from bucketlake.write.record_index.index_writer import (
+    IndexWriter,
+    Removal,
+    ShardPlan,
+    ShardResult,
+    is_removed,
+)
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, Routes
-from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
+from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
 from bucketlake.write.record_index.new_partitions import (
     have_shared_groups,
     note_shared_groups,
     with_new_shards,
 )
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
-from bucketlake.write.tag import INPUT_CHANGED, STABLE_INPUT, SlotCounts
-from bucketlake.write.transaction import BegunWrite, Lookups, Written
+from bucketlake.write.tag import SlotCounts, input_changed
+from bucketlake.write.transaction import BegunWrite, Written
 from bucketlake.write.write_plan import SlotResult, WritePlan, file_ids_by_partition, plan_write
 
 if TYPE_CHECKING:
@@ -130,8 +135,7 @@ class IndexedWrite:
 
     @property
     def _index_writer(self) -> IndexWriter:
-        writer = self.upkeep.writer
-        return replace(writer, logs=replace(writer.logs, cache=self.begun.target.cache))
+        return replace(self.upkeep.writer, cache=self.begun.target.cache)
 
     def run(self) -> Written:
         """Write the records shard by shard, or locate and place them."""
@@ -143,15 +147,17 @@ class IndexedWrite:
             replaced, slices = file_ids_by_partition(slices), ()
         self._index.reader.require_shards(held.partition_path for held in slices)
         looked_up = {
-            path: held for path, held in self._index.stored.items() if not removal.has(path)
+            path: held for path, held in self._index.stored.items() if not is_removed(removal, path)
         }
         wanted = self.packed.tasks_wanted
-        lookups = plan_lookups(self.records, self._index.shards, looked_up, tasks_wanted=wanted)
-        located, live, first = self._located(lookups, removal, slices)
-        found, removed = _lookup_results(located), cache(self._replaced)
+        shards = self._index.shards
+        lookups, placement = plan_lookups(self.records, shards, looked_up, tasks_wanted=wanted)
+        located, live, found = self._located(lookups, placement, removal, slices)
+        removed = cache(self._replaced)
         try:
             _require_received(self.records, lookups, found)
             plan, routes = GroupPlanner(
+                partitions=placement.partitions,
                 lookups=lookups,
                 found=found,
                 live=live,
@@ -160,7 +166,7 @@ class IndexedWrite:
                 row_bytes=self._row_bytes(live) if any(result.new for result in found) else 1.0,
                 rows_of=partial(rows_of_group, self._storage),
                 used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
-                shards=self._index.shards,
+                shards=shards,
                 stored=self._index.stored,
                 removal=removal,
                 instant=self.begun.pending.instant,
@@ -170,7 +176,7 @@ class IndexedWrite:
             results = self._write(located, plan, routes)
         finally:
             located.close()
-        return self._result(plan, results, lookups, found, first)
+        return self._result(plan, plan.shards, results, [each.shard for each in lookups], found)
 
     def _goes_by_shard(self) -> bool:
         """Return whether the tasks of shards may own the buckets of their shards."""
@@ -234,7 +240,8 @@ class IndexedWrite:
             removal=removal,
             gone=self._replaced(),
         )
-        self._wait_for_writers(plan, [Shard(s.slot, s.partition_path) for s in plan.slots])
+        owned = [Shard(slot.slot, slot.partition_path) for slot in plan.slots]
+        self._wait_for_writers(plan, owned)
         results: list[Any] = []
         if plan.slots:
             with self.begun.telling_progress(plan):
@@ -242,16 +249,19 @@ class IndexedWrite:
         self._require_own_groups(plan, results)
         # A delete looks for nothing in an empty partition, but must see who adds its keys.
         empty = counts.keys() - {slot.key for slot in plan.slots}
-        done = result_of_shards(plan, works, results)
+        lookups = [result for result in results if isinstance(result, LookupResult)]
+        lookups.sort(key=lambda result: result.number)
+        plans = [work.shard if isinstance(work, ShardWrite) else work for work in works]
+        done = self._result(plan, plans, results, owned, lookups)
         looked_at = {*done.looked_at, *(key_of(Shard(number, path)) for path, number in empty)}
-        return replace(done, upkeep=self.upkeep, looked_at=frozenset(looked_at))
+        return replace(done, looked_at=frozenset(looked_at))
 
     def _require_own_groups(self, plan: WritePlan, results: Sequence[Any]) -> None:
         """Raise ReplanError if a task found a key in a bucket of another shard.
 
         The partition is noted, so that the next plan takes two stages.
         """
-        found = [each for each in results if isinstance(each, ShardFound) and each.is_shared]
+        found = [each for each in results if isinstance(each, LookupResult) and each.groups]
         shared = {plan.slots[each.number].partition_path for each in found}
         if shared:
             note_shared_groups(self._storage, shared)
@@ -272,7 +282,11 @@ class IndexedWrite:
         return plan_write(operation, counts, slices, layout, tasks_wanted=wanted, live=live)
 
     def _located(
-        self, lookups: LookupPlan, removal: Removal, slices: Sequence[FileSlice]
+        self,
+        lookups: Sequence[Lookup],
+        placement: LookupPlacement,
+        removal: Removal,
+        slices: Sequence[FileSlice],
     ) -> tuple[Flow, dict[Group, FileSlice], list[LookupResult]]:
         """Locate the records.
 
@@ -285,15 +299,15 @@ class IndexedWrite:
             The records.
         live : dict of (str, FileId) to FileSlice
             The live groups of the partitions that the records concern.
-        first : list of LookupResult
-            What the lookups found the first time. The second time, the first time has filled the
-            cache, so only the first time tells what the cache had.
+        found : list of LookupResult
+            What the lookups found. The first time has filled the cache for the second time, so only
+            the first time tells what the cache had.
         """
-        replaced = frozenset(removal.partitions or ())
+        replaced = frozenset(removal or ())
         packed, snapshot = self.packed, self.begun.target.snapshot
         task = LocateStage(
             self.task.tagger,
-            lookups.placement,
+            placement,
             self.finder,
             self.task.reader,
             packed.schema,
@@ -302,11 +316,11 @@ class IndexedWrite:
             moving=None if self._layout.partitioned else snapshot,
         )
         live = {held.group: held for held in slices}
-        listed = {*lookups.placement.partitions}
+        listed = {*placement.partitions}
         first: list[LookupResult] | None = None
         while True:
             located = packed.locate(lookups, task)
-            results = _lookup_results(located)
+            results = sorted(located.results(), key=lambda result: result.number)
             first = first or results
             found = {path for result in results for path, _, n in result.groups if n}
             if found - listed:
@@ -316,7 +330,11 @@ class IndexedWrite:
                 listed |= found
             dead = dead_groups(results, live)
             if not dead:
-                return located, live, first
+                told = [
+                    replace(result, looked_up=before.looked_up, from_cache=before.from_cache)
+                    for result, before in zip(results, first, strict=True)
+                ]
+                return located, live, told
             assert not dead & task.dead, "an entry that is ignored is not found"
             located.close()
             task = replace(task, dead=task.dead | dead)
@@ -339,8 +357,17 @@ class IndexedWrite:
     def _write(self, located: Flow, plan: WritePlan, routes: Routes) -> list[TaskResult]:
         if not plan.slots:
             return [*self.upkeep.task(plan.shards).write_shards_here(plan.shards)]
-        task = self._task_of(plan)
-        stage = PlaceStage.of(plan, routes, task, self._index_writer, self.packed.schema)
+        slot_tasks, shard_tasks = (
+            np.array([own.task for own in plans], np.int32) for plans in (plan.slots, plan.shards)
+        )
+        stage = PlaceStage(
+            self._task_of(plan),
+            self._index_writer,
+            routes,
+            slot_tasks,
+            shard_tasks,
+            self.packed.schema,
+        )
         with self.begun.telling_progress(plan):
             flow = located.then(stage, [*plan.slots, *plan.shards], plan.task_count)
             return flow.results()
@@ -351,8 +378,8 @@ class IndexedWrite:
     def _removal(self) -> Removal:
         operation = self.begun.operation
         if operation is Operation.INSERT_OVERWRITE_TABLE:
-            return Removal(None)
-        return Removal(tuple(sorted(self.records)) if operation.replaces else ())
+            return None
+        return tuple(sorted(self.records)) if operation.replaces else ()
 
     def _replaced(self) -> dict[str, list[FileId]]:
         """Return the groups that replace commits removed, by partition."""
@@ -371,38 +398,43 @@ class IndexedWrite:
     def _result(
         self,
         plan: WritePlan,
-        results: Sequence[TaskResult],
-        lookups: LookupPlan,
+        plans: Sequence[ShardPlan],
+        results: Sequence[TaskResult | LookupResult],
+        shards: Sequence[Shard],
         found: Sequence[LookupResult],
-        first: Sequence[LookupResult],
     ) -> Written:
-        """Return what was done; only the first lookups tell what the cache had."""
-        shards = [result for result in results if isinstance(result, ShardResult)]
-        answered = sorted(result.number for result in shards)
-        assert answered == [shard.number for shard in plan.shards], "each shard has one result"
-        pairs = zip(lookups.lookups, found, strict=True)
-        added = (key_of(shard.shard) for shard in plan.shards if shard.new)
-        removed = (
-            key_of(shard.shard)
-            for shard in plan.shards
-            if shard.gone or shard.stored or shard.opens
-        )
+        """Return what was done.
+
+        Parameters
+        ----------
+        plan : WritePlan
+            The slots.
+        plans : sequence of ShardPlan
+            The shards whose entries may have changed.
+        results : sequence
+            What tasks did.
+        shards, found : sequence
+            The shard of each lookup, and what it found.
+        """
+        written = [result for result in results if isinstance(result, ShardResult)]
+        answered = sorted(result.number for result in written)
+        assert answered == sorted(each.number for each in plans), "each shard has one result"
+        pairs = [*zip(map(key_of, shards), found, strict=True)]
+        removed = {key_of(each.shard) for each in plans if each.stored is not None or each.opens}
         every = ((path, held, n) for result in found for path, held, n in result.groups)
         return Written(
             plan,
             [result for result in results if isinstance(result, SlotResult)],
             self.upkeep,
-            write_stats_of(shards),
-            ChangedShards(frozenset(added), frozenset(removed)),
-            frozenset(key_of(lookup.shard) for lookup, result in pairs if result.unknown),
+            write_stats_of(written),
+            ChangedShards(
+                frozenset(key for key, result in pairs if result.inserted),
+                frozenset(removed | {key for key, result in pairs if result.gone}),
+            ),
+            frozenset(key for key, result in pairs if result.unknown),
             {self._layout.conflict_key_of_group(path, held) for path, held, n in every if not n},
             ignored=sum(result.ignored for result in found),
-            lookups=Lookups(
-                inserted=sum(count for result in found for _, count in result.new),
-                looked_up=sum(result.looked_up for result in first),
-                from_cache=sum(result.from_cache for result in first),
-                moved=sum(result.moved for result in found),
-            ),
+            lookups=found,
         )
 
 
@@ -414,12 +446,12 @@ def _checkpoint(batch: Batch) -> Checkpoint:
 
 
 def _require_received(
-    records: Mapping[str, int], lookups: LookupPlan, found: Sequence[LookupResult]
+    records: Mapping[str, int], lookups: Sequence[Lookup], found: Sequence[LookupResult]
 ) -> None:
     """Raise IndexStateError if the lookups got other records than were counted."""
     numbers = [result.number for result in found]
-    assert numbers == [lookup.number for lookup in lookups.lookups], "each lookup has one result"
-    pairs = zip(lookups.lookups, found, strict=True)
+    assert numbers == [lookup.number for lookup in lookups], "each lookup has one result"
+    pairs = zip(lookups, found, strict=True)
     received = summed((lookup.shard.data_partition, result.records) for lookup, result in pairs)
     counted = Counter[str | None](records)
     if None in received:
@@ -427,12 +459,4 @@ def _require_received(
     for path, count in counted.items():
         if received[path] != count:
             where = "" if path is None else f" of partition {path!r}"
-            raise IndexStateError(
-                f"the first pass over the input counted {count} records{where}",
-                f"{received[path]} arrived: {INPUT_CHANGED}",
-                STABLE_INPUT,
-            )
-
-
-def _lookup_results(located: Flow) -> list[LookupResult]:
-    return sorted(located.results(), key=lambda result: result.number)
+            raise input_changed(f"{count} records{where}", f"{received[path]} arrived")

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import NO_TASK, NumberedRows, Rows, in_task_order
 from bucketlake.flow.stage import Int32Array as TaskArray
 from bucketlake.merge.combining import joined, meet
@@ -40,14 +39,13 @@ from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement
 from bucketlake.write.slot_stage import RECORDS
 from bucketlake.write.tag import (
-    INPUT_CHANGED,
     KEY,
     MOVED,
     PARTITION,
     SLOT,
-    STABLE_INPUT,
     TaggedRecords,
     Tagger,
+    input_changed,
     positions_of,
     without_tags,
 )
@@ -93,11 +91,13 @@ class LookupResult:
     Attributes
     ----------
     number : int
-        Position of the lookup in the plan.
+        Position of the lookup in the plan; of a shard that its task writes (``by_shard.py``), the
+        position of its slot.
     records : int
         Number of records that the task received for it.
     groups : tuple of (str, FileId, int)
-        Stored groups of the records: partition path, file id, number of records.
+        Stored groups of the records: partition path, file id, number of records. A task that
+        writes its shard names only a group of another shard, and then it has written nothing.
     new : tuple of (int, int)
         New keys: position of the partition in the plan, number of keys.
     gone : int
@@ -117,14 +117,19 @@ class LookupResult:
 
     number: int
     records: int
-    groups: tuple[tuple[str, FileId, int], ...]
-    new: tuple[tuple[int, int], ...]
-    gone: int
-    unknown: int
+    groups: tuple[tuple[str, FileId, int], ...] = ()
+    new: tuple[tuple[int, int], ...] = ()
+    gone: int = 0
+    unknown: int = 0
     looked_up: int = 0
     from_cache: int = 0
     ignored: int = 0
     moved: int = 0
+
+    @property
+    def inserted(self) -> int:
+        """Number of new keys."""
+        return sum(count for _, count in self.new)
 
 
 Cut: TypeAlias = tuple[int, int, int, int]
@@ -359,11 +364,8 @@ class LocateStage:
         numbers = self.placement.numbers(tagged)
         strayed = numbers == NO_TASK
         if strayed.any():
-            raise IndexStateError(
-                "the first pass over the input counted the records of every partition",
-                f"{strayed.sum()} records are of other partitions: {INPUT_CHANGED}",
-                STABLE_INPUT,
-            )
+            arrived = f"{strayed.sum()} records are of other partitions"
+            raise input_changed("the records of every partition", arrived)
         table = rows.table.drop_columns([PARTITION, SLOT])
         table = table.append_column(LOOKUP, pa.array(numbers))
         table = table.append_column(_PARTITION, pa.array(self.placement.partition_codes(tagged)))
@@ -417,17 +419,13 @@ class LocateStage:
         ranks = np.full(len(places), NO_RANK, np.int32)
         ranks[new] = _ranks(tagged.keys.take(pa.array(new)), places[new])
         gone = self._gone(rows, tagged.keys, deleted if moved is None else deleted & ~moved)
+        counts = np.bincount(places[places >= 0], minlength=len(groups)).tolist()
+        opened, new_counts = np.unique(places[new], return_counts=True)
         result = LookupResult(
             lookup.number,
             received,
-            tuple((*group, count) for group, count in _counts(groups, places)),
-            tuple(
-                (-1 - place, count)
-                for place, count in zip(
-                    *(each.tolist() for each in np.unique(places[new], return_counts=True)),
-                    strict=True,
-                )
-            ),
+            tuple((*group, count) for group, count in zip(groups, counts, strict=True)),
+            tuple(zip((-1 - opened).tolist(), new_counts.tolist(), strict=True)),
             len(gone),
             int(unknown.sum()),
             looked_up,
@@ -545,12 +543,6 @@ def _ranks(keys: pa.Array, places: PlaceArray) -> PlaceArray:
         ordered = own[key_order(keys.take(pa.array(own)))]
         ranks[ordered] = np.arange(len(own), dtype=np.int32)
     return ranks
-
-
-def _counts(groups: Sequence[Group], places: PlaceArray) -> Iterator[tuple[Group, int]]:
-    """Yield all groups, in order, with the number of their records."""
-    counts = np.bincount(places[places >= 0], minlength=len(groups)).tolist()
-    yield from zip(groups, counts, strict=True)
 
 
 def _entries(

@@ -87,6 +87,8 @@ class LookupPlacement:
         Number of the first lookup of each partition; the same for all in a global index.
     tasks : ndarray of int32, shape (n_lookups,)
         Tasks of the lookups.
+    task_count : int
+        Number of tasks.
     """
 
     partitions: tuple[str, ...]
@@ -94,6 +96,7 @@ class LookupPlacement:
     part_counts: npt.NDArray[np.int32]
     first: npt.NDArray[np.int32]
     tasks: npt.NDArray[np.int32]
+    task_count: int
 
     def numbers(self, tagged: TaggedRecords) -> npt.NDArray[np.int32]:
         """Return the lookup of each record; ``NO_TASK`` if its partition is not in the plan."""
@@ -119,29 +122,10 @@ class LookupPlacement:
         return np.asarray(np.append(self.tasks, np.int32(NO_TASK))[numbers])
 
 
-@dataclass(frozen=True, slots=True)
-class LookupPlan:
-    """All lookups of a write.
-
-    Attributes
-    ----------
-    lookups : tuple of Lookup
-        In order of their numbers.
-    placement : LookupPlacement
-        Places records.
-    task_count : int
-        Number of tasks.
-    """
-
-    lookups: tuple[Lookup, ...]
-    placement: LookupPlacement
-    task_count: int
-
-
 def plan_lookups(
     counts: Mapping[str, int], shards: IndexShards, stored: StoredShards, *, tasks_wanted: int
-) -> LookupPlan:
-    """Plan the lookups of a batch.
+) -> tuple[list[Lookup], LookupPlacement]:
+    """Plan the lookups of a batch; return them by number, and what places records.
 
     Parameters
     ----------
@@ -187,8 +171,7 @@ def plan_lookups(
                 lookups.append(Lookup(len(lookups), shard, held_slice, cut, share))
     task_count = task_count_of(len(lookups), sum(counts.values()), wanted=tasks_wanted)
     tasks = spread([lookup.weight for lookup in lookups], task_count)
-    placed = tuple(replace(held, task=task) for held, task in zip(lookups, tasks, strict=True))
-    placement = LookupPlacement(
-        partitions, shard_counts, part_counts, first, np.array(tasks, np.int32)
+    placed = [replace(held, task=task) for held, task in zip(lookups, tasks, strict=True)]
+    return placed, LookupPlacement(
+        partitions, shard_counts, part_counts, first, np.array(tasks, np.int32), task_count
     )
-    return LookupPlan(placed, placement, task_count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -26,7 +27,7 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import claim_rollback
-from bucketlake.write.record_index.index_writer import IndexLogWriter
+from bucketlake.write.record_index.index_writer import IndexWriter
 from tests.storages import objects_of
 
 INSTANT, AT_MS = InstantTime("20240102030405678"), 1704164645678
@@ -64,15 +65,16 @@ def test_file_id_that_is_no_uuid_is_stored_as_text() -> None:
     assert decode_locations(entries.values, "f").locations[0].file_id == "00000000000000"
 
 
-def writer(metadata: MemoryStorage) -> IndexLogWriter:
+def writer(metadata: MemoryStorage) -> IndexWriter:
     storage = MemoryStorage.fresh()
     storage.put(INFLIGHT, b"")
-    return IndexLogWriter(storage, metadata, EntryEncoder(INSTANT, AT_MS), INFLIGHT)
+    index: Any = SimpleNamespace(table=SimpleNamespace(storage=metadata))
+    return IndexWriter(index, storage, EntryEncoder(INSTANT, AT_MS), INFLIGHT)
 
 
-def write(task: IndexLogWriter, *what: Any) -> WriteStat | None:
+def write(task: IndexWriter, *what: Any) -> WriteStat | None:
     files = task.files()
-    stat = task.write(*what, files)
+    stat = task.write_log(*what, files)
     files.publish()
     return stat
 
@@ -111,7 +113,7 @@ def test_only_the_attempt_that_writes_the_log_file_notes_its_keys(tmp_path: Path
 def test_log_file_has_entries_and_then_removals() -> None:
     metadata = MemoryStorage.fresh()
     driver = writer(metadata)
-    task: IndexLogWriter = pickle.loads(pickle.dumps(driver))
+    task: IndexWriter = pickle.loads(pickle.dumps(driver))
     stat = write(task, Shard(0), [new("k")], [keys("x")])
     assert stat is not None
     puts, deletes = read_log_blocks(metadata, stat.path)

@@ -21,12 +21,12 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.write import write_plan
 from bucketlake.write.record_index.group_plan import (
     GroupPlanner,
-    Removal,
     dead_groups,
     weight_of_rows,
 )
+from bucketlake.write.record_index.index_writer import removed_shards
 from bucketlake.write.record_index.locate import LOOKUP, PLACE, RANK, LookupResult, Routes
-from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
+from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
 from bucketlake.write.tag import TaggedRecords
 from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
 
@@ -49,8 +49,13 @@ def live(*groups: tuple[str, str, int]) -> dict[tuple[str, FileId], FileSlice]:
     return found
 
 
-def lookup_plan(counts: dict[str, int], shards: IndexShards) -> LookupPlan:
-    return plan_lookups(counts, shards, {}, tasks_wanted=4)
+class Lookups(NamedTuple):
+    lookups: list[Lookup]
+    placement: LookupPlacement
+
+
+def lookup_plan(counts: dict[str, int], shards: IndexShards) -> Lookups:
+    return Lookups(*plan_lookups(counts, shards, {}, tasks_wanted=4))
 
 
 class Planned(NamedTuple):
@@ -66,7 +71,7 @@ def result(number: int, new: dict[int, int] | None = None, **groups: Any) -> Loo
 
 
 def plan(
-    lookups: LookupPlan,
+    planned: Lookups,
     found: list[LookupResult],
     held: dict[tuple[str, FileId], FileSlice],
     shards: IndexShards,
@@ -74,7 +79,7 @@ def plan(
 ) -> Planned:
     defaults: dict[str, Any] = {
         "stored": {},
-        "removal": Removal(),
+        "removal": (),
         "instant": INSTANT,
         "tasks_wanted": 4,
         "used": lambda _: (),
@@ -83,7 +88,8 @@ def plan(
         "rows_of": lambda _: 0,
         "replaced": {},
     }
-    fixed = {"lookups": lookups, "found": found, "live": held, "shards": shards}
+    fixed = {"lookups": planned.lookups, "partitions": planned.placement.partitions}
+    fixed |= {"found": found, "live": held, "shards": shards}
     return Planned(*GroupPlanner(**(defaults | settings | fixed)).plan())
 
 
@@ -240,14 +246,15 @@ def test_a_write_has_the_replaced_groups_and_spreads_slots_and_shards_over_tasks
 def test_new_and_gone_keys_of_a_shard_add_up_over_its_lookups() -> None:
     shards = IndexShards(None, {"p": 1})
     one = lookup_plan({"p": 9}, shards)
-    twice = (one.lookups[0], replace(one.lookups[0], number=1))
+    (only,) = one.lookups
+    twice = one._replace(lookups=[only, replace(only, number=1)])
     found = [replace(result(0, {0: 3}), gone=2), replace(result(1, {0: 4}), gone=5)]
-    planned = plan(replace(one, lookups=twice), found, {}, shards)
+    planned = plan(twice, found, {}, shards)
     [shard] = planned.write.shards
     assert (shard.number, shard.new, shard.gone) == (0, 7, 7)
     assert planned.routes.shard_of_lookup.tolist() == [0, 0]
     with pytest.raises(ValueError, match="zip"):
-        plan(replace(one, lookups=twice), found[:1], {}, shards)
+        plan(twice, found[:1], {}, shards)
 
 
 def test_a_global_index_opens_no_shards_with_a_new_partition() -> None:
@@ -269,7 +276,7 @@ def test_shards_of_replaced_partitions_are_planned_with_their_entries() -> None:
     lookups = lookup_plan({"p": 9}, shards)
     found = [result(0, {0: 3})]
     for partitions in (("q",), None):
-        planned = plan(lookups, found, {}, shards, stored=stored, removal=Removal(partitions))
+        planned = plan(lookups, found, {}, shards, stored=stored, removal=partitions)
         of_p = () if partitions else None
         assert [
             (plan.number, plan.shard, plan.new, plan.stored, plan.replaced)
@@ -322,11 +329,11 @@ def test_each_shard_with_changed_keys_has_a_plan_and_new_partitions_open_all_the
 
 def test_entries_of_replaced_partitions_are_removed_by_their_shards() -> None:
     partitioned = {path: [_stored(Shard(0, path))] for path in ("gone", "kept")}
-    assert [s.data_partition for s, _ in Removal(("gone",)).shards(partitioned)] == ["gone"]
-    assert [s.data_partition for s, _ in Removal(None).shards(partitioned)] == ["gone", "kept"]
-    assert list(Removal().shards(partitioned)) == []
+    assert [s.data_partition for s, _ in removed_shards(("gone",), partitioned)] == ["gone"]
+    assert [s.data_partition for s, _ in removed_shards(None, partitioned)] == ["gone", "kept"]
+    assert list(removed_shards((), partitioned)) == []
     in_one = {None: [_stored(Shard(n)) for n in range(3)]}
-    assert [s for s, _ in Removal(("gone",)).shards(in_one)] == [Shard(n) for n in range(3)]
+    assert [s for s, _ in removed_shards(("gone",), in_one)] == [Shard(n) for n in range(3)]
 
 
 def test_groups_of_entries_that_are_not_live_are_dead() -> None:
