@@ -627,3 +627,23 @@ def test_a_key_change_is_a_delete_and_an_insert_in_any_order() -> None:
     random.Random(3).shuffle(places)
     made = followed("keys", "public.single", parts(rows.take(pa.array(places)), [9, 20]))
     require_rows_of("keys", "public.single", made)
+
+
+def test_a_key_before_a_change_that_cannot_be_read_makes_its_message_bad_alone() -> None:
+    """Its header is damaged, and its row lacks a value of the row with that key."""
+    lacks = {"id": 1, "v": "__debezium_unavailable_value"}
+    rows = topic(change("c", {"id": 2, "v": "b"}), change("c", lacks))
+    headers = [[], [{"key": "__debezium.oldkey", "value": b"{broken"}]]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = rows.append_column("headers", pa.array(headers, kind))
+    found = read_messages(rows, reading_of(COLUMNS), None)
+    assert found.rows["id"].to_pylist() == [2]
+    assert found.bad["offset"].to_pylist() == [71]
+
+
+@pytest.mark.parametrize("values", [["1", "0", None], [1, 0, None], [True, False, None]], ids=repr)
+def test_a_boolean_that_is_declared_may_be_a_number_or_its_text(values: list[Any]) -> None:
+    """MySQL has tinyint(1), and Canal sends texts."""
+    rows = topic(*(json.dumps({"id": 1, "v": value}) for value in [None, *values]))
+    batch = bl.debezium(rows, "id bigint, v boolean", envelope="row")
+    assert batch["v"].to_pylist() == [None, True, False, None]

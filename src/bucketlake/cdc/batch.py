@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from bucketlake.cdc.avro_messages import fetched, schema_ids
 from bucketlake.cdc.envelope import (
+    NO_ROWS,
     PLACE_COLUMN,
     Decoded,
     bad_rows,
@@ -216,8 +217,9 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
         ids = {number: in_header for _, (number, in_header, _) in named}
         reading = replace(reading, avro=fetched(reading.registry, ids, reading.wide))
         seen = [
-            {**each, "schema": json.dumps(held) if part == "value" and held is not None else ""}
+            {**each, "schema": "" if held is None else json.dumps(held)}
             for each, (number, _, part) in named
+            if part == "value"
             for held in [reading.avro.get(number)]
         ]
     for each in sorted(seen, key=lambda each: (-each["newest"], each["schema"])):
@@ -232,6 +234,8 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
                 rows.append(pa.schema([(field.name, field.stored) for field in fields]))
                 if reading.registry is None:
                     _warn_of_defaults(schema)
+    if not rows and all(each["schema"] for each in seen):
+        refused = refused or NO_ROWS
     known = [normalise_schema(row, "messages of a topic") for row in rows]
     reading = replace(reading, tracks=tracks and reading.keeps_unavailable)
     truncated = max((each.get("truncated") or "" for each in seen), default="")

@@ -28,6 +28,7 @@ from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
     InputError,
+    ObjectNotFoundError,
     TableNotFoundError,
 )
 from bucketlake.intake.dead_letters import (
@@ -81,6 +82,8 @@ class JobRules:
     def letters_of(self, table: str) -> DeadLetters:
         """Return the dead letters of a table."""
         path = self.dead_letters or f"{table.rstrip('/')}_dead_letters"
+        if path == table:
+            raise ConfigError("dead_letters", path, "give another path than that of the table")
         return DeadLetters(path, self.storage_options)
 
     def opened(self, path: str) -> Table | None:
@@ -144,7 +147,8 @@ class Job:
             except CommitConflictError as error:
                 LOGGER.info("ingest: another writer was faster; planning again: %s", error)
                 return False
-            except (InputError, AlreadyExistsError):  # Another job may have made the table.
+            except (InputError, AlreadyExistsError, ObjectNotFoundError):
+                # Another job may have made the table, or somebody moved a file away.
                 if not self._is_stale(batch):
                     raise
                 LOGGER.info("ingest %s: the source changed; planning again", batch.table)
