@@ -647,3 +647,25 @@ def test_a_boolean_that_is_declared_may_be_a_number_or_its_text(values: list[Any
     rows = topic(*(json.dumps({"id": 1, "v": value}) for value in [None, *values]))
     batch = bl.debezium(rows, "id bigint, v boolean", envelope="row")
     assert batch["v"].to_pylist() == [None, True, False, None]
+
+
+@pytest.mark.parametrize("ordering", [None, "n", ["n", "_position"]])
+def test_a_lacking_value_is_refused_where_a_table_would_not_keep_the_stored_one(
+    ordering: Any,
+) -> None:
+    """Other orderings do not say of which change a stored value is."""
+    columns = "id bigint, v string, n bigint"
+    first = change("c", {"id": 1, "v": "long", "n": 1}, lsn=10)
+    lacks = change("u", {"id": 1, "v": "__debezium_unavailable_value", "n": 2}, lsn=20)
+    batch = bl.debezium(topic(first), columns)
+    path = f"memory://followed/{random.random()}"
+    table = bl.create_table(path, schema=batch.schema, record_key="id", ordering=ordering)
+    table.upsert(batch)
+    for later in (topic(lacks), topic(first, lacks)):
+        for rows in (bl.debezium(later, columns), bl.debezium(later, table)):
+            with pytest.raises(bl.InputError, match="lacks a value that its change did not show"):
+                table.upsert(rows)
+    assert table.to_arrow()["v"].to_pylist() == ["long"]
+    table.upsert(bl.debezium(topic(change("u", {"id": 1, "v": "b", "n": 3}, lsn=30)), table))
+    table.upsert(table.to_arrow())
+    assert table.to_arrow()["v"].to_pylist() == ["b"]

@@ -41,7 +41,7 @@ from bucketlake.cdc.moved import (
     with_completed,
 )
 from bucketlake.model.arrays import one_array
-from bucketlake.model.schema import IS_DELETED, NONE_LACKS, UNAVAILABLE, normalise_schema
+from bucketlake.model.schema import IS_DELETED, NONE_LACKS, SOME_LACK, UNAVAILABLE, normalise_schema
 
 SEEN = pa.schema(
     [
@@ -91,7 +91,8 @@ class BatchPlan:
     @property
     def told(self) -> dict[bytes, bytes]:
         """What the column of lacking values tells a write."""
-        return NONE_LACKS if self.reading.tracks and not self.lacks else {}
+        lacking = SOME_LACK if self.lacks else NONE_LACKS
+        return lacking if self.reading.tracks else {}
 
     def decode(self, messages: pa.Table) -> Decoded:
         """Return the batch of some messages, as Kafka gives them."""
@@ -177,7 +178,8 @@ def schemas_in(data: pa.Table, reading: MessageSettings) -> pa.Table:
 
 def _ids_in(messages: pa.Table, reading: MessageSettings) -> pa.Table:
     """Return the ids of Avro schemas of messages, those of keys and values."""
-    facts = {"lacks": True, "moves": bool(moved_and_lacking(messages, reading).any())}
+    lacks = any_has(one_array(messages["value"]), reading.traces)
+    facts = {"lacks": lacks, "moves": bool(moved_and_lacking(messages, reading).any())}
     found = []
     for column in ("value", "key"):
         valid = one_array(messages[column]).is_valid().to_numpy(zero_copy_only=False)

@@ -226,7 +226,7 @@ class Topics:
                 try:
                     batch = self._batch(topic, messages, (starts, upto, ends), stored, table, kept)
                 except InputError as error:
-                    if not is_too_much(error) or not self._take_fewer(count):
+                    if not _is_too_much(error) or not self._take_fewer(count):
                         raise
                     continue
                 if batch is not None:
@@ -239,7 +239,7 @@ class Topics:
         try:
             rows = sample_rows(messages, rows_max, _ROLE)
         except Exception as error:  # Of Spark or the JVM.
-            if not is_too_much(error):
+            if not _is_too_much(error):
                 raise
             LOGGER.info("ingest: %s messages of topic %s are left to tasks", f"{count:,}", topic)
             self._most[topic] = count // 2
@@ -360,14 +360,14 @@ class Topics:
         try:
             return letters_of(source, messages, rows_max)
         except Exception as error:  # Of Spark or the JVM.
-            if not is_too_much(error):
+            if not _is_too_much(error):
                 raise
             self._take_fewer(count)
             raise InputError(
                 f"source {source}",
                 f"a message of {count:,} cannot be taken, and to find it the driver needs more "
-                f"bytes than Spark hands over ({TOO_MUCH})",
-                f"raise {TOO_MUCH}, or set max_rows= (--set max_rows=...) below {count:,}",
+                f"bytes than Spark hands over ({_TOO_MUCH})",
+                f"raise {_TOO_MUCH}, or set max_rows= (--set max_rows=...) below {count:,}",
             ) from error
 
     def _take_fewer(self, count: int) -> bool:
@@ -456,9 +456,9 @@ def _forms_of(rows: Records) -> frozenset[int]:
     return frozenset(n for n in lengths["form"].to_pylist() if n and n > 1)
 
 
-def is_too_much(error: Exception) -> bool:
+def _is_too_much(error: Exception) -> bool:
     """Return whether Spark refuses to hand so many bytes to the driver."""
-    return TOO_MUCH in str(error)
+    return _TOO_MUCH in str(error)
 
 
 def _lost(topic: str, partition: int, problem: str) -> InputError:
@@ -475,7 +475,7 @@ def _lost(topic: str, partition: int, problem: str) -> InputError:
 MESSAGE_BYTES_MAX, MEASURED_ROWS = 1 << 20, 100
 """The largest message that a broker takes, unless told otherwise; and so many show a usual one."""
 
-_ROLE, TOO_MUCH = "messages of a topic", "spark.driver.maxResultSize"
+_ROLE, _TOO_MUCH = "messages of a topic", "spark.driver.maxResultSize"
 
 
 @dataclass(frozen=True, slots=True)

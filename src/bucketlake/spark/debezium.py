@@ -21,8 +21,6 @@ from bucketlake.cdc.envelope import (
 )
 from bucketlake.cdc.message_settings import MessageSettings
 from bucketlake.cdc.moved import Stored, moved_and_lacking, old_keys, with_keys
-from bucketlake.errors import InputError
-from bucketlake.intake.topics import TOO_MUCH, is_too_much
 from bucketlake.model.schema import IS_DELETED, UNAVAILABLE
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.read import first_rows
@@ -93,17 +91,7 @@ def _some(df: DataFrame, wanted: Callable[[pa.Table], Bools]) -> pa.Table:
             held = messages_of(pa.Table.from_batches([batch]))
             yield from held.filter(pa.array(wanted(held))).to_batches()
 
-    try:
-        return first_rows(map_in_arrow(_messages(df), noting(send), MESSAGE), None).cast(MESSAGE)
-    except Exception as error:  # Of Spark or the JVM.
-        if not is_too_much(error):
-            raise
-        raise InputError(
-            "messages of a topic",
-            "keys of rows changed that lack values, and the messages that may have these are more "
-            f"bytes than Spark hands over to the driver ({TOO_MUCH})",
-            f"raise {TOO_MUCH}, or take fewer messages at once",
-        ) from error
+    return first_rows(map_in_arrow(_messages(df), noting(send), MESSAGE), None).cast(MESSAGE)
 
 
 def decoded(df: DataFrame, reading: MessageSettings, stored: Stored | None = None) -> DecodedFrame:
