@@ -184,6 +184,7 @@ UNLIKE_THE_DATABASE = {
 
 @pytest.mark.parametrize(("scenario", "table"), UNLIKE_THE_DATABASE)
 def test_values_of_all_types_are_those_of_the_database(scenario: str, table: str) -> None:
+    """Decimals in base64 are read as text elsewhere (risingwave#10628)."""
     made = followed(scenario, table, iter([messages(scenario, "default", table)]))
     kinds = kinds_of(scenario, table)
     names = [name for name in kinds if name not in UNLIKE_THE_DATABASE[scenario, table]]
@@ -226,7 +227,10 @@ def test_times_and_bits_are_numbers_and_bytes() -> None:
 @pytest.mark.parametrize("variant", ["default", "hex-string-plain"])
 @pytest.mark.parametrize("order", ["in order", "in cuts", "shuffled"])
 def test_values_that_did_not_change_are_kept(variant: str, order: str) -> None:
-    """The rows that are named here are those of which the messages tell the values."""
+    """Placeholders overwrite values elsewhere (debezium-server-iceberg#196, risingwave#22852).
+
+    The rows that are named here are those of which the messages tell the values.
+    """
     for table, told in (("public.docs", {"1", "4", "5", "6"}), ("public.docs_full", {"1"})):
         rows = messages("toast", variant, table)
         cuts = [*range(2, len(rows), 4), 13] if order == "in cuts" else []  # 13: a key changes.
@@ -669,3 +673,20 @@ def test_a_lacking_value_is_refused_where_a_table_would_not_keep_the_stored_one(
     table.upsert(bl.debezium(topic(change("u", {"id": 1, "v": "b", "n": 3}, lsn=30)), table))
     table.upsert(table.to_arrow())
     assert table.to_arrow()["v"].to_pylist() == ["b"]
+
+
+@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
+def test_batch_and_table_order_the_changes_of_a_key_alike(kind: str) -> None:
+    """A batch is ordered by another column than its table elsewhere (hudi#19660)."""
+    new, old = (change("u", {"id": 1, "v": v}, lsn=n) for v, n in (("new", 30), ("old", 20)))
+    gone = change("d", None, before={"id": 1, "v": None}, lsn=25)
+    for batches in permutations([[new, gone, old]]), permutations([[new], [gone], [old]]):
+        for order in batches:
+            path = f"memory://followed/{random.random()}"
+            schema = bl.debezium(topic(new), COLUMNS).schema
+            table = bl.create_table(
+                path, schema=schema, record_key="id", ordering="_position", table_type=kind
+            )
+            for batch in order:
+                table.upsert(bl.debezium(topic(*batch), table))
+            assert table.to_arrow()["v"].to_pylist() == ["new"], order

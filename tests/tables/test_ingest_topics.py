@@ -288,6 +288,7 @@ def test_declared_columns_that_contradict_the_table_are_an_error_and_no_dead_let
 
 
 def test_records_that_expired_are_an_error_that_names_the_range(root: str) -> None:
+    """They are skipped without a word elsewhere (hudi#5400)."""
     broker = Broker()
     broker.send("orders", row("a"), row("b"))
     take(broker, root)
@@ -306,6 +307,7 @@ def test_records_that_expired_are_an_error_that_names_the_range(root: str) -> No
 
 @pytest.mark.parametrize("begin", [None, 0])
 def test_a_topic_that_was_made_anew_is_an_error(root: str, begin: int | None) -> None:
+    """Its records are skipped elsewhere up to the stored offset (hudi#5823)."""
     broker = Broker()
     broker.send("orders", row("a"), row("b"))
     take(broker, root)
@@ -354,6 +356,7 @@ def test_a_topic_can_begin_with_what_comes_next(root: str) -> None:
 
 
 def test_what_is_no_row_is_a_dead_letter_before_the_position_passes_it(root: str) -> None:
+    """One bad record stops everything elsewhere (hudi#18458)."""
     broker = Broker()
     broker.send("orders", row("a"), ({"id": "b"}, b"{broken"), row("c", "text"), ({}, {"n": 4}))
     broker.send("orders", row("d"))
@@ -441,6 +444,7 @@ def more(broker: Broker, root: str) -> None:
 
 
 def test_after_a_rollback_the_messages_come_again(root: str) -> None:
+    """A job that goes on from an older state skips commits elsewhere (apache/iceberg#10892)."""
     broker = Broker()
     broker.send("orders", row("a"))
     take(broker, root)
@@ -676,3 +680,17 @@ def test_the_table_of_dead_letters_is_not_the_table(root: str) -> None:
     made.rules = replace(made.rules, dead_letters=table)
     with pytest.raises(ConfigError, match=r"dead_letters = .*another path than that of the table"):
         made.run(None)
+
+
+def test_a_dropped_column_becomes_null_and_a_renamed_one_is_new(root: str) -> None:
+    """A dropped column breaks the job elsewhere (iceberg-kafka-connect#261, hudi#7219)."""
+    broker, given = Broker(), {"messages": {"schema": None} | HELD}
+    broker.send("orders", with_schema("c", 5, row("a", 1)))
+    take(broker, root, **given)
+    key, value = with_schema("c", 6, row("b", 2))
+    broker.send("orders", (key, value.replace(b'"n"', b'"m"')))
+    broker.send("orders", with_schema("u", 7, row("a", 3)))
+    report = take(broker, root, **given)
+    assert (report.rows, report.dead_letters) == (2, 0)
+    table = bl.open_table(f"{root}/orders").to_arrow(columns=["id", "n", "m"])
+    assert sorted(table.to_pylist(), key=str) == [row("a", 3, m=None), row("b", None, m=2)]

@@ -385,13 +385,9 @@ class Topics:
             " and ".join("offsets" if n == OFFSET_DIGITS else f"{n} digits of a log" for n in some)
             for some in (sorted(forms), sorted(known or forms))
         )
-        raise InputError(
-            where,
-            f"the positions of its rows are {told}, those of the table {stored}; these have no "
-            "order, so an older change could replace a newer one",
-            "give the topic its own table, such as lake/{topic}; or read it as before, if "
-            "envelope= or the fields of its messages (add.fields) changed",
-        )
+        problem = f"the positions of its rows are {told}, those of the table {stored}; {_NO_ORDER}"
+        step = "or read it as before, if envelope= or fields of its messages (add.fields) changed"
+        raise InputError(where, problem, f"{_OWN_TABLE}; {step}")
 
     def _forms_in(self, table: Table | None) -> frozenset[int] | None:
         """Return the form of the positions of a table's rows; None if they do not order them."""
@@ -420,16 +416,14 @@ class Topics:
             others |= {name.rpartition("/")[2] for name in numbered}
         others -= {topic}
         if others and self._forms_in(table) is not None and OFFSET_DIGITS in _forms_of(rows):
-            raise InputError(
-                f"topic {topic} into {path}",
-                f"offsets order the rows of this table, and topic {min(others)} fills it, too; "
-                "offsets of two topics have no order, so an older change could replace a newer one",
-                "give each topic its own table, such as lake/{topic}, or let a column of the rows "
-                "order a new table: ordering=... (--ordering)",
-            )
+            problem = f"offsets order the rows of this table, and topic {min(others)} fills it, too"
+            step = f"{_OWN_TABLE}, or let a column order a new table: ordering=... (--ordering)"
+            raise InputError(f"topic {topic} into {path}", f"{problem}; {_NO_ORDER}", step)
 
 
 _NO_FORM = frozenset[int]()
+_NO_ORDER = "the two have no order, so an older change could replace a newer one"
+_OWN_TABLE = "give each topic its own table, such as lake/{topic}"
 
 
 def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
@@ -446,14 +440,13 @@ def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
     return {int(name): end for name, end in last.items()}
 
 
-def _forms_of(rows: Records) -> frozenset[int]:
+def _forms_of(rows: Any) -> frozenset[int]:
     """Return how long the positions of rows are; a row of a snapshot may have none, but "0"."""
-    if not isinstance(rows, pa.Table):
-        some: Any = rows
-        lengths = sample_rows(some.selectExpr(f"length({PLACE_COLUMN}) AS form").distinct(), None)
+    if isinstance(rows, pa.Table):
+        lengths = pc.binary_length(rows[PLACE_COLUMN])
     else:
-        lengths = pa.table({"form": pc.unique(pc.binary_length(rows[PLACE_COLUMN]))})
-    return frozenset(n for n in lengths["form"].to_pylist() if n and n > 1)
+        lengths = sample_rows(rows.selectExpr(f"length({PLACE_COLUMN})").distinct(), None)[0]
+    return frozenset(n for n in pc.unique(lengths).to_pylist() if n and n > 1)
 
 
 def _is_too_much(error: Exception) -> bool:
