@@ -449,16 +449,17 @@ def test_positions_in_a_binlog_are_numbers() -> None:
     assert found == sorted({*found})
 
 
-def test_a_snapshot_row_without_position_loses_against_any_change() -> None:
+@pytest.mark.parametrize("log", [{"lsn": 1}, {"connector": "mysql", "file": "a.000001", "pos": 4}])
+def test_a_snapshot_row_without_position_loses_against_any_change(log: dict[str, Any]) -> None:
     """Positions are null after a bootstrap (hudi#7193)."""
+    told = dict.fromkeys(log) | {"lsn": None, "connector": log.get("connector", "postgresql")}
     values = [
-        change("u", {"id": 1, "v": "new"}, lsn=1),
-        change("r", {"id": 1, "v": "old"}, lsn=None),
+        change("u", {"id": 1, "v": "new"}, **log),
+        change("r", {"id": 1, "v": "old"}, **told),
     ]
     batch = bl.debezium(topic(*values), COLUMNS)
-    table = bl.create_table(
-        "memory://followed/bootstrap", schema=batch.schema, record_key="id", ordering="_position"
-    )
+    path = f"memory://followed/{random.random()}"
+    table = bl.create_table(path, schema=batch.schema, record_key="id", ordering="_position")
     table.upsert(batch)
     assert table.to_arrow()["v"].to_pylist() == ["new"]
 

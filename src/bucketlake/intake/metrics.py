@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -120,7 +121,8 @@ class Metrics:
         """Return the sums over all tables."""
         every = [*self.by_table.values()]
         told = {n: [v for r in every if (v := getattr(r, n)) is not None] for n in _HELP}
-        return IngestReport(**{n: sum(v) if v or not every else None for n, v in told.items()})
+        sums: dict[str, Any] = {n: sum(v) if v or not every else None for n, v in told.items()}
+        return IngestReport(**sums)
 
     def prometheus(self) -> str:
         """Return the text that Prometheus' node exporter reads."""

@@ -146,8 +146,9 @@ class BatchesOfStream:
             letters = self.rules.letters_of(self.table).of_table(self.table)
             dead = Counter(zip(*(letters[n].to_pylist() for n in LETTER_PLACE[:2]), strict=True))
             for entry in new:
-                told = {"written": entry.written or 0, "deleted": entry.deleted}
-                result = WriteResult(entry.requested_at, **told)
+                result = WriteResult(
+                    entry.requested_at, written=entry.written or 0, deleted=entry.deleted
+                )
                 at = self.name, str(found[entry.requested_at])
                 self.metrics.add(self.table, result, dead[at], entry.seconds or 0.0, {})
         return found

@@ -69,7 +69,7 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
     """
     fields = [(_arrow_field(field, field.name), field.metadata) for field in schema.fields]
     told = {each[b"lacks"].decode(): each for each in (NONE_LACKS, SOME_LACK)}
-    return pa.schema([f.with_metadata(told.get(held.get("lacks"))) for f, held in fields])
+    return pa.schema([f.with_metadata(told.get(str(held.get("lacks")))) for f, held in fields])
 
 
 def with_declared_types(schema: T.StructType) -> pa.Schema:
