@@ -107,7 +107,7 @@ def test_properties_of_hudis_streamer_are_taken_and_the_others_named() -> None:
         "hoodie.streamer.x=1\n"
     )
     (Path("landing") / "day=4" / "1.csv").write_text("id,n\na,1\n")
-    done = run("orders", "--config", "f.properties")
+    done = run("orders", "--streamer-properties", "f.properties")
     assert "passed over: hoodie.streamer.x" in done.stderr
     assert rows_of("orders") == [{"id": "a", "n": 1, "day": "4"}]
 
@@ -124,6 +124,7 @@ def test_properties_of_hudis_streamer_are_taken_and_the_others_named() -> None:
         (("--config", "odd.toml"), "did you mean 'table'"),
         (("--config", "both.toml"), "either [kafka] or [files]"),
         (("--config", "empty.toml"), "paths = [...]"),
+        (("--config", "number.toml"), "kafka = 5 cannot be used: give a section [kafka]"),
         (("--config", "wrong.properties"), "maxEvents: invalid literal"),
     ],
 )
@@ -131,6 +132,7 @@ def test_what_is_wrong_is_told(arguments: tuple[str, ...], told: str) -> None:
     Path("bad.toml").write_text("table =")
     Path("odd.toml").write_text('tabel = "x"')
     Path("both.toml").write_text('[files]\npaths = ["x"]\n[kafka]\nsubscribe = "x"')
+    Path("number.toml").write_text('table = "x"\nkafka = 5')
     Path("empty.toml").write_text('table = "x"\n[files]\n')
     Path("wrong.properties").write_text("hoodie.streamer.kafka.source.maxEvents=many\n")
     done = run(*arguments)

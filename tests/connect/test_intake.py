@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import bucketlake as bl
@@ -43,6 +45,38 @@ def test_a_topic_is_taken_and_its_bad_message_is_a_dead_letter(
     spark: SparkSession, tmp_path: Path, bytes_here: int
 ) -> None:
     require_topic_taken(spark, tmp_path, bytes_here)
+
+
+def test_the_report_of_a_stream_counts_what_a_worker_of_the_server_wrote(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, table, lines = tmp_path / "source", str(tmp_path / "table"), tmp_path / "m.jsonl"
+    source.mkdir()
+    stream = spark.readStream.schema("id string, n bigint").json(str(source))
+
+    def take() -> IngestReport:
+        for attempt in count():  # A busy machine's worker answers late.
+            try:
+                return bl.ingest(
+                    stream, table, record_key="id", index=bl.SimpleBucket(1), metrics=[str(lines)],
+                    checkpoint=str(tmp_path / "checkpoint"),
+                )  # fmt: skip
+            except PySparkException as error:
+                if attempt == 9 or "Python worker failed to connect back" not in str(error):
+                    raise
+        raise AssertionError
+
+    (source / "1.json").write_text('{"id": "a", "n": 1}\n{"n": 2}\n{"id": "b", "n": 3}\n')
+    first = take()
+    assert (first.batches, first.rows, first.dead_letters, first.lag) == (1, 2, 1, None)
+    assert first.seconds > 0
+    bl.open_table(table).upsert(pa.table({"id": ["z"], "n": [1]}))  # Of another writer.
+    (source / "2.json").write_text('{"id": "a", "n": 5}\n')
+    second = take()
+    assert (second.batches, second.rows, second.dead_letters) == (1, 1, 0)
+    told = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [(line["rows"], line["dead_letters"]) for line in told] == [(2, 1), (1, 0)]
+    assert not any("lag" in line for line in told)
 
 
 def test_two_ingests_at_once_in_sessions_of_their_own_take_each_file_once(

@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's users know.
 
 import bucketlake as bl
+from bucketlake.cdc.envelope import OLD_KEY
+from bucketlake.cdc.message_settings import PLACEHOLDER
 from bucketlake.following import reading_of
 from bucketlake.intake.ingesting import IngestOptions, topics_of
 from bucketlake.intake.job import Job, JobRules
@@ -103,7 +105,7 @@ def sent(spark: SparkSession, count: int, large_from: int | None = None) -> Data
 
 def job_of_frames(frames: Frames, table: str, **given: Any) -> Job:
     """Return a job that takes them."""
-    messages = {"envelope": "row", "schema": "id string, n bigint"}
+    messages = given.get("messages", {"envelope": "row", "schema": "id string, n bigint"})
     made = topics_of(frames, table, IngestOptions(), messages)
     made.bytes_here = given.get("bytes_here", made.bytes_here)
     return Job(made, JobRules({"index": bl.SimpleBucket(1)}))
@@ -122,3 +124,27 @@ def require_topic_taken(spark: SparkSession, tmp_path: Path, bytes_here: int) ->
     assert dict(bl.open_table(table).position("orders").last) == {"0": count - 1}
     [letter] = bl.open_table(f"{table}_dead_letters").to_arrow().to_pylist()
     assert (letter["offset"], letter["value"]) == (BAD_OFFSET, b"{broken")
+
+
+def moved(spark: SparkSession, count: int) -> DataFrame:
+    """Return inserts of so many rows of 20 KB, and then a change of the key of each.
+
+    Each change lacks the value that the row of the old key has.
+    """
+    new, number = F.col("id") >= count, F.col("id") % count
+    hashes = "transform(sequence(1, 320), n -> sha2(concat(id, '-', n), 256))"
+    key = F.concat(F.when(new, F.lit("new")).otherwise(F.lit("old")), number).alias("id")
+    note = F.when(new, F.lit(PLACEHOLDER)).otherwise(F.concat(F.lit("note"), number)).alias("note")
+    row = F.struct(key, note, F.expr(f"concat_ws('', {hashes})").alias("pad"))
+    source = F.struct(F.lit("postgresql").alias("connector"), (F.col("id") + 1).alias("lsn"))
+    value = F.struct(F.lit("c").alias("op"), row.alias("after"), source.alias("source"))
+    old = F.encode(F.to_json(F.struct(F.concat(F.lit("old"), number).alias("id"))), "UTF-8")
+    header = F.struct(F.lit(OLD_KEY).alias("key"), old.alias("value"))
+    return spark.range(2 * count).select(
+        F.lit("orders").alias("topic"),
+        F.lit(0).alias("partition"),
+        F.col("id").alias("offset"),
+        F.encode(F.to_json(F.struct(key)), "UTF-8").alias("key"),
+        F.encode(F.to_json(value), "UTF-8").alias("value"),
+        F.when(new, F.array(header)).alias("headers"),
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ from pyspark.sql import SparkSession
 
 import bucketlake as bl
 from bucketlake.engine import active_session
-from bucketlake.errors import ConfigError
-from tests.spark.message_frames import Frames, job_of_frames, require_topic_taken, sent
+from bucketlake.errors import ConfigError, InputError
+from tests.spark.message_frames import Frames, job_of_frames, moved, require_topic_taken, sent
 
 
 def rows_of(path: str) -> dict[str, Any]:
@@ -56,17 +58,41 @@ def test_messages_are_decoded_by_tasks_if_they_are_many_and_bad_ones_are_dead_le
     require_topic_taken(spark, tmp_path, bytes_here)
 
 
+@contextmanager
+def handing_over_one_megabyte(spark: SparkSession) -> Iterator[None]:
+    settings = spark.sparkContext._jsc.sc().conf()
+    before = settings.get("spark.driver.maxResultSize", "1g")
+    settings.set("spark.driver.maxResultSize", "1m")
+    try:
+        yield
+    finally:
+        settings.set("spark.driver.maxResultSize", before)
+
+
 def test_large_messages_after_small_ones_go_to_tasks_if_spark_hands_fewer_bytes_to_the_driver(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     frame = sent(spark, 400, large_from=200)
     made = job_of_frames(Frames(frame, 400), str(tmp_path / "table"))
-    settings = spark.sparkContext._jsc.sc().conf()
-    before = settings.get("spark.driver.maxResultSize", "1g")
-    settings.set("spark.driver.maxResultSize", "1m")
-    try:
+    with handing_over_one_megabyte(spark):
         assert made.run(None).batches == 1
-    finally:
-        settings.set("spark.driver.maxResultSize", before)
     assert made.source._most == {"orders": 200}  # type: ignore[attr-defined]
     assert rows_of(str(tmp_path / "table")) == {f"k{n}": 300 + n for n in range(100)}
+
+
+def test_old_keys_are_looked_up_for_fewer_messages_if_spark_hands_fewer_bytes_to_the_driver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    count, table = 128, str(tmp_path / "table")
+    messages = {"schema": "id string, note string, pad string"}
+    frames = Frames(moved(spark, count), 2 * count)
+    made = job_of_frames(frames, table, bytes_here=1, messages=messages)
+    with handing_over_one_megabyte(spark):
+        with pytest.raises(InputError, match=r"more bytes than .*raise spark\.driver\.max"):
+            bl.debezium(frames.messages_of, messages["schema"])
+        report = made.run(None)
+    assert report.dead_letters == 0
+    assert 2 < report.batches < 2 * count
+    rows = bl.open_table(table).to_arrow(columns=["id", "note"]).to_pylist()
+    held = {row["id"]: row["note"] for row in rows if row["id"].startswith("new")}
+    assert held == {f"new{n}": f"note{n}" for n in range(count)}

@@ -184,6 +184,7 @@ UNLIKE_THE_DATABASE = {
 
 @pytest.mark.parametrize(("scenario", "table"), UNLIKE_THE_DATABASE)
 def test_values_of_all_types_are_those_of_the_database(scenario: str, table: str) -> None:
+    """Decimals in base64 are read as text elsewhere (risingwave#10628)."""
     made = followed(scenario, table, iter([messages(scenario, "default", table)]))
     kinds = kinds_of(scenario, table)
     names = [name for name in kinds if name not in UNLIKE_THE_DATABASE[scenario, table]]
@@ -226,7 +227,10 @@ def test_times_and_bits_are_numbers_and_bytes() -> None:
 @pytest.mark.parametrize("variant", ["default", "hex-string-plain"])
 @pytest.mark.parametrize("order", ["in order", "in cuts", "shuffled"])
 def test_values_that_did_not_change_are_kept(variant: str, order: str) -> None:
-    """The rows that are named here are those of which the messages tell the values."""
+    """Placeholders overwrite values elsewhere (debezium-server-iceberg#196, risingwave#22852).
+
+    The rows that are named here are those of which the messages tell the values.
+    """
     for table, told in (("public.docs", {"1", "4", "5", "6"}), ("public.docs_full", {"1"})):
         rows = messages("toast", variant, table)
         cuts = [*range(2, len(rows), 4), 13] if order == "in cuts" else []  # 13: a key changes.
@@ -445,16 +449,17 @@ def test_positions_in_a_binlog_are_numbers() -> None:
     assert found == sorted({*found})
 
 
-def test_a_snapshot_row_without_position_loses_against_any_change() -> None:
+@pytest.mark.parametrize("log", [{"lsn": 1}, {"connector": "mysql", "file": "a.000001", "pos": 4}])
+def test_a_snapshot_row_without_position_loses_against_any_change(log: dict[str, Any]) -> None:
     """Positions are null after a bootstrap (hudi#7193)."""
+    told = dict.fromkeys(log) | {"lsn": None, "connector": log.get("connector", "postgresql")}
     values = [
-        change("u", {"id": 1, "v": "new"}, lsn=1),
-        change("r", {"id": 1, "v": "old"}, lsn=None),
+        change("u", {"id": 1, "v": "new"}, **log),
+        change("r", {"id": 1, "v": "old"}, **told),
     ]
     batch = bl.debezium(topic(*values), COLUMNS)
-    table = bl.create_table(
-        "memory://followed/bootstrap", schema=batch.schema, record_key="id", ordering="_position"
-    )
+    path = f"memory://followed/{random.random()}"
+    table = bl.create_table(path, schema=batch.schema, record_key="id", ordering="_position")
     table.upsert(batch)
     assert table.to_arrow()["v"].to_pylist() == ["new"]
 
@@ -627,3 +632,62 @@ def test_a_key_change_is_a_delete_and_an_insert_in_any_order() -> None:
     random.Random(3).shuffle(places)
     made = followed("keys", "public.single", parts(rows.take(pa.array(places)), [9, 20]))
     require_rows_of("keys", "public.single", made)
+
+
+def test_a_key_before_a_change_that_cannot_be_read_makes_its_message_bad_alone() -> None:
+    """Its header is damaged, and its row lacks a value of the row with that key."""
+    lacks = {"id": 1, "v": "__debezium_unavailable_value"}
+    rows = topic(change("c", {"id": 2, "v": "b"}), change("c", lacks))
+    headers = [[], [{"key": "__debezium.oldkey", "value": b"{broken"}]]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = rows.append_column("headers", pa.array(headers, kind))
+    found = read_messages(rows, reading_of(COLUMNS), None)
+    assert found.rows["id"].to_pylist() == [2]
+    assert found.bad["offset"].to_pylist() == [71]
+
+
+@pytest.mark.parametrize("values", [["1", "0", None], [1, 0, None], [True, False, None]], ids=repr)
+def test_a_boolean_that_is_declared_may_be_a_number_or_its_text(values: list[Any]) -> None:
+    """MySQL has tinyint(1), and Canal sends texts."""
+    rows = topic(*(json.dumps({"id": 1, "v": value}) for value in [None, *values]))
+    batch = bl.debezium(rows, "id bigint, v boolean", envelope="row")
+    assert batch["v"].to_pylist() == [None, True, False, None]
+
+
+@pytest.mark.parametrize("ordering", [None, "n", ["n", "_position"]])
+def test_a_lacking_value_is_refused_where_a_table_would_not_keep_the_stored_one(
+    ordering: Any,
+) -> None:
+    """Other orderings do not say of which change a stored value is."""
+    columns = "id bigint, v string, n bigint"
+    first = change("c", {"id": 1, "v": "long", "n": 1}, lsn=10)
+    lacks = change("u", {"id": 1, "v": "__debezium_unavailable_value", "n": 2}, lsn=20)
+    batch = bl.debezium(topic(first), columns)
+    path = f"memory://followed/{random.random()}"
+    table = bl.create_table(path, schema=batch.schema, record_key="id", ordering=ordering)
+    table.upsert(batch)
+    for later in (topic(lacks), topic(first, lacks)):
+        for rows in (bl.debezium(later, columns), bl.debezium(later, table)):
+            with pytest.raises(bl.InputError, match="lacks a value that its change did not show"):
+                table.upsert(rows)
+    assert table.to_arrow()["v"].to_pylist() == ["long"]
+    table.upsert(bl.debezium(topic(change("u", {"id": 1, "v": "b", "n": 3}, lsn=30)), table))
+    table.upsert(table.to_arrow())
+    assert table.to_arrow()["v"].to_pylist() == ["b"]
+
+
+@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
+def test_batch_and_table_order_the_changes_of_a_key_alike(kind: str) -> None:
+    """A batch is ordered by another column than its table elsewhere (hudi#19660)."""
+    new, old = (change("u", {"id": 1, "v": v}, lsn=n) for v, n in (("new", 30), ("old", 20)))
+    gone = change("d", None, before={"id": 1, "v": None}, lsn=25)
+    for batches in permutations([[new, gone, old]]), permutations([[new], [gone], [old]]):
+        for order in batches:
+            path = f"memory://followed/{random.random()}"
+            schema = bl.debezium(topic(new), COLUMNS).schema
+            table = bl.create_table(
+                path, schema=schema, record_key="id", ordering="_position", table_type=kind
+            )
+            for batch in order:
+                table.upsert(bl.debezium(topic(*batch), table))
+            assert table.to_arrow()["v"].to_pylist() == ["new"], order

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,7 +22,11 @@ import bucketlake as bl
 from bucketlake.config.paths_of_table import LEDGER_FOLDER
 from bucketlake.errors import ConfigError, FormatError, InputError
 from bucketlake.intake import dead_letters, ledger
+from bucketlake.intake.job import Job, JobRules
+from bucketlake.intake.landing import LandingZone
 from bucketlake.intake.ledger import Ledger
+from bucketlake.intake.source_batch import Limits
+from bucketlake.intake.streams import BatchesOfStream
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.services.cleaning import clean
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -85,6 +90,7 @@ def letters(table: str) -> list[dict[str, Any]]:
 def test_each_version_of_a_file_is_taken_once_late_rewritten_or_of_one_time(
     landing: Path, table: str
 ) -> None:
+    """Files of one time are skipped elsewhere (hudi#2845, hudi#2850)."""
     put(landing, "b.jsonl", row("a"), row("b"), at=1000)
     first = take(landing, table)
     assert (first.batches, first.rows, first.files, first.lag) == (1, 2, 1, 0)
@@ -455,6 +461,7 @@ def test_metrics_are_lines_of_json_and_a_text_for_prometheus(
         ({"on_bad_row": None}, "give 'dead_letter' or 'fail'"),
         ({"max_files": 0}, "max_files"),
         ({"every": -1}, "every"),
+        ({"dry_run": True, "replay": True}, "leave out dry_run"),
         ({"orderin": "n"}, "ordering"),
         ({"envelope": "row"}, "option of topics"),
         ({"max_rows": 10}, "option of topics; leave it out"),
@@ -499,3 +506,90 @@ def test_a_job_without_end_stops_at_sigterm_after_its_batch(
         watcher.join()
     assert report.batches == 1
     assert rows_of(table) == {"a": 1}
+
+
+def test_files_that_are_begun_wait_and_blank_ones_are_dead_letters(
+    landing: Path, table: str
+) -> None:
+    empty = [landing / name for name in ("0.csv", "0.parquet", "0.jsonl.gz")]
+    for path in empty:
+        path.touch()
+    assert take(landing, table).batches == 0
+    put(landing, "1.jsonl", row("a"))
+    assert take(landing, table).files == 1
+    (landing / "2.csv").write_text("\n\n")
+    report = take(landing, table)
+    assert (report.files, report.rows, report.dead_letters) == (1, 0, 1)
+    [letter] = letters(table)
+    assert (letter["value"], letter["offset"]) == (b"\n\n", -1)
+    empty[0].write_text("id,n\nb,2\n")
+    assert take(landing, table).files == 1
+    assert rows_of(table) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("of_dms", [False, True])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_file_that_is_moved_between_listing_and_reading_is_taken_where_it_is(
+    landing: Path, table: str, monkeypatch: pytest.MonkeyPatch, of_dms: bool, is_first: bool
+) -> None:
+    given: dict[str, Any] = {"envelope": "dms", "ordering": "n"} if of_dms else {}
+    if not is_first:
+        put(landing, "1.jsonl", row("a", Op="I"))
+        take(landing, table, **given)
+    moved, kept = put(landing, "2.jsonl", row("b", Op="I")), put(landing, "3.jsonl", row("c"))
+    real = LandingZone._listed
+
+    def listed(zone: LandingZone) -> list[InputFile]:
+        found = real(zone)
+        if moved.exists():
+            moved.rename(landing / "9.jsonl")
+        return found
+
+    monkeypatch.setattr(LandingZone, "_listed", listed)
+    assert take(landing, table, **given).files == 2
+    assert kept.exists()
+    assert [*sorted(rows_of(table))] == (["b", "c"] if is_first else ["a", "b", "c"])
+    assert take(landing, table, **given).batches == 0
+
+
+def test_a_name_that_is_no_utf8_is_an_error_that_names_the_file(landing: Path, table: str) -> None:
+    put(landing, "1.jsonl", row("a"))
+    for name in (b"caf\xe9.jsonl", b"day=\xe9/a.jsonl"):
+        path = landing / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"id": "b"}')
+        with pytest.raises(InputError, match=r"(caf|day=)\?.*: the name of the file is not UTF-8"):
+            take(landing, table)
+        path.unlink()
+    put(landing, "caf\u00e9.jsonl", row("b"))
+    assert take(landing, table).files == 2
+
+
+def test_a_job_takes_all_files_again_after_its_table_is_dropped(
+    landing: Path, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "table")
+    rules = JobRules({"record_key": "id", "index": bl.SimpleBucket(1)})
+    job = Job(LandingZone(bl.files(str(landing)), table, "files", Limits()), rules)
+    put(landing, "1.jsonl", row("a"))
+    job.run(None)
+    shutil.rmtree(table)
+    put(landing, "2.jsonl", row("b"))
+    job.run(None)
+    assert rows_of(table) == {"a": 1, "b": 1}
+
+
+def test_a_row_of_a_stream_that_cannot_be_taken_leaves_those_with_maps(table: str) -> None:
+    """It is looked for in the rows as JSON, and kept so."""
+    rules = JobRules({"record_key": "id", "index": bl.SimpleBucket(1)})
+    stream, kinds = BatchesOfStream(table, "s", rules), {"id": "string", "m": "map<string,bigint>"}
+    columns = pa.schema([("id", pa.string()), ("m", pa.map_(pa.string(), pa.int64()))])
+    rows = [{"id": key, "m": [("k", 5)]} for key in ("a", None)]
+    stream(pa.Table.from_pylist(rows, columns), 0)
+    assert bl.open_table(table).to_arrow(columns=[*kinds]).to_pylist() == rows[:1]
+    [letter] = letters(table)
+    assert json.loads(letter["value"]) == {"id": None, "m": {"k": 5}}
+    corrected = [{**letter, "value": b'{"id": "b", "m": {"k": 6}}'}]
+    dead = bl.open_table(f"{table}_dead_letters")
+    dead.upsert(pa.Table.from_pylist(corrected, dead.schema()))
+    assert Job(stream, rules).replay().rows == 1

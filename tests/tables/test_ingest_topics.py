@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -287,6 +288,7 @@ def test_declared_columns_that_contradict_the_table_are_an_error_and_no_dead_let
 
 
 def test_records_that_expired_are_an_error_that_names_the_range(root: str) -> None:
+    """They are skipped without a word elsewhere (hudi#5400)."""
     broker = Broker()
     broker.send("orders", row("a"), row("b"))
     take(broker, root)
@@ -305,6 +307,7 @@ def test_records_that_expired_are_an_error_that_names_the_range(root: str) -> No
 
 @pytest.mark.parametrize("begin", [None, 0])
 def test_a_topic_that_was_made_anew_is_an_error(root: str, begin: int | None) -> None:
+    """Its records are skipped elsewhere up to the stored offset (hudi#5823)."""
     broker = Broker()
     broker.send("orders", row("a"), row("b"))
     take(broker, root)
@@ -353,6 +356,7 @@ def test_a_topic_can_begin_with_what_comes_next(root: str) -> None:
 
 
 def test_what_is_no_row_is_a_dead_letter_before_the_position_passes_it(root: str) -> None:
+    """One bad record stops everything elsewhere (hudi#18458)."""
     broker = Broker()
     broker.send("orders", row("a"), ({"id": "b"}, b"{broken"), row("c", "text"), ({}, {"n": 4}))
     broker.send("orders", row("d"))
@@ -440,6 +444,7 @@ def more(broker: Broker, root: str) -> None:
 
 
 def test_after_a_rollback_the_messages_come_again(root: str) -> None:
+    """A job that goes on from an older state skips commits elsewhere (apache/iceberg#10892)."""
     broker = Broker()
     broker.send("orders", row("a"))
     take(broker, root)
@@ -550,3 +555,142 @@ def test_headers_are_added_to_an_old_table_of_dead_letters(root: str) -> None:
     [letter] = bl.open_table(f"{root}/orders_dead_letters").to_arrow().to_pylist()
     assert letter["headers"] == [{"key": "h", "value": b"1"}]
     assert job(broker, f"{root}/{{topic}}").replay().dead_letters == 1
+
+
+def test_a_look_up_of_old_keys_that_is_too_large_for_the_driver_makes_batches_smaller(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    broker.send("orders", *[row(f"k{n}", n) for n in range(9)])
+    made, most = job(broker, f"{root}/orders"), [2]
+    real = type(made.source.decoder).decode  # type: ignore[attr-defined]
+
+    def decode(self: Any, messages: pa.Table, *given: Any) -> Any:
+        if len(messages) > most[0]:
+            raise InputError("messages", "too many bytes (spark.driver.maxResultSize)", "raise it")
+        return real(self, messages, *given)
+
+    monkeypatch.setattr("bucketlake.intake.topics.Decoder.decode", decode)
+    report = made.run(None)
+    assert (report.batches, report.rows) == (5, 9)
+    assert rows_of(f"{root}/orders") == {f"k{n}": n for n in range(9)}
+    broker.send("orders", row("z"))
+    most[0] = 0
+    with pytest.raises(InputError, match=r"too many bytes \(spark.driver.maxResultSize\)"):
+        job(broker, f"{root}/orders").run(None)
+    assert last(f"{root}/orders") == {"0": 8}
+
+
+LOGGED: dict[str, Any] = {"envelope": "debezium", "schema": SCHEMA}
+
+
+@pytest.mark.parametrize("begins", ["row", "debezium"])
+@pytest.mark.parametrize("is_same_topic", [True, False])
+def test_offsets_and_positions_in_a_log_do_not_order_one_table(
+    root: str, begins: str, is_same_topic: bool
+) -> None:
+    """One of the two would win for ever, whichever change is newer."""
+    broker, table, other = Broker(), f"{root}/orders", "debezium" if begins == "row" else "row"
+    topic = "orders" if is_same_topic else "clicks"
+    sent = {"row": row("a", 2), "debezium": change("u", "a", 50, None, row("a", 1))}
+    broker.send("orders", sent[begins])
+    job(broker, table, messages={**LOGGED, "envelope": begins}).run(None)
+    before = bl.open_table(table).to_arrow()
+    broker.send(topic, sent[other])
+    if not is_same_topic:
+        del broker.topics["orders"]
+    told = rf"topic {topic} into .*positions of its rows are .*an older change could replace"
+    with pytest.raises(InputError, match=told):
+        job(broker, table, messages={**LOGGED, "envelope": other}).run(None)
+    assert bl.open_table(table).to_arrow().equals(before)
+    with pytest.raises(bl.TableNotFoundError):
+        bl.open_table(f"{root}/orders_dead_letters")
+
+
+def test_a_letter_whose_place_is_not_told_is_not_replayed_by_its_offset(root: str) -> None:
+    broker, held = Broker(), {"envelope": "unwrapped", "schema": SCHEMA}
+    told = {"__op": "u", "__lsn": 9}
+    broker.send("orders", row("a", 1, **told), row("a", 0, __op="u"))
+    assert take(broker, root, messages=held).dead_letters == 1
+    again = job(broker, f"{root}/{{topic}}", messages=held).replay()
+    assert (again.rows, again.dead_letters) == (0, 1)
+    assert rows_of(f"{root}/orders") == {"a": 1}
+
+
+def test_a_topic_without_rows_is_passed_over_until_one_comes(root: str) -> None:
+    """A pattern may also name the topic of transactions, and a topic may begin with tombstones."""
+    broker, kinds = Broker(), {"id": "string", "status": "string"}
+    fields = [{"field": name, "type": kind} for name, kind in kinds.items()]
+    status = {"schema": {"type": "struct", "fields": fields}, "payload": {"status": "BEGIN"}}
+    broker.send("db.transaction", ({"id": "5"}, status))
+    broker.send("orders", ({"id": "a"}, None), ({"id": "b"}, None))
+    made = job(broker, f"{root}/{{topic}}", max_rows=1, messages={"schema": None} | HELD)
+    assert made.run(None).batches == 0
+    broker.send("orders", with_schema("c", 7, row("a", 1)))
+    broker.send("db.transaction", ({"id": "5"}, status))
+    assert made.run(None).rows == 1
+    assert rows_of(f"{root}/orders") == {"a": 1}
+    assert last(f"{root}/orders") == {"0": 2}
+    again = job(broker, f"{root}/{{topic}}", messages={"schema": None} | HELD)
+    assert again.run(None).batches == 0
+    with pytest.raises(bl.TableNotFoundError):
+        bl.open_table(f"{root}/db.transaction")
+
+
+HELD = {"envelope": "debezium"}
+
+
+def with_schema(op: str, lsn: int, after: dict[str, Any]) -> tuple[Any, Any]:
+    """Return a message with its schema, close together as Connect writes it."""
+    kinds = {"id": "string", "n": "int64"}
+    row = [{"field": name, "type": kind, "optional": True} for name, kind in kinds.items()]
+    source = [{"field": "connector", "type": "string"}, {"field": "lsn", "type": "int64"}]
+    fields = [
+        {"field": "after", "type": "struct", "fields": row},
+        {"field": "source", "type": "struct", "fields": source},
+        {"field": "op", "type": "string"},
+    ]
+    key, value = change(op, after["id"], lsn, None, after)
+    told = {"schema": {"type": "struct", "fields": fields}, "payload": value}
+    return key, json.dumps(told, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("envelope", ["debezium", "unwrapped", "row"])
+def test_a_table_may_be_named_transaction(root: str, envelope: str) -> None:
+    """Its topic ends as the one in which Debezium tells of transactions."""
+    broker, topic = Broker(), "db.public.transaction"
+    told = {
+        "debezium": change("c", "a", 5, None, row("a")),
+        "unwrapped": row("a", __op="c", __lsn=5),
+        "row": row("a"),
+    }
+    broker.send(topic, told[envelope])
+    if envelope != "row":
+        broker.send(topic, ({"id": "7"}, {"status": "BEGIN", "id": "7:8"}))
+    report = job(broker, f"{root}/orders", messages={"envelope": envelope}).run(None)
+    assert (report.rows, report.dead_letters) == (1, 0)
+    assert rows_of(f"{root}/orders") == {"a": 1}
+    assert last(f"{root}/orders", topic) == {"0": len(broker.topics[topic][0]) - 1}
+
+
+def test_the_table_of_dead_letters_is_not_the_table(root: str) -> None:
+    broker, table = Broker(), f"{root}/orders"
+    broker.send("orders", row("a"), row("b", "text"))
+    made = job(broker, table)
+    made.rules = replace(made.rules, dead_letters=table)
+    with pytest.raises(ConfigError, match=r"dead_letters = .*another path than that of the table"):
+        made.run(None)
+
+
+def test_a_dropped_column_becomes_null_and_a_renamed_one_is_new(root: str) -> None:
+    """A dropped column breaks the job elsewhere (iceberg-kafka-connect#261, hudi#7219)."""
+    broker, given = Broker(), {"messages": {"schema": None} | HELD}
+    broker.send("orders", with_schema("c", 5, row("a", 1)))
+    take(broker, root, **given)
+    key, value = with_schema("c", 6, row("b", 2))
+    broker.send("orders", (key, value.replace(b'"n"', b'"m"')))
+    broker.send("orders", with_schema("u", 7, row("a", 3)))
+    report = take(broker, root, **given)
+    assert (report.rows, report.dead_letters) == (2, 0)
+    table = bl.open_table(f"{root}/orders").to_arrow(columns=["id", "n", "m"])
+    assert sorted(table.to_pylist(), key=str) == [row("a", 3, m=None), row("b", None, m=2)]

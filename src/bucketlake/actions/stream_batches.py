@@ -80,6 +80,13 @@ def was_committed(table: OpenTable, timeline: Timeline, origin: Origin) -> bool:
     return position.is_seen(stored, f"write to {table.storage.root}")
 
 
+def commits_of_query(table: OpenTable, timeline: Timeline, query_name: str) -> dict[str, int]:
+    """Return the numbers of the batches of a query by the active instants that wrote them."""
+    entries = (_parsed(entry) for entry in active_entries(table, timeline, BATCHES))
+    last = (entry[query_name] for entry in entries if query_name in entry)
+    return {held.instant: held.end for held in last if held.instant is not None}
+
+
 def position_at(table: OpenTable, timeline: Timeline, source: str) -> Position | None:
     """Return the position of a source by a timeline; None if no write has stored one."""
     last = _committed(table, timeline, POSITIONS).get(source)

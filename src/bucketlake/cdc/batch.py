@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from bucketlake.cdc.avro_messages import fetched, schema_ids
 from bucketlake.cdc.envelope import (
+    NO_ROWS,
     PLACE_COLUMN,
     Decoded,
     bad_rows,
@@ -40,7 +41,7 @@ from bucketlake.cdc.moved import (
     with_completed,
 )
 from bucketlake.model.arrays import one_array
-from bucketlake.model.schema import IS_DELETED, NONE_LACKS, UNAVAILABLE, normalise_schema
+from bucketlake.model.schema import IS_DELETED, NONE_LACKS, SOME_LACK, UNAVAILABLE, normalise_schema
 
 SEEN = pa.schema(
     [
@@ -90,7 +91,8 @@ class BatchPlan:
     @property
     def told(self) -> dict[bytes, bytes]:
         """What the column of lacking values tells a write."""
-        return NONE_LACKS if self.reading.tracks and not self.lacks else {}
+        lacking = SOME_LACK if self.lacks else NONE_LACKS
+        return lacking if self.reading.tracks else {}
 
     def decode(self, messages: pa.Table) -> Decoded:
         """Return the batch of some messages, as Kafka gives them."""
@@ -176,7 +178,8 @@ def schemas_in(data: pa.Table, reading: MessageSettings) -> pa.Table:
 
 def _ids_in(messages: pa.Table, reading: MessageSettings) -> pa.Table:
     """Return the ids of Avro schemas of messages, those of keys and values."""
-    facts = {"lacks": True, "moves": bool(moved_and_lacking(messages, reading).any())}
+    lacks = any_has(one_array(messages["value"]), reading.traces)
+    facts = {"lacks": lacks, "moves": bool(moved_and_lacking(messages, reading).any())}
     found = []
     for column in ("value", "key"):
         valid = one_array(messages[column]).is_valid().to_numpy(zero_copy_only=False)
@@ -216,8 +219,9 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
         ids = {number: in_header for _, (number, in_header, _) in named}
         reading = replace(reading, avro=fetched(reading.registry, ids, reading.wide))
         seen = [
-            {**each, "schema": json.dumps(held) if part == "value" and held is not None else ""}
+            {**each, "schema": "" if held is None else json.dumps(held)}
             for each, (number, _, part) in named
+            if part == "value"
             for held in [reading.avro.get(number)]
         ]
     for each in sorted(seen, key=lambda each: (-each["newest"], each["schema"])):
@@ -232,6 +236,8 @@ def plan_of(seen: Iterable[Mapping[str, Any]], reading: MessageSettings) -> Batc
                 rows.append(pa.schema([(field.name, field.stored) for field in fields]))
                 if reading.registry is None:
                     _warn_of_defaults(schema)
+    if not rows and all(each["schema"] for each in seen):
+        refused = refused or NO_ROWS
     known = [normalise_schema(row, "messages of a topic") for row in rows]
     reading = replace(reading, tracks=tracks and reading.keeps_unavailable)
     truncated = max((each.get("truncated") or "" for each in seen), default="")

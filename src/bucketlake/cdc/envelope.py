@@ -78,8 +78,10 @@ _PARTS = 1 << 14  # Messages that a thread reads at once.
 _BRANCHES = 8  # Into so many parts are messages divided of which one cannot be read.
 _SAMPLE = 100
 OFFSET_DIGITS = 16  # Of a position that is an offset; those in logs are longer, or "0".
-_PLAIN_TOPICS = r"^__debezium-heartbeat|\.transaction$"
+_PLAIN_TOPICS = "^__debezium-heartbeat"
+_TRANSACTIONS = r"\.transaction$"  # A table may have this name.
 _ALL = SchemaMerge.of(True)
+NO_ROWS = "no message is one of a row, which would tell the columns"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,13 +309,17 @@ def _unwrapped(
     source = pa.StructArray.from_arrays(columns, fields=list(log_position.SOURCE))
     places = log_position.positions(_with_connector(source), operations)
     has_mark = mask_of(pc.or_(pc.is_valid(operations), pc.is_valid(marks)))
-    bad = because(~has_mark, "the row has neither __op nor __deleted; read it with envelope='row'")
+    topics = payloads.messages["topic"]
+    is_other = ~has_mark & mask_of(pc.match_substring_regex(topics, _TRANSACTIONS))
+    bad = because(
+        ~has_mark & ~is_other, "the row has neither __op nor __deleted; read it with envelope='row'"
+    )
     bad += because(log_position.unread_sequences(source, places), _UNREAD)
     bad += _unknown_marks(marks)
     known = mask_of(pc.is_in(operations, pa.array([*"rcud"]))) | mask_of(operations.is_null())
     for row in np.flatnonzero(~known):
         bad.append((int(row), f"the operation {operations[int(row)].as_py()!r} changes no row"))
-    at = np.setdiff1d(np.arange(len(payloads)), [message for message, _ in bad])
+    at = np.setdiff1d(np.flatnonzero(~is_other), [message for message, _ in bad])
     rows = struct_of(found, fields).take(pa.array(at))
     whole = mask_of(pc.is_in(operations, pa.array(["c", "r"]))) & ~moved(payloads.messages)
     return ChangedRows(

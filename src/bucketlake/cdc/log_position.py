@@ -18,7 +18,7 @@ for a row of a snapshot and ``01`` for a change, so that a change at the place o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -157,4 +157,3 @@ _RULES: dict[str | None, _Rule] = {
     "db2": _sql_server,
     "oracle": _oracle,
 }
-KNOWN: Sequence[str | None] = (*_RULES,)

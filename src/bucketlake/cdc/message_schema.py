@@ -152,7 +152,8 @@ def declared_field(name: str, kind: pa.DataType, seen: Sequence[Any]) -> Field:
         texts = is_text or (kind.tz is not None and not is_number)
         rule = "instant" if texts else f"unit {kind.unit}"
         return Field(name, pa.string() if texts else pa.int64(), stored, rule)
-    if pa.types.is_integer(kind):
+    is_coded = (is_text or is_number) and not isinstance(sample, bool)  # 1 for true, as MySQL's.
+    if pa.types.is_integer(kind) or (pa.types.is_boolean(kind) and is_coded):
         return Field(name, pa.string() if is_text else pa.int64(), stored)
     if pa.types.is_floating(kind):
         return Field(name, pa.float64(), stored)

@@ -134,6 +134,8 @@ def _old_key_rows(
     held = messages.set_column(place, "key", pa.array(texts, pa.binary()))
     bad: list[tuple[int, str]] = []
     found = [*deletes_of(np.arange(len(held)), held, reading, columns, bad)]
+    if not found:
+        return held, []
     order = np.argsort(np.concatenate([at for at, _ in found]))
     rows = pa.concat_tables([rows for _, rows in found]).take(pa.array(order))
     names = [n for n in columns.names if rows[n].null_count < len(rows)]

@@ -32,7 +32,11 @@ if TYPE_CHECKING:  # Most commands ingest nothing, and should start fast.
 @as_command
 @partial(table_path, required=False)
 @click.argument("sources", nargs=-1, metavar="[SOURCE...]", type=PlacePath("dir"))
-@click.option("--config", metavar="FILE", help="TOML, or .properties of Hudi's Streamer.")
+@click.option(
+    *("--config", "--streamer-properties", "config"),
+    metavar="FILE",
+    help="TOML, or .properties of Hudi's Streamer.",
+)
 @click.option("--kafka", metavar="HOST:PORT,...", help="Servers of Kafka, in place of SOURCE.")
 @names_option("--topic", "Topics of Kafka; {topic} in PATH stands for the topic.", "topics")
 @names_option("--key", "Key columns of a new table; if not set: of the messages.", "record_key")

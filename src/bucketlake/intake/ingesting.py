@@ -179,6 +179,8 @@ def ingest(
     (1, 0)
     """
     check_flags(dry_run=dry_run, replay=replay)
+    if dry_run and replay:
+        raise ConfigError("replay", replay, "leave out dry_run: a replay cannot be tried")
     if not isinstance(on_bad_row, str) or on_bad_row not in ("dead_letter", "fail"):
         raise ConfigError("on_bad_row", on_bad_row, "give 'dead_letter' or 'fail'")
     for given in options:

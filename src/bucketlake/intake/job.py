@@ -28,6 +28,7 @@ from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
     InputError,
+    ObjectNotFoundError,
     TableNotFoundError,
 )
 from bucketlake.intake.dead_letters import (
@@ -81,6 +82,8 @@ class JobRules:
     def letters_of(self, table: str) -> DeadLetters:
         """Return the dead letters of a table."""
         path = self.dead_letters or f"{table.rstrip('/')}_dead_letters"
+        if path == table:
+            raise ConfigError("dead_letters", path, "give another path than that of the table")
         return DeadLetters(path, self.storage_options)
 
     def opened(self, path: str) -> Table | None:
@@ -144,7 +147,8 @@ class Job:
             except CommitConflictError as error:
                 LOGGER.info("ingest: another writer was faster; planning again: %s", error)
                 return False
-            except (InputError, AlreadyExistsError):  # Another job may have made the table.
+            except (InputError, AlreadyExistsError, ObjectNotFoundError):
+                # Another job may have made the table, or somebody moved a file away.
                 if not self._is_stale(batch):
                     raise
                 LOGGER.info("ingest %s: the source changed; planning again", batch.table)
@@ -280,23 +284,17 @@ class Job:
     def preview(self) -> IngestReport:
         """Return what the first rows become; nothing is written."""
         for batch in self.source.batches(self.rules.opened):
-            table = self.rules.opened(batch.table)
-            bad = batch.bad()
+            table, found = self.rules.opened(batch.table), batch.bad()
+            rows: Records | None = batch.rows
             try:
-                rows = sample_rows(batch.rows, _PREVIEW_ROWS, "preview")
-                return IngestReport(
-                    dead_letters=0 if bad is None else len(bad),
-                    preview=rows.slice(0, _PREVIEW_ROWS),
-                )
+                rows = sample_rows(rows, _PREVIEW_ROWS, "preview")
             except InputError as error:
                 letters = batch.letters().slice(0, _PREVIEW_ROWS)
                 found = sift(letters, self._check(batch, table))
                 rows = self._rest(without(letters, found), table, error)
-                if rows is None:
-                    return IngestReport(dead_letters=len(found))
-                return IngestReport(
-                    dead_letters=len(found), preview=sample_rows(rows, _PREVIEW_ROWS, "preview")
-                )
+            some = None if rows is None else sample_rows(rows, _PREVIEW_ROWS, "preview")
+            some = None if some is None else some.slice(0, _PREVIEW_ROWS)
+            return IngestReport(dead_letters=0 if found is None else len(found), preview=some)
         return IngestReport()
 
 

@@ -72,6 +72,8 @@ def read_toml(path: str) -> JobFile:
         except TypeError as error:
             raise ConfigError("files", given, f"give the arguments of files(): {error}") from error
     elif source is not None:
+        if not isinstance(source, dict):
+            raise ConfigError("kafka", source, "give a section [kafka] with options of the source")
         source = {name: _text(value) for name, value in source.items()}
     options = {k: v for k, v in held.items() if k in KNOWN_OPTIONS or k == "storage_options"}
     return JobFile(source, held.get("tables", held.get("table")), options)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bucketlake.cdc.programs import DMS_MARKER, is_full_load, rows_of_dms_files
-from bucketlake.errors import ConfigError, InputError
+from bucketlake.errors import ConfigError, InputError, ObjectNotFoundError
 from bucketlake.flow.threads import HERE
 from bucketlake.intake.dead_letters import (
     EVERY_CHANGE,
@@ -90,13 +90,19 @@ class LandingZone:
         while True:
             table = opened(self.table)
             stored = None if table is None else table.position(self.name)
-            if table is not None:
-                self._ledger = self._ledger_of(table, stored)
+            self._ledger = None if table is None else self._ledger_of(table, stored)
             new = there if self._ledger is None else self._ledger.unseen(there)
             if not new:
                 return
             chosen = self._limited(new)
-            yield self._batch(chosen, there, table, stored, len(new) - len(chosen))
+            try:
+                batch = self._batch(chosen, there, table, stored, len(new) - len(chosen))
+            except (InputError, ObjectNotFoundError):  # Of files of AWS DMS, which are read here.
+                if not _changed(chosen):
+                    raise
+                there = self._listed()
+                continue
+            yield batch
 
     def decode(self, letters: pa.Table, table: Table | None) -> Records:
         """Read letters as the files that they come from."""
@@ -161,7 +167,8 @@ class LandingZone:
             except InputError as error:
                 if "there is no such file" not in error.problem:
                     raise
-        return [*{file.shown: file for file in sorted(found, key=lambda file: file.shown)}.values()]
+        begun = [file for file in found if file.stored.size_bytes]  # Others have no rows yet.
+        return [*{file.shown: file for file in sorted(begun, key=lambda file: file.shown)}.values()]
 
     def _ledger_of(self, table: Table, stored: Position | None) -> Ledger:
         storage = handle_of(table).storage
@@ -238,17 +245,15 @@ class LandingZone:
 
     def _lines(self, file: InputFile) -> tuple[bytes | None, list[tuple[int, bytes | None]]]:
         """Return the header of CSV, and the numbered lines with rows."""
-        if not file.stored.size_bytes:
-            return None, []
         try:
             if not file.is_parquet:
                 with open_text(file) as source:
                     text = source.read().removeprefix(b"\xef\xbb\xbf")
                 is_json = file.file_format is FileFormat.JSONL
                 is_cut = text.lstrip()[:1] != b"[" if is_json else b'"' not in text
-                if is_cut:
-                    lines = [(n, line) for n, line in enumerate(text.splitlines()) if line.strip()]
-                    has_header = not is_json and self.given.reading.header and bool(lines)
+                lines = [(n, line) for n, line in enumerate(text.splitlines()) if line.strip()]
+                if is_cut and lines:
+                    has_header = not is_json and self.given.reading.header
                     return (lines[0][1], [*lines[1:]]) if has_header else (None, [*lines])
         except (InputError, pa.ArrowException, OSError):
             pass  # Its text is damaged.

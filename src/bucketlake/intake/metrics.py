@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -45,8 +46,9 @@ class IngestReport(Shown):
         Files that were taken, and their size; 0 for other sources.
     seconds : float
         Time spent on batches.
-    lag : int
-        What was left of the source after the last batch: files, or rows of a topic.
+    lag : int or None
+        What was left of the source after the last batch: files, or rows of a topic. None for a
+        stream, of which Spark's progress tells it, and for dead letters.
     preview : pa.Table or None
         With ``dry_run``: what the first rows become.
     """
@@ -58,7 +60,7 @@ class IngestReport(Shown):
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    lag: int = 0
+    lag: int | None = 0
     preview: pa.Table | None = field(default=None, repr=False)
 
 
@@ -99,9 +101,9 @@ class Metrics:
         }
         before = self.by_table.get(table, IngestReport())
         sums = {name: getattr(before, name) + value for name, value in now.items()}
-        lag = facts.get("lag", 0)
-        self.by_table[table] = IngestReport(**sums, lag=lag)
-        told = {"table": table, "instant": result.instant, **now, "lag": lag}
+        known = {"lag": facts["lag"]} if "lag" in facts else {}
+        self.by_table[table] = IngestReport(**{**sums, "lag": None, **known})
+        told = {"table": table, "instant": result.instant, **now, **known}
         LOGGER.info("ingest %s", " ".join(f"{name}={_text(value)}" for name, value in told.items()))
         told["at"] = round(time.time(), 3)
         for path in self.paths:
@@ -117,8 +119,10 @@ class Metrics:
 
     def total(self) -> IngestReport:
         """Return the sums over all tables."""
-        reports = self.by_table.values()
-        return IngestReport(**{name: sum(getattr(r, name) for r in reports) for name in _HELP})
+        every = [*self.by_table.values()]
+        told = {n: [v for r in every if (v := getattr(r, n)) is not None] for n in _HELP}
+        sums: dict[str, Any] = {n: sum(v) if v or not every else None for n, v in told.items()}
+        return IngestReport(**sums)
 
     def prometheus(self) -> str:
         """Return the text that Prometheus' node exporter reads."""
@@ -128,6 +132,8 @@ class Metrics:
             full = f"bucketlake_ingest_{name}" + ("" if kind == "gauge" else "_total")
             lines += [f"# HELP {full} {text}", f"# TYPE {full} {kind}"]
             for table, report in sorted(self.by_table.items()):
+                if getattr(report, name) is None:
+                    continue
                 label = table.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
                 lines.append(f'{full}{{table="{label}"}} {_text(getattr(report, name))}')
         return "\n".join(lines) + "\n"
@@ -135,8 +141,3 @@ class Metrics:
 
 def _text(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def facts_of_report(report: IngestReport) -> dict[str, object]:
-    """Return the counts of a report."""
-    return {name: value for name, value in asdict(report).items() if name != "preview"}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from bucketlake.actions.progress import LOGGER
 from bucketlake.actions.stream_batches import ends_of_sources
 from bucketlake.cdc.batch import read_messages
-from bucketlake.cdc.envelope import ENVELOPES, OFFSET_DIGITS, PLACE_COLUMN
+from bucketlake.cdc.envelope import ENVELOPES, NO_ROWS, OFFSET_DIGITS, PLACE_COLUMN
 from bucketlake.engine import sample_rows
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.following import StoredRows, reading_of
@@ -101,12 +102,13 @@ class Topics:
     ordering: Any = PLACE_COLUMN
     bytes_here: int = 128 << 20
     _beginnings: Callable[[], Mapping[str, TopicOffsets]] = dict  # Looked for once a round.
-    _first: dict[str, TopicOffsets] = field(default_factory=dict)  # The ends at the first look.
+    _first: dict[str, TopicOffsets] = field(default_factory=dict)  # Where a new table begins.
     _taken: Mapping[str, TopicOffsets] = field(default_factory=dict)  # If the last round was whole.
     _bytes: dict[str, float] = field(default_factory=dict)  # Of a message, as last seen, by topic.
     _most: dict[str, int] = field(default_factory=dict)  # Messages here, by topic, if known.
     _topics: Sequence[str] = ()
     _fits: set[str] = field(default_factory=set)  # Tables that take the declared columns.
+    _forms: dict[str, frozenset[int] | None] = field(default_factory=dict)  # Of positions, by path.
 
     def tables(self) -> list[str]:
         """Return the paths of the tables of the topics that are there."""
@@ -146,6 +148,7 @@ class Topics:
         rows, bad = self.decoder.decode(messages.set_column(0, "partition", partitions), table)
         for reason in sample_rows(bad, 1)["reason"].to_pylist():
             raise InputError("message", reason, "correct the source, or leave the letter")
+        self._require_one_form("message", rows, table)
         return rows
 
     def _ends(self) -> Mapping[str, TopicOffsets]:
@@ -195,7 +198,7 @@ class Topics:
             upto = {**starts[topic], **{partition: last + 1 for partition, last in seen}}
             span = (starts[topic], upto, upto)
             batches.append(self._batch(topic, own, span, stored[topic], tables[topic]))
-        return iter(batches)
+        return filter(None, batches)
 
     def _of_topic(
         self, topic: str, ends: TopicOffsets, opened: Callable[[str], Table | None]
@@ -220,7 +223,14 @@ class Topics:
             here = self._fetched(topic, messages, None, count) if is_here else None
             with ExitStack() as kept:
                 messages = _kept(messages, kept) if here is None else here
-                yield self._batch(topic, messages, (starts, upto, ends), stored, table, kept)
+                try:
+                    batch = self._batch(topic, messages, (starts, upto, ends), stored, table, kept)
+                except InputError as error:
+                    if not _is_too_much(error) or not self._take_fewer(count):
+                        raise
+                    continue
+                if batch is not None:
+                    yield batch
 
     def _fetched(
         self, topic: str, messages: Records, rows_max: int | None, count: int
@@ -304,10 +314,20 @@ class Topics:
         stored: Position | None,
         table: Table | None,
         kept: ExitStack | None = None,
-    ) -> SourceBatch:
+    ) -> SourceBatch | None:
+        """Return the batch of some messages; None if they show no row, and there is no table."""
         starts, upto, ends = span
         path, source = self._table_of(topic), self._source_of(topic)
-        rows, bad = self.decoder.decode(messages, table, kept)
+        try:
+            rows, bad = self.decoder.decode(messages, table, kept)
+        except InputError as error:
+            if table is not None or error.problem != NO_ROWS:
+                raise
+            LOGGER.info("ingest: topic %s has no row yet", topic)
+            self._first[topic] = upto
+            return None
+        if stored is None or isinstance(rows, pa.Table) or path not in self._forms:
+            self._require_one_form(f"topic {topic} into {path}", rows, table)
         if stored is None:
             self._require_one_order(topic, rows, table)
         # The first position has all partitions of a topic that begins with what comes next.
@@ -342,8 +362,7 @@ class Topics:
         except Exception as error:  # Of Spark or the JVM.
             if not _is_too_much(error):
                 raise
-            fewer = max(1, min(self.limits.rows, count) // 2)
-            self.limits = replace(self.limits, rows=fewer)
+            self._take_fewer(count)
             raise InputError(
                 f"source {source}",
                 f"a message of {count:,} cannot be taken, and to find it the driver needs more "
@@ -351,24 +370,60 @@ class Topics:
                 f"raise {_TOO_MUCH}, or set max_rows= (--set max_rows=...) below {count:,}",
             ) from error
 
+    def _take_fewer(self, count: int) -> bool:
+        """Let batches have half as many messages as one had; return whether that is fewer."""
+        before, fewer = self.limits.rows, max(1, min(self.limits.rows, count) // 2)
+        self.limits = replace(self.limits, rows=fewer)
+        return fewer < before
+
+    def _require_one_form(self, where: str, rows: Records, table: Table | None) -> None:
+        """Raise InputError if the positions of rows and of the table have more than one form."""
+        known = self._forms_in(table)
+        if known is None or len(known | (forms := _forms_of(rows))) < 2:
+            return
+        told, stored = (
+            " and ".join("offsets" if n == OFFSET_DIGITS else f"{n} digits of a log" for n in some)
+            for some in (sorted(forms), sorted(known or forms))
+        )
+        problem = f"the positions of its rows are {told}, those of the table {stored}; {_NO_ORDER}"
+        step = "or read it as before, if envelope= or fields of its messages (add.fields) changed"
+        raise InputError(where, problem, f"{_OWN_TABLE}; {step}")
+
+    def _forms_in(self, table: Table | None) -> frozenset[int] | None:
+        """Return the form of the positions of a table's rows; None if they do not order them."""
+        path = "" if table is None else table.path
+        known = self._forms.get(path, _NO_FORM)
+        if known == _NO_FORM:
+            new = names_of(self.ordering or (), "ordering")
+            ordered = new if table is None else table.config().ordering_fields
+            if ordered[:1] != (PLACE_COLUMN,):
+                known = None
+            elif table is not None:
+                scan = table.scan(where=f"{PLACE_COLUMN} > '0'", columns=[PLACE_COLUMN])
+                rows = scan.to_batches()
+                known = _forms_of(pa.Table.from_batches(islice(filter(len, rows), 1), rows.schema))
+            self._forms[path] = known
+        return known
+
     def _require_one_order(self, topic: str, rows: Records, table: Table | None) -> None:
         """Raise InputError if a topic begins in a table where offsets would order two topics."""
-        path, ordered = self._table_of(topic), names_of(self.ordering or (), "ordering")
+        path = self._table_of(topic)
         others = {name for name in self._topics if self._table_of(name) == path}
         if table is not None:
-            ordered, opened = table.config().ordering_fields, handle_of(table).open()
+            opened = handle_of(table).open()
             ends = ends_of_sources(opened, load_timeline(opened))
             numbered = [name for name, last in ends.items() if all(map(str.isdecimal, last))]
             others |= {name.rpartition("/")[2] for name in numbered}
         others -= {topic}
-        if others and ordered[:1] == (PLACE_COLUMN,) and _has_offsets(rows):
-            raise InputError(
-                f"topic {topic} into {path}",
-                f"offsets order the rows of this table, and topic {min(others)} fills it, too; "
-                "offsets of two topics have no order, so an older change could replace a newer one",
-                "give each topic its own table, such as lake/{topic}, or let a column of the rows "
-                "order a new table: ordering=... (--ordering)",
-            )
+        if others and self._forms_in(table) is not None and OFFSET_DIGITS in _forms_of(rows):
+            problem = f"offsets order the rows of this table, and topic {min(others)} fills it, too"
+            step = f"{_OWN_TABLE}, or let a column order a new table: ordering=... (--ordering)"
+            raise InputError(f"topic {topic} into {path}", f"{problem}; {_NO_ORDER}", step)
+
+
+_NO_FORM = frozenset[int]()
+_NO_ORDER = "the two have no order, so an older change could replace a newer one"
+_OWN_TABLE = "give each topic its own table, such as lake/{topic}"
 
 
 def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
@@ -385,13 +440,13 @@ def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
     return {int(name): end for name, end in last.items()}
 
 
-def _has_offsets(rows: Records) -> bool:
-    """Return whether positions of rows are offsets."""
-    if not isinstance(rows, pa.Table):
-        some: Any = rows
-        rows = sample_rows(some.where(f"length({PLACE_COLUMN}) = {OFFSET_DIGITS}"), 1, _ROLE)
-    lengths = pc.binary_length(rows[PLACE_COLUMN])
-    return bool(pc.any(pc.equal(lengths, OFFSET_DIGITS)).as_py())
+def _forms_of(rows: Any) -> frozenset[int]:
+    """Return how long the positions of rows are; a row of a snapshot may have none, but "0"."""
+    if isinstance(rows, pa.Table):
+        lengths = pc.binary_length(rows[PLACE_COLUMN])
+    else:
+        lengths = sample_rows(rows.selectExpr(f"length({PLACE_COLUMN})").distinct(), None)[0]
+    return frozenset(n for n in pc.unique(lengths).to_pylist() if n and n > 1)
 
 
 def _is_too_much(error: Exception) -> bool:

@@ -46,8 +46,8 @@ any order of changes (``merge/column_rules.py``).
 """
 
 UNAVAILABLE_TYPE = pa.map_(pa.string(), pa.string())
-NONE_LACKS = {b"lacks": b"none"}
-"""Metadata of that column in a batch whose rows have all values."""
+NONE_LACKS, SOME_LACK = {b"lacks": b"none"}, {b"lacks": b"some"}
+"""Metadata of that column in a batch whose rows have all values, or of which some lack one."""
 
 META_NAMES: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 """Names of the meta columns, in the order of base files."""

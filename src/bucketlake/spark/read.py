@@ -243,6 +243,17 @@ def rows_after(df: DataFrame, position: Mapping[str, int], columns: tuple[str, s
 
 def first_rows(df: DataFrame, rows_max: int | None, each_max: int | None = None) -> pa.Table:
     """Return up to so many rows of a DataFrame, and of each of its tasks; None for all."""
+    try:
+        return _first_rows(df, rows_max, each_max)
+    except Exception as error:  # Of Spark or the JVM.
+        if "spark.driver.maxResultSize" not in str(error):
+            raise
+        problem = "they are more bytes than Spark hands over to the driver"
+        step = "raise spark.driver.maxResultSize, or give fewer at once"
+        raise InputError("rows of a DataFrame", problem, step) from error
+
+
+def _first_rows(df: DataFrame, rows_max: int | None, each_max: int | None) -> pa.Table:
     schema = arrow_from_spark(schema_of(df))
     some = df if rows_max is None else df.limit(rows_max)
     if each_max is None and hasattr(df, "toArrow") and _are_usual(schema):

@@ -16,7 +16,7 @@ from bucketlake.errors import InputError
 from bucketlake.model.column_type import BLOB
 from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
-from bucketlake.model.schema import NONE_LACKS
+from bucketlake.model.schema import NONE_LACKS, SOME_LACK
 from bucketlake.model.variant import SPARK_VARIANT, VARIANT, is_variant
 from bucketlake.model.vector import is_vector, vector_of_word, vector_word
 
@@ -68,8 +68,8 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
         If a column has a type that tables cannot store, such as an interval.
     """
     fields = [(_arrow_field(field, field.name), field.metadata) for field in schema.fields]
-    told = {key.decode(): value.decode() for key, value in NONE_LACKS.items()}
-    return pa.schema([f.with_metadata(NONE_LACKS) if held == told else f for f, held in fields])
+    told = {each[b"lacks"].decode(): each for each in (NONE_LACKS, SOME_LACK)}
+    return pa.schema([f.with_metadata(told.get(str(held.get("lacks")))) for f, held in fields])
 
 
 def with_declared_types(schema: T.StructType) -> pa.Schema:

@@ -16,7 +16,7 @@ from bucketlake.merge.column_rules import require_rule_fits
 from bucketlake.merge.combining import Combining, Gaps, rows_of_function
 from bucketlake.model.field_path import roots_of, table_column
 from bucketlake.model.row_merge import ColumnRule, RowMerge
-from bucketlake.model.schema import IS_DELETED, NONE_LACKS, UNAVAILABLE, UNAVAILABLE_TYPE
+from bucketlake.model.schema import IS_DELETED, NONE_LACKS, SOME_LACK, UNAVAILABLE, UNAVAILABLE_TYPE
 from bucketlake.model.table_type import MergeMode, Operation
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.target import Target
@@ -49,9 +49,16 @@ def row_writing(
     if target.config.ordering_groups:
         return _writing_of_groups(target, operation, schema, source, rows)
     sources = _sources(target, schema, given)
+    where = f"write to {target.storage.root}"
+    nulls = rows.keeps_nulls or (own is not None and own.nulls)
+    keeps = sources is not None or nulls or UNAVAILABLE not in given
+    if not keeps and source.schema.field(UNAVAILABLE).metadata == SOME_LACK:
+        problem = "a row lacks a value that its change did not show, and a table keeps the stored "
+        step = "make one with ordering='_position', let the database send all values (REPLICA "
+        step += "IDENTITY FULL), or give unavailable='fail' to debezium or ingest"
+        raise InputError(where, problem + "one only if _position alone orders it", step)
     if operation is Operation.DELETE or not (rows or own or sources):
         return None
-    where = f"write to {target.storage.root}"
     roles = _fixed_columns(target, schema)
     rules = {}
     for name, rule in rows.rules.items():
@@ -64,7 +71,6 @@ def row_writing(
         require_rule_fits(rule, schema.field(column), where)
         rules[column] = rule
     missing = frozenset({*schema.names} - {*given, IS_DELETED}) if rows.keeps_missing else ()
-    nulls = rows.keeps_nulls or (own is not None and own.nulls)
     function = None
     if rows.function is not None:
         function = partial(rows_of_function, rows.function, target.storage.root, tuple(roles))

@@ -366,6 +366,8 @@ def input_file(
     if path.suffix.lower() in COMPRESSIONS:
         path = path.with_suffix("")
     shown = shown or shown_address(f"{storage.root.rstrip('/')}/{stored.path}")
+    if not shown.isascii() and (plain := shown.encode(errors="replace").decode()) != shown:
+        raise InputError(f"files {plain}", "the name of the file is not UTF-8", "rename the file")
     return InputFile(storage, stored, FileFormat.of(path, given.reading.file_format, shown))
 
 
