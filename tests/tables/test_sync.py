@@ -71,7 +71,7 @@ def test_a_sync_sends_nothing_where_nothing_is_new(table: bl.Table, catalog: Mem
     before = [*catalog.names]
     again = bl.sync(table, catalog, NAME)
     assert again.entries[0].action == "unchanged"
-    assert again.calls == 2
+    assert again.calls == 1
     assert catalog.names == before
 
 
@@ -136,7 +136,7 @@ def test_a_commit_of_a_dead_sync_that_is_rolled_back_leaves_no_partition(
 ) -> None:
     bl.sync(table, catalog, NAME)
     undone = table.upsert(rows("later")).instant
-    catalog.dies_before = catalog.calls + 4  # Before the last commit is noted.
+    catalog.dies_before = catalog.calls + 3  # Before the last commit is noted.
     with pytest.raises(KilledError):
         bl.sync(table, catalog, NAME)
     catalog.dies_before = None
@@ -443,6 +443,53 @@ def test_a_name_of_other_than_two_parts_is_told(
     with pytest.raises(bl.ConfigError, match=r"name = .*give database\.table"):
         bl.sync(table, catalog, name)
     assert catalog.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sales.or-ders", r"takes no name such as sales\.or-ders; choose letters, digits and"),
+        ("sa-les.orders", r"takes no name such as sa-les\.orders"),
+        ("sales.bücher", "takes no name such as"),
+        (f"sales.{'x' * 257}", "takes no name such as"),
+        (f"{'x' * 129}.orders", "takes no name such as"),
+    ],
+)
+def test_a_name_that_no_metastore_takes_makes_no_database(
+    table: bl.Table, name: str, words: str
+) -> None:
+    service = Metastore()
+    with pytest.raises(bl.CatalogError, match=words):
+        bl.sync(table, service.opened(), name)
+    assert not service.changes
+
+
+@pytest.mark.parametrize("name", ["my orders", "a.b", "x/y"])
+def test_a_table_whose_own_name_is_no_name_of_an_entry_makes_no_database(
+    tmp_path: Path, catalog: MemoryCatalog, name: str
+) -> None:
+    table = table_at(str(tmp_path / "orders"), name=name)
+    with pytest.raises(bl.ConfigError, match=rf"name = 'default\.{name}': give database\.table"):
+        bl.sync(table, catalog)
+    assert not catalog.names
+
+
+def test_a_path_with_the_values_of_one_that_an_earlier_sync_added_is_an_error(
+    tmp_path: Path, catalog: MemoryCatalog
+) -> None:
+    data = pa.table({"id": ["1"], "region": ["a"], "city": ["b-c"]})
+    keys = {"record_key": "id", "partition_by": ["region", "city"]}
+    table = bl.create_table(str(tmp_path / "t"), data, **keys)  # type: ignore[arg-type]
+    options = {
+        f"{HIVE}partition_fields": "place",
+        f"{HIVE}partition_extractor_class": "SinglePartPartitionValueExtractor",
+    }
+    bl.sync(table, catalog, NAME, options=options)
+    before, places = [*catalog.names], held(catalog)
+    table.upsert(pa.table({"id": ["2"], "region": ["a-b"], "city": ["c"]}))
+    with pytest.raises(bl.InputError, match="gives both the values a-b-c"):
+        bl.sync(table, catalog, NAME, options=options)
+    assert (catalog.names, held(catalog)) == (before, places)
 
 
 @pytest.mark.parametrize(

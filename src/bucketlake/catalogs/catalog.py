@@ -110,7 +110,10 @@ class Catalog(Protocol):
         """Create a database, with :data:`DESCRIPTION`."""
 
     def table(self, database: str, name: str) -> TableEntry | None:
-        """Return the entry of a table, with ``stored``; None if there is none."""
+        """Return the entry of a table, with ``stored``; None if there is none, or no database.
+
+        A name that the catalog takes for no table is an error: a sync asks before it writes.
+        """
 
     def table_names(self, database: str) -> list[str]:
         """Return the names of all tables of a database that there is."""

@@ -10,6 +10,7 @@ import getpass
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy, deepcopy
 from typing import Any
 
@@ -32,12 +33,19 @@ _DROPS = 100
 1,000 (as measured with 3.1.3); a hundred at a time take no longer."""
 _FIELDS = 100_000
 """Columns of one call, of all its partitions: a metastore takes messages of 100 MB."""
-_CONNECT_S = 60
+_FIRST_S = 60
+"""Seconds until a server must have answered once: one that never does is no metastore."""
+_NAMES = re.compile(r"[A-Za-z0-9_]{1,128}\.[A-Za-z0-9_]{1,256}")
+"""Database and table; the lengths are those of the metastore's own columns."""
 _STEPS = {
-    "incompatible": "pass replace=True (--replace) to drop that entry, and no file, for another",
-    "is not a valid": "choose a name of letters, digits and underscores: name= (--name)",
+    "incompatible": "pass replace=True (--replace) to drop that entry, and no file, for another"
 }
 _CORRECT = "correct what it names, and sync again"
+_NO_METASTORE = "check the address, and that a metastore without Kerberos or TLS listens there"
+_CUT_OFF = (
+    "sync again, which completes it; catalog=HiveMetastore(…, timeout=…) of bucketlake.catalogs.hive "
+    "waits for other than 600 s"
+)
 _URI = re.compile(r"(?:thrift://)?(?P<host>\[[^\]]+\]|[^:/,]+)(?::(?P<port>\d{1,5}))?/?")
 
 
@@ -52,7 +60,8 @@ class HiveMetastore:
         Partitions of one call.
     timeout : float
         Seconds without an answer after which a call fails; by default those of Hive's own clients,
-        since one call may change all partitions of a table.
+        since one call may change all partitions of a table. An address is given up after 60 s in
+        which it never answered.
 
     Raises
     ------
@@ -62,7 +71,7 @@ class HiveMetastore:
 
     def __init__(self, uris: str, batch: int = 1000, timeout: float = 600.0) -> None:
         self.address, self.batch, self.calls = uris, batch, 0
-        self._timeout = timeout
+        self._timeout, self._first_s = timeout, min(timeout, _FIRST_S)
         self._places = places_of(uris)
         self._client: Any = None
         self._transport: Any = None
@@ -91,7 +100,14 @@ class HiveMetastore:
             return
 
     def table(self, database: str, name: str) -> TableEntry | None:
-        """Return the entry of a table; None if there is none."""
+        """Return the entry of a table; None if there is none.
+
+        A name that no metastore takes is an error here, before a sync writes anything.
+        """
+        if not _NAMES.fullmatch(f"{database}.{name}"):
+            problem = f"a metastore takes no name such as {database}.{name}"
+            step = "choose letters, digits and underscores: name= (--name)"
+            raise CatalogError(self.address, problem, step)
         request = self._types.GetTableRequest(dbName=database, tblName=name)
         try:
             held = self._call("get_table_req", request).table
@@ -229,7 +245,9 @@ class HiveMetastore:
         self.calls += 1
         types = self._types
         try:
-            return getattr(self._connected(), name)(*arguments)
+            if self._client is None:
+                self._open()
+            return getattr(self._client, name)(*arguments)
         except (types.NoSuchObjectException, types.AlreadyExistsException) as error:
             if name in ("get_database", "create_database", "get_table_req", "create_table"):
                 raise
@@ -240,31 +258,35 @@ class HiveMetastore:
             step = next((each for word, each in _STEPS.items() if word in said), _CORRECT)
             raise CatalogError(self.address, f"it refuses {name}: {said}", step) from error
         except (OSError, types.TException) as error:
+            wait, step = self._first_s, _NO_METASTORE
+            if self._client is not None:
+                wait, step = self._timeout, _CUT_OFF
             self.close()
-            problem = f"it does not answer {name}: {_said(error) or type(error).__name__}"
-            advice = "check the address, and that a metastore without Kerberos or TLS listens there"
-            raise CatalogError(self.address, problem, advice) from error
+            is_late = isinstance(getattr(error, "inner", error), TimeoutError)
+            said = f"nothing came within {wait:g} s" if is_late else _said(error)
+            problem = f"it does not answer {name}: {said or type(error).__name__}"
+            raise CatalogError(self.address, problem, step) from error
 
-    def _connected(self) -> Any:
-        if self._client is None:
-            self._client = self._open()
-        return self._client
-
-    def _open(self) -> Any:
+    def _open(self) -> None:
+        """Connect to the first address whose server answers a call."""
         sockets, transports, protocols, client = self._thrift
-        last: Exception | None = None
+        types, last = self._types, None
         for host, port in self._places:
             socket = sockets.TSocket(host, port)
-            socket.setTimeout(min(self._timeout, _CONNECT_S) * 1000)
+            socket.setTimeout(self._first_s * 1000)
             transport = transports.TBufferedTransport(socket)
+            opened = client(protocols.TBinaryProtocolAccelerated(transport, strictRead=True))
             try:
                 transport.open()
-            except (OSError, transports.TTransportException) as error:
+                with suppress(types.NoSuchObjectException, types.MetaException):
+                    opened.get_database("default")
+            except (OSError, types.TException) as error:
+                transport.close()
                 last = error
                 continue
             socket.setTimeout(self._timeout * 1000)
-            self._transport = transport
-            return client(protocols.TBinaryProtocolAccelerated(transport, strictRead=True))
+            self._transport, self._client = transport, opened
+            return
         assert last is not None
         raise last
 

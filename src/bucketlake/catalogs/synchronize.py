@@ -71,12 +71,16 @@ class PartitionsOfTable:
         Commits that it undid may be older than that one, or of a sync that died.
         """
         noted = entry.parameters.get(LAST_COMPLETION) or entry.parameters.get(LAST_COMMIT, "")
+        return self._last_undo > noted
+
+    @cached_property
+    def _last_undo(self) -> str:
         ends = (
             each.completed_at or each.requested_at
             for each in self._snapshot.timeline.completed()
             if each.action in UNDOING
         )
-        return any(end > noted for end in ends)
+        return max(ends, default="")
 
     def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
         """Return the partitions that commits after one touched, with None for one that is gone.
@@ -246,10 +250,13 @@ def synchronize(
     is_other_rule = _differ(stored, wanted, EXTRACTOR)
     if is_other_rule:
         settings = replace(settings, incremental=False)
-    is_old = _differ(stored, wanted, *_OF_COMMITS) or partitions.undone_since(stored)
+    is_undone = partitions.undone_since(stored)
+    is_old = _differ(stored, wanted, *_OF_COMMITS) or is_undone
     found = _Difference()
     if wanted.keys and (is_old or not settings.incremental):
-        found = _difference(catalog, stored, partitions, settings)
+        is_told = settings.incremental and not is_undone
+        since = stored.parameters.get(LAST_COMMIT) if is_told else None
+        found = _difference(catalog, stored, partitions, since, settings)
     columns = _changed_columns(stored.columns, merged.columns)
     if not columns and found.is_empty and settings.conditional:
         merged = replace(merged, parameters=_with_commits_of(merged, stored))
@@ -356,11 +363,14 @@ def _changed_columns(old: Iterable[CatalogColumn], new: Iterable[CatalogColumn])
 
 
 def _difference(
-    catalog: Catalog, stored: TableEntry, partitions: PartitionsOfTable, settings: SyncSettings
+    catalog: Catalog,
+    stored: TableEntry,
+    partitions: PartitionsOfTable,
+    since: str | None,
+    settings: SyncSettings,
 ) -> _Difference:
-    since = stored.parameters.get(LAST_COMMIT)
-    is_told = settings.incremental and not partitions.undone_since(stored)
-    touched = partitions.touched_since(since) if since and is_told else None
+    """Compare the partitions that commits after one touched; all, without it."""
+    touched = partitions.touched_since(since) if since else None
     found = _Difference()
     if touched is not None:
         held = _located(catalog, stored, touched)
@@ -377,6 +387,8 @@ def _difference(
             found.add[values] = place
         elif held[values] and not same_place(held[values], place):
             found.move[values] = place
+    if found.move:
+        _ = partitions.every  # Another path of these values may be one that no commit touched.
     for values in gone:
         if is_inside(held[values], stored.location):
             found.drop.append(values)

@@ -13,6 +13,7 @@ from bucketlake.catalogs.glue import GlueCatalog, region_of
 from bucketlake.catalogs.hive import HiveMetastore, places_of
 from bucketlake.catalogs.settings import (
     ENTRY_NAME,
+    NAME_PARTS,
     TOOL,
     URIS,
     SyncSettings,
@@ -199,20 +200,23 @@ def sync_facts(
     The snapshot gives partitions, and the timeline which of them commits touched.
     """
     wanted, database = entries_of(facts, settings), settings.database
+    if not ENTRY_NAME.fullmatch(wanted[0].title):
+        raise ConfigError("name", wanted[0].title, NAME_PARTS)
     partitions = PartitionsOfTable(snapshot, facts, settings)
-    if not catalog.has_database(database):
+    # All entries are looked at, and all partitions of a new one, before anything is changed.
+    found = [entry_in_place(catalog, each, replaces=replaces) for each in wanted]
+    if wanted[0].keys and any(stored is None for stored, _ in found):
+        _ = partitions.every
+    is_known = any(stored or dropped for stored, dropped in found)
+    if not is_known and not catalog.has_database(database):
         if not settings.creates_database:
             raise CatalogError(
                 catalog.address,
                 f"there is no database {database}",
                 "create it, or leave hoodie.datasource.hive_sync.auto_create_database out",
             )
-        if wanted[0].keys:
-            _ = partitions.every  # An error in a partition comes before any change.
         if not dry_run:
             catalog.create_database(database)
-    # All entries are looked at before one is changed.
-    found = [entry_in_place(catalog, each, replaces=replaces) for each in wanted]
     return tuple(
         synchronize(catalog, each, held, partitions, settings, dry_run=dry_run)
         for each, held in zip(wanted, found, strict=True)
