@@ -37,15 +37,11 @@ _FIRST_S = 60
 """Seconds until a server must have answered once: one that never does is no metastore."""
 _NAMES = re.compile(r"[A-Za-z0-9_]{1,128}\.[A-Za-z0-9_]{1,256}")
 """Database and table; the lengths are those of the metastore's own columns."""
-_STEPS = {
-    "incompatible": "pass replace=True (--replace) to drop that entry, and no file, for another"
-}
+_REPLACE = "pass replace=True (--replace) to drop that entry, and no file, for another"
+_REFUSALS = ("Meta", "InvalidOperation", "InvalidObject", "InvalidInput")
 _CORRECT = "correct what it names, and sync again"
 _NO_METASTORE = "check the address, and that a metastore without Kerberos or TLS listens there"
-_CUT_OFF = (
-    "sync again, which completes it; catalog=HiveMetastore(…, timeout=…) of bucketlake.catalogs.hive "
-    "waits for other than 600 s"
-)
+_CUT_OFF = "sync again, which completes it; catalog=HiveMetastore(…, timeout=…) waits longer"
 _URI = re.compile(r"(?:thrift://)?(?P<host>\[[^\]]+\]|[^:/,]+)(?::(?P<port>\d{1,5}))?/?")
 
 
@@ -94,10 +90,8 @@ class HiveMetastore:
     def create_database(self, name: str) -> None:
         """Create a database; the metastore chooses its location, below its warehouse."""
         database = self._types.Database(name=name, description=DESCRIPTION, parameters={})
-        try:
+        with suppress(self._types.AlreadyExistsException):
             self._call("create_database", database)
-        except self._types.AlreadyExistsException:
-            return
 
     def table(self, database: str, name: str) -> TableEntry | None:
         """Return the entry of a table; None if there is none.
@@ -153,10 +147,8 @@ class HiveMetastore:
             partitionKeys=self._fields(entry.keys),
             tableType="MANAGED_TABLE" if entry.managed else "EXTERNAL_TABLE",
         )
-        try:
+        with suppress(types.AlreadyExistsException):
             self._call("create_table", self._filled(held, entry))
-        except types.AlreadyExistsException:
-            return
 
     def alter_table(self, entry: TableEntry, cascade: bool) -> None:
         """Put an entry in place of the stored one; with ``cascade`` its partitions follow."""
@@ -253,26 +245,24 @@ class HiveMetastore:
                 raise
             problem = f"{name} found another state than the one just read: {_said(error)}"
             raise CatalogError(self.address, problem, "sync again") from error
-        except (types.MetaException, *_refusals(types)) as error:
+        except tuple(getattr(types, f"{each}Exception") for each in _REFUSALS) as error:
             said = _said(error)
-            step = next((each for word, each in _STEPS.items() if word in said), _CORRECT)
+            step = _REPLACE if "incompatible" in said else _CORRECT
             raise CatalogError(self.address, f"it refuses {name}: {said}", step) from error
         except (OSError, types.TException) as error:
-            wait, step = self._first_s, _NO_METASTORE
-            if self._client is not None:
-                wait, step = self._timeout, _CUT_OFF
+            is_first = self._client is None
             self.close()
-            is_late = isinstance(getattr(error, "inner", error), TimeoutError)
-            said = f"nothing came within {wait:g} s" if is_late else _said(error)
-            problem = f"it does not answer {name}: {said or type(error).__name__}"
-            raise CatalogError(self.address, problem, step) from error
+            said = _said(error) or type(error).__name__
+            if isinstance(getattr(error, "inner", error), TimeoutError):
+                said = f"nothing came within {self._first_s if is_first else self._timeout:g} s"
+            step = _NO_METASTORE if is_first else _CUT_OFF
+            raise CatalogError(self.address, f"it does not answer {name}: {said}", step) from error
 
     def _open(self) -> None:
         """Connect to the first address whose server answers a call."""
-        sockets, transports, protocols, client = self._thrift
-        types, last = self._types, None
-        for host, port in self._places:
-            socket = sockets.TSocket(host, port)
+        (sockets, transports, protocols, client), types = self._thrift, self._types
+        for place in self._places:
+            socket = sockets.TSocket(*place)
             socket.setTimeout(self._first_s * 1000)
             transport = transports.TBufferedTransport(socket)
             opened = client(protocols.TBinaryProtocolAccelerated(transport, strictRead=True))
@@ -280,15 +270,14 @@ class HiveMetastore:
                 transport.open()
                 with suppress(types.NoSuchObjectException, types.MetaException):
                     opened.get_database("default")
-            except (OSError, types.TException) as error:
+            except (OSError, types.TException):
                 transport.close()
-                last = error
-                continue
-            socket.setTimeout(self._timeout * 1000)
-            self._transport, self._client = transport, opened
-            return
-        assert last is not None
-        raise last
+                if place == self._places[-1]:
+                    raise
+            else:
+                socket.setTimeout(self._timeout * 1000)
+                self._transport, self._client = transport, opened
+                return
 
 
 def _generated(uris: str) -> tuple[tuple[Any, Any, Any, Any], Any]:
@@ -303,11 +292,6 @@ def _generated(uris: str) -> tuple[tuple[Any, Any, Any, Any], Any]:
     # Thrift logs tracebacks of what becomes an error here; handlers of the application get them.
     logging.getLogger("thrift").addHandler(logging.NullHandler())
     return (TSocket, TTransport, TBinaryProtocol, ThriftHiveMetastore.Client), ttypes
-
-
-def _refusals(types: Any) -> tuple[type[Exception], ...]:
-    names = ("InvalidOperationException", "InvalidObjectException", "InvalidInputException")
-    return tuple(getattr(types, name) for name in names)
 
 
 def _said(error: Exception) -> str:

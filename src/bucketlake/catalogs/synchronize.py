@@ -75,12 +75,8 @@ class PartitionsOfTable:
 
     @cached_property
     def _last_undo(self) -> str:
-        ends = (
-            each.completed_at or each.requested_at
-            for each in self._snapshot.timeline.completed()
-            if each.action in UNDOING
-        )
-        return max(ends, default="")
+        undone = [each for each in self._snapshot.timeline.completed() if each.action in UNDOING]
+        return max((each.completed_at or each.requested_at for each in undone), default="")
 
     def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
         """Return the partitions that commits after one touched, with None for one that is gone.
@@ -250,13 +246,10 @@ def synchronize(
     is_other_rule = _differ(stored, wanted, EXTRACTOR)
     if is_other_rule:
         settings = replace(settings, incremental=False)
-    is_undone = partitions.undone_since(stored)
-    is_old = _differ(stored, wanted, *_OF_COMMITS) or is_undone
+    is_old = _differ(stored, wanted, *_OF_COMMITS) or partitions.undone_since(stored)
     found = _Difference()
     if wanted.keys and (is_old or not settings.incremental):
-        is_told = settings.incremental and not is_undone
-        since = stored.parameters.get(LAST_COMMIT) if is_told else None
-        found = _difference(catalog, stored, partitions, since, settings)
+        found = _difference(catalog, stored, partitions, settings)
     columns = _changed_columns(stored.columns, merged.columns)
     if not columns and found.is_empty and settings.conditional:
         merged = replace(merged, parameters=_with_commits_of(merged, stored))
@@ -363,14 +356,11 @@ def _changed_columns(old: Iterable[CatalogColumn], new: Iterable[CatalogColumn])
 
 
 def _difference(
-    catalog: Catalog,
-    stored: TableEntry,
-    partitions: PartitionsOfTable,
-    since: str | None,
-    settings: SyncSettings,
+    catalog: Catalog, stored: TableEntry, partitions: PartitionsOfTable, settings: SyncSettings
 ) -> _Difference:
-    """Compare the partitions that commits after one touched; all, without it."""
-    touched = partitions.touched_since(since) if since else None
+    since = stored.parameters.get(LAST_COMMIT)
+    is_told = settings.incremental and not partitions.undone_since(stored)
+    touched = partitions.touched_since(since) if since and is_told else None
     found = _Difference()
     if touched is not None:
         held = _located(catalog, stored, touched)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -141,14 +142,11 @@ def sync_table(
     dry_run: bool = False,
 ) -> SyncResult:
     """Bring the entries of a pinned table in a catalog up to date; see ``bl.sync``."""
-    opened = open_catalog(catalog, settings.batch)
-    before = opened.calls
-    try:
+    with closing(open_catalog(catalog, settings.batch)) as opened:
+        before = opened.calls
         entries = _synced(snapshot, opened, settings, replaces=replaces, dry_run=dry_run)
         names = [(opened.address, entry.name) for entry in entries]
         note(lambda call: call.entries.extend(names))
-    finally:
-        opened.close()
     return SyncResult(entries, opened.calls - before, dry_run)
 
 
@@ -279,12 +277,9 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
     check_texts(path=name)
     if "." not in name or not ENTRY_NAME.fullmatch(name):
         raise ConfigError("path", name, "with catalog= give a name of two parts: database.table")
-    opened = open_catalog(catalog)
     database, table = split_name(name)
-    try:
+    with closing(open_catalog(catalog)) as opened:
         held = opened.table(database, table)
-    finally:
-        opened.close()
     if held is None:
         problem = f"it knows no table {database}.{table}"
         step = "check the name, or register the table: bl.sync(table, …) (bucketlake sync)"
@@ -304,12 +299,10 @@ def entries_in_database(catalog: str | Catalog, database: str) -> list[TableEntr
         If there is no such database.
     """
     check_texts(database=database)
-    opened, database = open_catalog(catalog), database.lower()
-    try:
+    database = database.lower()
+    with closing(open_catalog(catalog)) as opened:
         if not opened.has_database(database):
             step = "check the name, or register a table in it: bl.sync(table, …) (bucketlake sync)"
             raise CatalogError(opened.address, f"there is no database {database}", step)
         found = [opened.table(database, name) for name in opened.table_names(database)]
-    finally:
-        opened.close()
     return [each for each in found if each is not None and each.is_hudi]

@@ -12,7 +12,9 @@ def test_a_table_of_150000_partitions_is_synced_by_few_calls() -> None:
     catalog, table = MemoryCatalog(batch=1000), NamedPartitions.of(150_000)
     assert table.sync(catalog).added == 150_000
     assert catalog.names.count("add_partitions") == 150
-    assert catalog.calls == 150 + 6  # Entry: looked up, made, looked up, altered. Database: looked up, made.
+    assert (
+        catalog.calls == 150 + 6
+    )  # Entry: looked up, made, looked up, altered. Database: looked up, made.
     for paths, calls in (((), 1), ((next(iter(table.paths)), "day=new"), 4), (("day=new",), 3)):
         if paths:
             table.commit(paths)
