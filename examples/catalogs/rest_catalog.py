@@ -41,8 +41,8 @@ class GenericTables:
     def has_database(self, name: str) -> bool:
         return self._ask("GET", f"v1/{self._prefix}/namespaces/{quote(name)}") is not None
 
-    def create_database(self, name: str) -> None:
-        self._ask("POST", f"v1/{self._prefix}/namespaces", {"namespace": [name]})
+    def create_database(self, entry: TableEntry) -> None:
+        self._ask("POST", f"v1/{self._prefix}/namespaces", {"namespace": [entry.database]})
 
     def table(self, database: str, name: str) -> TableEntry | None:
         found = self._ask("GET", self._tables(database, name))

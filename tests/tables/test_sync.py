@@ -459,23 +459,12 @@ def test_a_name_of_other_than_two_parts_is_told(
     assert catalog.calls == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("sales.or-ders", r"takes no name such as sales\.or-ders; choose letters, digits and"),
-        ("sa-les.orders", r"takes no name such as sa-les\.orders"),
-        ("sales.bücher", "takes no name such as"),
-        (f"sales.{'x' * 257}", "takes no name such as"),
-        (f"{'x' * 129}.orders", "takes no name such as"),
-    ],
-)
-def test_a_name_that_no_metastore_takes_makes_no_database(
-    table: bl.Table, name: str, words: str
-) -> None:
+@pytest.mark.parametrize("name", ["sales.or-ders", "sa-les.orders", "sales.bücher"])
+def test_a_name_that_a_metastore_refuses_makes_no_database(table: bl.Table, name: str) -> None:
     service = Metastore()
-    with pytest.raises(bl.CatalogError, match=words):
+    with pytest.raises(bl.CatalogError, match=r"is not a valid object name; choose a name of"):
         bl.sync(table, service.opened(), name)
-    assert not service.changes
+    assert (service.databases, service.tables) == (set(), {})
 
 
 @pytest.mark.parametrize("name", ["my orders", "a.b", "x/y"])

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any
 
 from bucketlake.catalogs.catalog import (
@@ -35,9 +36,10 @@ _FIELDS = 100_000
 """Columns of one call, of all its partitions: a metastore takes messages of 100 MB."""
 _FIRST_S = 60
 """Seconds until a server must have answered once: one that never does is no metastore."""
-_NAMES = re.compile(r"[A-Za-z0-9_]{1,128}\.[A-Za-z0-9_]{1,256}")
-"""Database and table; the lengths are those of the metastore's own columns."""
-_REPLACE = "pass replace=True (--replace) to drop that entry, and no file, for another"
+_STEPS = {
+    "incompatible": "pass replace=True (--replace) to drop that entry, and no file, for another",
+    "is not a valid": "choose a name of letters, digits and underscores: name= (--name)",
+}
 _REFUSALS = ("Meta", "InvalidOperation", "InvalidObject", "InvalidInput")
 _CORRECT = "correct what it names, and sync again"
 _NO_METASTORE = "check the address, and that a metastore without Kerberos or TLS listens there"
@@ -87,21 +89,21 @@ class HiveMetastore:
             return False
         return True
 
-    def create_database(self, name: str) -> None:
-        """Create a database; the metastore chooses its location, below its warehouse."""
+    def create_database(self, entry: TableEntry) -> None:
+        """Create the database of an entry; the metastore chooses its location in its warehouse.
+
+        The entry is sent before: a metastore tells a name that it does not take before it looks for
+        the database, and which names it takes depends on its release and settings.
+        """
+        with suppress(self._types.NoSuchObjectException):
+            self.create_table(replace(entry, parameters={}))
+        name = entry.database
         database = self._types.Database(name=name, description=DESCRIPTION, parameters={})
         with suppress(self._types.AlreadyExistsException):
             self._call("create_database", database)
 
     def table(self, database: str, name: str) -> TableEntry | None:
-        """Return the entry of a table; None if there is none.
-
-        A name that no metastore takes is an error here, before a sync writes anything.
-        """
-        if not _NAMES.fullmatch(f"{database}.{name}"):
-            problem = f"a metastore takes no name such as {database}.{name}"
-            step = "choose letters, digits and underscores: name= (--name)"
-            raise CatalogError(self.address, problem, step)
+        """Return the entry of a table; None if there is none."""
         request = self._types.GetTableRequest(dbName=database, tblName=name)
         try:
             held = self._call("get_table_req", request).table
@@ -247,7 +249,7 @@ class HiveMetastore:
             raise CatalogError(self.address, problem, "sync again") from error
         except tuple(getattr(types, f"{each}Exception") for each in _REFUSALS) as error:
             said = _said(error)
-            step = _REPLACE if "incompatible" in said else _CORRECT
+            step = next((each for word, each in _STEPS.items() if word in said), _CORRECT)
             raise CatalogError(self.address, f"it refuses {name}: {said}", step) from error
         except (OSError, types.TException) as error:
             is_first = self._client is None

@@ -214,7 +214,7 @@ def sync_facts(
                 "create it, or leave hoodie.datasource.hive_sync.auto_create_database out",
             )
         if not dry_run:
-            catalog.create_database(database)
+            catalog.create_database(wanted[0])
     return tuple(
         synchronize(catalog, each, held, partitions, settings, dry_run=dry_run)
         for each, held in zip(wanted, found, strict=True)

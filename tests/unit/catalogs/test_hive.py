@@ -66,6 +66,7 @@ def test_partitions_of_one_message_are_bounded_by_its_columns_and_those_of_a_dro
 @pytest.mark.parametrize(
     ("said", "words"),
     [
+        ("or-ders is not a valid object name", r"create_table: or-ders is .*name; choose a name"),
         ("types incompatible in their places :\nv", r"in their places : v; pass replace=True"),
         ("Permission denied\n\tat org.Place", r"denied; correct what it names"),
     ],
@@ -81,7 +82,7 @@ def test_what_a_metastore_refuses_is_told_whole_and_with_a_next_step(said: str, 
 
 def test_a_view_is_called_one() -> None:
     service = Metastore()
-    service.opened().create_database("db")
+    service.opened().create_database(entry(1))
     service.opened().create_table(entry(1))
     service.tables["db", "t"].tableType = "VIRTUAL_VIEW"
     found = service.opened().table("db", "t")
@@ -150,8 +151,8 @@ def test_a_server_that_never_answers_is_given_up_soon_and_the_next_address_is_as
         with pytest.raises(CatalogError, match=words):
             HiveMetastore(nobody).has_database("sales")
         catalog = HiveMetastore(f"{nobody},{somebody}")
-        catalog.create_database("sales")
-        assert catalog.has_database("sales")
+        catalog.create_database(entry(1))
+        assert catalog.has_database("db")
         catalog.close()
 
 
