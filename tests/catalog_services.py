@@ -113,7 +113,8 @@ class Metastore(Service):
         self._check_name(table.tableName)
         if name in self.tables:
             raise ttypes.AlreadyExistsException(str(name))
-        self._get_database(table.dbName)
+        if table.dbName not in self.databases:
+            raise ttypes.InvalidObjectException(table.dbName)
         self.tables[name], self.partitions[name] = table, {}
 
     @staticmethod

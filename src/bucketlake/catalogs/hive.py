@@ -36,9 +36,10 @@ _FIELDS = 100_000
 """Columns of one call, of all its partitions: a metastore takes messages of 100 MB."""
 _FIRST_S = 60
 """Seconds until a server must have answered once: one that never does is no metastore."""
+_NO_NAME = "is not a valid"
 _STEPS = {
     "incompatible": "pass replace=True (--replace) to drop that entry, and no file, for another",
-    "is not a valid": "choose a name of letters, digits and underscores: name= (--name)",
+    _NO_NAME: "choose a name of letters, digits and underscores: name= (--name)",
 }
 _REFUSALS = ("Meta", "InvalidOperation", "InvalidObject", "InvalidInput")
 _CORRECT = "correct what it names, and sync again"
@@ -95,11 +96,14 @@ class HiveMetastore:
         The entry is sent before: a metastore tells a name that it does not take before it looks for
         the database, and which names it takes depends on its release and settings.
         """
-        with suppress(self._types.NoSuchObjectException):
+        types, name = self._types, entry.database
+        try:
             self.create_table(replace(entry, parameters={}))
-        name = entry.database
-        database = self._types.Database(name=name, description=DESCRIPTION, parameters={})
-        with suppress(self._types.AlreadyExistsException):
+        except (types.NoSuchObjectException, CatalogError) as error:  # There is no database.
+            if _NO_NAME in str(error):
+                raise
+        database = types.Database(name=name, description=DESCRIPTION, parameters={})
+        with suppress(types.AlreadyExistsException):
             self._call("create_database", database)
 
     def table(self, database: str, name: str) -> TableEntry | None:
