@@ -28,7 +28,7 @@ def _syncs(result: Result) -> str:
         for count in PARTITIONS:
             calls = result.median(NAME, f"{step}-{count}", "calls")
             seconds = result.median(NAME, f"{step}-{count}", "seconds")
-            cells += [f"{calls:.0f}", f"{seconds:.4f}"]
+            cells += [f"{calls:,.0f}", f"{seconds:.4f}" if seconds < 1 else f"{seconds:,.1f}"]
         rows.append(cells)
     sizes = [f"{count * result.row_count // PARTITIONS[-1]:,}" for count in PARTITIONS]
     heads = [head for size in sizes for head in (f"{size}: calls", "seconds")]

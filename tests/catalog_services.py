@@ -9,6 +9,7 @@ moto and to a real metastore; here each call takes no time.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
@@ -100,17 +101,26 @@ class Metastore(Service):
         return ttypes.Database(name=name)
 
     def _create_database(self, database: Any) -> None:
+        self._check_name(database.name)
         self.databases.add(database.name)
 
     def _get_table_req(self, request: Any) -> Any:
         return ttypes.GetTableResult(table=self._found((request.dbName, request.tblName)))
 
     def _create_table(self, table: Any) -> None:
+        """Check the name before the database, as releases 2 and 3 do."""
         name = table.dbName, table.tableName
+        self._check_name(table.tableName)
         if name in self.tables:
             raise ttypes.AlreadyExistsException(str(name))
-        self._get_database(table.dbName)
+        if table.dbName not in self.databases:
+            raise ttypes.InvalidObjectException(table.dbName)
         self.tables[name], self.partitions[name] = table, {}
+
+    @staticmethod
+    def _check_name(name: str) -> None:
+        if not re.fullmatch("[A-Za-z0-9_]+", name):
+            raise ttypes.InvalidObjectException(f"{name} is not a valid object name")
 
     def _alter_table_with_environment_context(
         self, database: str, table: str, altered: Any, context: Any

@@ -40,9 +40,9 @@ class MemoryCatalog:
         self._count()
         return name in self.databases
 
-    def create_database(self, name: str) -> None:
+    def create_database(self, entry: TableEntry) -> None:
         self._count("create_database")
-        self.databases.add(name)
+        self.databases.add(entry.database)
 
     def table(self, database: str, name: str) -> TableEntry | None:
         self._count()

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -30,9 +31,9 @@ FIELDS = "bucketlake.entry"  # The property that has what properties alone do no
 class GenericTables:
     """Entries of tables in a REST catalog; see the methods of bucketlake's ``Catalog``."""
 
-    def __init__(self, url: str, prefix: str, token: str) -> None:
+    def __init__(self, url: str, prefix: str, token: str, timeout: float = 30.0) -> None:
         self.address, self.batch, self.calls = url.rstrip("/"), 1000, 0
-        self._prefix, self._token = prefix, token
+        self._prefix, self._token, self._timeout = prefix, token, timeout
 
     def close(self) -> None:
         pass
@@ -40,8 +41,8 @@ class GenericTables:
     def has_database(self, name: str) -> bool:
         return self._ask("GET", f"v1/{self._prefix}/namespaces/{quote(name)}") is not None
 
-    def create_database(self, name: str) -> None:
-        self._ask("POST", f"v1/{self._prefix}/namespaces", {"namespace": [name]})
+    def create_database(self, entry: TableEntry) -> None:
+        self._ask("POST", f"v1/{self._prefix}/namespaces", {"namespace": [entry.database]})
 
     def table(self, database: str, name: str) -> TableEntry | None:
         found = self._ask("GET", self._tables(database, name))
@@ -110,7 +111,7 @@ class GenericTables:
             method=method,
         )
         try:
-            with urlopen(request, timeout=30) as answer:
+            with urlopen(request, timeout=self._timeout) as answer:
                 return json.loads(answer.read() or b"{}")
         except HTTPError as error:
             if error.code == 404 and method != "POST":
@@ -121,8 +122,9 @@ class GenericTables:
             raise bl.CatalogError(
                 self.address, f"{error.code}: {said}", "check the token"
             ) from None
-        except URLError as error:
-            problem, way_on = f"no answer: {error.reason}", "check the address, and that it runs"
+        except (OSError, HTTPException, ValueError) as error:  # Also a silent server, or no JSON.
+            problem = f"no answer that can be read within {self._timeout:g} s: {error}"
+            way_on = "check the address, and that a catalog runs there"
             raise bl.CatalogError(self.address, problem, way_on) from None
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -96,3 +98,22 @@ def test_a_wrong_token_is_told(url: str, tmp_path: Path) -> None:
     table = bl.create_table(str(tmp_path / "o"), pa.table({"id": [1]}), record_key="id")
     with pytest.raises(bl.CatalogError, match=r"401.*who are you.*check the token"):
         bl.sync(table, GenericTables(url, "lake", "wrong"), "sales.orders")
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n\r\n<html>", b"SSH-2.0-x\r\n"])
+def test_a_server_that_is_silent_or_speaks_otherwise_is_told(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as beside:
+
+        def accept() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+                while not answer and connection.recv(1000):
+                    pass
+
+        done = beside.submit(accept)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(bl.CatalogError, match=r"within 0.5 s: [^;]*; check the address"):
+            GenericTables(url, "lake", "right", timeout=0.5).has_database("sales")
+        done.result()

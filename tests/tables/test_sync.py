@@ -71,7 +71,7 @@ def test_a_sync_sends_nothing_where_nothing_is_new(table: bl.Table, catalog: Mem
     before = [*catalog.names]
     again = bl.sync(table, catalog, NAME)
     assert again.entries[0].action == "unchanged"
-    assert again.calls == 2
+    assert again.calls == 1
     assert catalog.names == before
 
 
@@ -136,7 +136,7 @@ def test_a_commit_of_a_dead_sync_that_is_rolled_back_leaves_no_partition(
 ) -> None:
     bl.sync(table, catalog, NAME)
     undone = table.upsert(rows("later")).instant
-    catalog.dies_before = catalog.calls + 4  # Before the last commit is noted.
+    catalog.dies_before = catalog.calls + 3  # Before the last commit is noted.
     with pytest.raises(KilledError):
         bl.sync(table, catalog, NAME)
     catalog.dies_before = None
@@ -145,6 +145,20 @@ def test_a_commit_of_a_dead_sync_that_is_rolled_back_leaves_no_partition(
     table.rollback(undone)
     assert bl.sync(table, catalog, NAME).entries[0].dropped == 1
     assert held(catalog).keys() == {"eu", "us", "asia"}
+
+
+def test_options_name_columns_in_any_letters_and_no_other_folder(
+    table: bl.Table, catalog: MemoryCatalog
+) -> None:
+    options = {f"{HIVE}partition_fields": "REGION", f"{HIVE}serde_properties": "k=v\npath=/other"}
+    bl.sync(table, catalog, NAME, options=options)
+    entry = catalog.tables[NAME]
+    assert entry.keys == (CatalogColumn("region", "string"),)
+    assert [each.name for each in entry.columns if each.name[0] != "_"] == ["id"]
+    assert (entry.serde["k"], entry.path) == ("v", f"file:{table.path}")
+    options = {f"{HIVE}partition_extractor_class": "NonPartitionedExtractor"}
+    with pytest.raises(bl.InputError, match="expects a table without partitions"):
+        bl.sync(table, catalog, "sales.more", options=options)
 
 
 def test_another_extractor_gives_all_partitions_other_values_at_once(
@@ -443,6 +457,42 @@ def test_a_name_of_other_than_two_parts_is_told(
     with pytest.raises(bl.ConfigError, match=r"name = .*give database\.table"):
         bl.sync(table, catalog, name)
     assert catalog.calls == 0
+
+
+@pytest.mark.parametrize("name", ["sales.or-ders", "sa-les.orders", "sales.bücher"])
+def test_a_name_that_a_metastore_refuses_makes_no_database(table: bl.Table, name: str) -> None:
+    service = Metastore()
+    with pytest.raises(bl.CatalogError, match=r"is not a valid object name; choose a name of"):
+        bl.sync(table, service.opened(), name)
+    assert (service.databases, service.tables) == (set(), {})
+
+
+@pytest.mark.parametrize("name", ["my orders", "a.b", "x/y"])
+def test_a_table_whose_own_name_is_no_name_of_an_entry_makes_no_database(
+    tmp_path: Path, catalog: MemoryCatalog, name: str
+) -> None:
+    table = table_at(str(tmp_path / "orders"), name=name)
+    with pytest.raises(bl.ConfigError, match=rf"name = 'default\.{name}' .*: give database\.table"):
+        bl.sync(table, catalog)
+    assert not catalog.names
+
+
+def test_a_path_with_the_values_of_one_that_an_earlier_sync_added_is_an_error(
+    tmp_path: Path, catalog: MemoryCatalog
+) -> None:
+    data = pa.table({"id": ["1"], "region": ["a"], "city": ["b-c"]})
+    keys = {"record_key": "id", "partition_by": ["region", "city"]}
+    table = bl.create_table(str(tmp_path / "t"), data, **keys)  # type: ignore[arg-type]
+    options = {
+        f"{HIVE}partition_fields": "place",
+        f"{HIVE}partition_extractor_class": "SinglePartPartitionValueExtractor",
+    }
+    bl.sync(table, catalog, NAME, options=options)
+    before, places = [*catalog.names], held(catalog)
+    table.upsert(pa.table({"id": ["2"], "region": ["a-b"], "city": ["c"]}))
+    with pytest.raises(bl.InputError, match="gives both the values a-b-c"):
+        bl.sync(table, catalog, NAME, options=options)
+    assert (catalog.names, held(catalog)) == (before, places)
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,14 @@ class Catalog(Protocol):
     def has_database(self, name: str) -> bool:
         """Whether there is a database."""
 
-    def create_database(self, name: str) -> None:
-        """Create a database, with :data:`DESCRIPTION`."""
+    def create_database(self, entry: TableEntry) -> None:
+        """Create the database of an entry, with :data:`DESCRIPTION`; no database if it is refused.
+
+        The entry itself is not made, or without properties if the database came meanwhile.
+        """
 
     def table(self, database: str, name: str) -> TableEntry | None:
-        """Return the entry of a table, with ``stored``; None if there is none."""
+        """Return the entry of a table, with ``stored``; None if there is none, or no database."""
 
     def table_names(self, database: str) -> list[str]:
         """Return the names of all tables of a database that there is."""

@@ -90,9 +90,9 @@ class GlueCatalog:
         """Whether there is a database."""
         return self._call("get_database", {"EntityNotFoundException"}, Name=name) is not None
 
-    def create_database(self, name: str) -> None:
-        """Create a database; nothing is done if another process was faster."""
-        given = {"Name": name, "Description": DESCRIPTION}
+    def create_database(self, entry: TableEntry) -> None:
+        """Create the database of an entry; nothing is done if another process was faster."""
+        given = {"Name": entry.database, "Description": DESCRIPTION}
         self._call("create_database", {"AlreadyExistsException"}, DatabaseInput=given)
 
     def table(self, database: str, name: str) -> TableEntry | None:

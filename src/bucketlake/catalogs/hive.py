@@ -10,7 +10,9 @@ import getpass
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any
 
 from bucketlake.catalogs.catalog import (
@@ -32,12 +34,17 @@ _DROPS = 100
 1,000 (as measured with 3.1.3); a hundred at a time take no longer."""
 _FIELDS = 100_000
 """Columns of one call, of all its partitions: a metastore takes messages of 100 MB."""
-_CONNECT_S = 60
+_FIRST_S = 60
+"""Seconds until a server must have answered once: one that never does is no metastore."""
+_NO_NAME = "is not a valid"
 _STEPS = {
     "incompatible": "pass replace=True (--replace) to drop that entry, and no file, for another",
-    "is not a valid": "choose a name of letters, digits and underscores: name= (--name)",
+    _NO_NAME: "choose a name of letters, digits and underscores: name= (--name)",
 }
+_REFUSALS = ("Meta", "InvalidOperation", "InvalidObject", "InvalidInput")
 _CORRECT = "correct what it names, and sync again"
+_NO_METASTORE = "check the address, and that a metastore without Kerberos or TLS listens there"
+_CUT_OFF = "sync again, which completes it; catalog=HiveMetastore(…, timeout=…) waits longer"
 _URI = re.compile(r"(?:thrift://)?(?P<host>\[[^\]]+\]|[^:/,]+)(?::(?P<port>\d{1,5}))?/?")
 
 
@@ -52,7 +59,8 @@ class HiveMetastore:
         Partitions of one call.
     timeout : float
         Seconds without an answer after which a call fails; by default those of Hive's own clients,
-        since one call may change all partitions of a table.
+        since one call may change all partitions of a table. An address is given up after 60 s in
+        which it never answered.
 
     Raises
     ------
@@ -62,7 +70,7 @@ class HiveMetastore:
 
     def __init__(self, uris: str, batch: int = 1000, timeout: float = 600.0) -> None:
         self.address, self.batch, self.calls = uris, batch, 0
-        self._timeout = timeout
+        self._timeout, self._first_s = timeout, min(timeout, _FIRST_S)
         self._places = places_of(uris)
         self._client: Any = None
         self._transport: Any = None
@@ -82,13 +90,21 @@ class HiveMetastore:
             return False
         return True
 
-    def create_database(self, name: str) -> None:
-        """Create a database; the metastore chooses its location, below its warehouse."""
-        database = self._types.Database(name=name, description=DESCRIPTION, parameters={})
+    def create_database(self, entry: TableEntry) -> None:
+        """Create the database of an entry; the metastore chooses its location in its warehouse.
+
+        The entry is sent before: a metastore tells a name that it does not take before it looks for
+        the database, and which names it takes depends on its release and settings.
+        """
+        types, name = self._types, entry.database
         try:
+            self.create_table(replace(entry, parameters={}))
+        except (types.NoSuchObjectException, CatalogError) as error:  # There is no database.
+            if _NO_NAME in str(error):
+                raise
+        database = types.Database(name=name, description=DESCRIPTION, parameters={})
+        with suppress(types.AlreadyExistsException):
             self._call("create_database", database)
-        except self._types.AlreadyExistsException:
-            return
 
     def table(self, database: str, name: str) -> TableEntry | None:
         """Return the entry of a table; None if there is none."""
@@ -137,10 +153,8 @@ class HiveMetastore:
             partitionKeys=self._fields(entry.keys),
             tableType="MANAGED_TABLE" if entry.managed else "EXTERNAL_TABLE",
         )
-        try:
+        with suppress(types.AlreadyExistsException):
             self._call("create_table", self._filled(held, entry))
-        except types.AlreadyExistsException:
-            return
 
     def alter_table(self, entry: TableEntry, cascade: bool) -> None:
         """Put an entry in place of the stored one; with ``cascade`` its partitions follow."""
@@ -229,44 +243,47 @@ class HiveMetastore:
         self.calls += 1
         types = self._types
         try:
-            return getattr(self._connected(), name)(*arguments)
+            if self._client is None:
+                self._open()
+            return getattr(self._client, name)(*arguments)
         except (types.NoSuchObjectException, types.AlreadyExistsException) as error:
             if name in ("get_database", "create_database", "get_table_req", "create_table"):
                 raise
             problem = f"{name} found another state than the one just read: {_said(error)}"
             raise CatalogError(self.address, problem, "sync again") from error
-        except (types.MetaException, *_refusals(types)) as error:
+        except tuple(getattr(types, f"{each}Exception") for each in _REFUSALS) as error:
             said = _said(error)
             step = next((each for word, each in _STEPS.items() if word in said), _CORRECT)
             raise CatalogError(self.address, f"it refuses {name}: {said}", step) from error
         except (OSError, types.TException) as error:
+            is_first = self._client is None
             self.close()
-            problem = f"it does not answer {name}: {_said(error) or type(error).__name__}"
-            advice = "check the address, and that a metastore without Kerberos or TLS listens there"
-            raise CatalogError(self.address, problem, advice) from error
+            said = _said(error) or type(error).__name__
+            if isinstance(getattr(error, "inner", error), TimeoutError):
+                said = f"nothing came within {self._first_s if is_first else self._timeout:g} s"
+            step = _NO_METASTORE if is_first else _CUT_OFF
+            raise CatalogError(self.address, f"it does not answer {name}: {said}", step) from error
 
-    def _connected(self) -> Any:
-        if self._client is None:
-            self._client = self._open()
-        return self._client
-
-    def _open(self) -> Any:
-        sockets, transports, protocols, client = self._thrift
-        last: Exception | None = None
-        for host, port in self._places:
-            socket = sockets.TSocket(host, port)
-            socket.setTimeout(min(self._timeout, _CONNECT_S) * 1000)
+    def _open(self) -> None:
+        """Connect to the first address whose server answers a call."""
+        (sockets, transports, protocols, client), types = self._thrift, self._types
+        for place in self._places:
+            socket = sockets.TSocket(*place)
+            socket.setTimeout(self._first_s * 1000)
             transport = transports.TBufferedTransport(socket)
+            opened = client(protocols.TBinaryProtocolAccelerated(transport, strictRead=True))
             try:
                 transport.open()
-            except (OSError, transports.TTransportException) as error:
-                last = error
-                continue
-            socket.setTimeout(self._timeout * 1000)
-            self._transport = transport
-            return client(protocols.TBinaryProtocolAccelerated(transport, strictRead=True))
-        assert last is not None
-        raise last
+                with suppress(types.NoSuchObjectException, types.MetaException):
+                    opened.get_database("default")
+            except (OSError, types.TException):
+                transport.close()
+                if place == self._places[-1]:
+                    raise
+            else:
+                socket.setTimeout(self._timeout * 1000)
+                self._transport, self._client = transport, opened
+                return
 
 
 def _generated(uris: str) -> tuple[tuple[Any, Any, Any, Any], Any]:
@@ -281,11 +298,6 @@ def _generated(uris: str) -> tuple[tuple[Any, Any, Any, Any], Any]:
     # Thrift logs tracebacks of what becomes an error here; handlers of the application get them.
     logging.getLogger("thrift").addHandler(logging.NullHandler())
     return (TSocket, TTransport, TBinaryProtocol, ThriftHiveMetastore.Client), ttypes
-
-
-def _refusals(types: Any) -> tuple[type[Exception], ...]:
-    names = ("InvalidOperationException", "InvalidObjectException", "InvalidInputException")
-    return tuple(getattr(types, name) for name in names)
 
 
 def _said(error: Exception) -> str:

@@ -30,6 +30,7 @@ EXTRACTORS = (
 )
 """Hudi's rules from a partition path to values, as their classes are called."""
 ENTRY_NAME = re.compile(r"([^./\\\s]+\.)?[^./\\\s]+")
+NAME_PARTS = "give database.table, or table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def settings_from_options(options: Mapping[str, str], name: str = "") -> SyncSet
         For an option that no sync has, or a value that it cannot have.
     """
     if name and not ENTRY_NAME.fullmatch(name):
-        raise ConfigError("name", name, "give database.table, or table")
+        raise ConfigError("name", name, NAME_PARTS)
     entries, (database, table) = ConfigEntries(options), split_name(name)
     extractor = entries.text(_EXTRACTOR)
     short = None if extractor is None else extractor.rpartition(".")[2]

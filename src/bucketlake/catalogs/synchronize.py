@@ -71,12 +71,12 @@ class PartitionsOfTable:
         Commits that it undid may be older than that one, or of a sync that died.
         """
         noted = entry.parameters.get(LAST_COMPLETION) or entry.parameters.get(LAST_COMMIT, "")
-        ends = (
-            each.completed_at or each.requested_at
-            for each in self._snapshot.timeline.completed()
-            if each.action in UNDOING
-        )
-        return any(end > noted for end in ends)
+        return self._last_undo > noted
+
+    @cached_property
+    def _last_undo(self) -> str:
+        undone = [each for each in self._snapshot.timeline.completed() if each.action in UNDOING]
+        return max((each.completed_at or each.requested_at for each in undone), default="")
 
     def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
         """Return the partitions that commits after one touched, with None for one that is gone.
@@ -377,6 +377,8 @@ def _difference(
             found.add[values] = place
         elif held[values] and not same_place(held[values], place):
             found.move[values] = place
+    if found.move:
+        _ = partitions.every  # Another path of these values may be one that no commit touched.
     for values in gone:
         if is_inside(held[values], stored.location):
             found.drop.append(values)

@@ -138,7 +138,7 @@ def _whole_entry(facts: TableFacts, settings: SyncSettings) -> TableEntry:
         for name, each in known.items()
         if name not in named
     )
-    serde = {"serialization.format": "1", "path": facts.location, **settings.serde_properties}
+    serde = {**settings.serde_properties, "serialization.format": "1", "path": facts.location}
     parameters = dict(settings.table_properties)
     if not settings.managed:
         parameters["EXTERNAL"] = "TRUE"
@@ -167,9 +167,12 @@ def _whole_entry(facts: TableFacts, settings: SyncSettings) -> TableEntry:
 
 
 def fields_of(facts: TableFacts, settings: SyncSettings) -> tuple[str, ...]:
-    """Return the columns that are partition keys of the entry."""
+    """Return the columns that are partition keys of the entry, spelt as in the table."""
     given = settings.partition_fields
-    return facts.partition_fields if given is None else given
+    names = {name.lower(): name for name in facts.schema.names}
+    return (
+        facts.partition_fields if given is None else tuple(names.get(f.lower(), f) for f in given)
+    )
 
 
 def _key_type(column: pa.Field | None) -> str:
@@ -294,7 +297,9 @@ def partition_values(path: str, keys: int, extractor: str) -> KeyValues:
     >>> partition_values("region=eu/day=7", 2, "MultiPartKeysValueExtractor")
     ('eu', '7')
     """
-    if extractor == "NonPartitionedExtractor" and not keys:
+    if extractor == "NonPartitionedExtractor":
+        if path and keys:
+            raise _no_fit(path, extractor, "a table without partitions")
         return ()
     if extractor != "MultiPartKeysValueExtractor" and keys != 1:
         raise _no_fit(path, extractor, f"one value, and there are {keys} keys")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from bucketlake.catalogs.glue import GlueCatalog, region_of
 from bucketlake.catalogs.hive import HiveMetastore, places_of
 from bucketlake.catalogs.settings import (
     ENTRY_NAME,
+    NAME_PARTS,
     TOOL,
     URIS,
     SyncSettings,
@@ -140,14 +142,11 @@ def sync_table(
     dry_run: bool = False,
 ) -> SyncResult:
     """Bring the entries of a pinned table in a catalog up to date; see ``bl.sync``."""
-    opened = open_catalog(catalog, settings.batch)
-    before = opened.calls
-    try:
+    with closing(open_catalog(catalog, settings.batch)) as opened:
+        before = opened.calls
         entries = _synced(snapshot, opened, settings, replaces=replaces, dry_run=dry_run)
         names = [(opened.address, entry.name) for entry in entries]
         note(lambda call: call.entries.extend(names))
-    finally:
-        opened.close()
     return SyncResult(entries, opened.calls - before, dry_run)
 
 
@@ -199,20 +198,23 @@ def sync_facts(
     The snapshot gives partitions, and the timeline which of them commits touched.
     """
     wanted, database = entries_of(facts, settings), settings.database
+    if not ENTRY_NAME.fullmatch(wanted[0].title):
+        raise ConfigError("name", wanted[0].title, NAME_PARTS)
     partitions = PartitionsOfTable(snapshot, facts, settings)
-    if not catalog.has_database(database):
+    # All entries are looked at, and all partitions of a new one, before anything is changed.
+    found = [entry_in_place(catalog, each, replaces=replaces) for each in wanted]
+    if wanted[0].keys and any(stored is None for stored, _ in found):
+        _ = partitions.every
+    is_known = any(stored or dropped for stored, dropped in found)
+    if not is_known and not catalog.has_database(database):
         if not settings.creates_database:
             raise CatalogError(
                 catalog.address,
                 f"there is no database {database}",
                 "create it, or leave hoodie.datasource.hive_sync.auto_create_database out",
             )
-        if wanted[0].keys:
-            _ = partitions.every  # An error in a partition comes before any change.
         if not dry_run:
-            catalog.create_database(database)
-    # All entries are looked at before one is changed.
-    found = [entry_in_place(catalog, each, replaces=replaces) for each in wanted]
+            catalog.create_database(wanted[0])
     return tuple(
         synchronize(catalog, each, held, partitions, settings, dry_run=dry_run)
         for each, held in zip(wanted, found, strict=True)
@@ -275,12 +277,9 @@ def place_of_name(name: str, catalog: str | Catalog) -> str:
     check_texts(path=name)
     if "." not in name or not ENTRY_NAME.fullmatch(name):
         raise ConfigError("path", name, "with catalog= give a name of two parts: database.table")
-    opened = open_catalog(catalog)
     database, table = split_name(name)
-    try:
+    with closing(open_catalog(catalog)) as opened:
         held = opened.table(database, table)
-    finally:
-        opened.close()
     if held is None:
         problem = f"it knows no table {database}.{table}"
         step = "check the name, or register the table: bl.sync(table, …) (bucketlake sync)"
@@ -300,12 +299,10 @@ def entries_in_database(catalog: str | Catalog, database: str) -> list[TableEntr
         If there is no such database.
     """
     check_texts(database=database)
-    opened, database = open_catalog(catalog), database.lower()
-    try:
+    database = database.lower()
+    with closing(open_catalog(catalog)) as opened:
         if not opened.has_database(database):
             step = "check the name, or register a table in it: bl.sync(table, …) (bucketlake sync)"
             raise CatalogError(opened.address, f"there is no database {database}", step)
         found = [opened.table(database, name) for name in opened.table_names(database)]
-    finally:
-        opened.close()
     return [each for each in found if each is not None and each.is_hudi]

@@ -153,15 +153,15 @@ def test_a_change_meanwhile_is_told(client: Glue, catalog: GlueCatalog) -> None:
 @pytest.mark.parametrize(
     ("raised", "words"),
     [
-        (error("ExpiredTokenException", "get_database"), "renew the credentials"),
-        (error("AccessDeniedException", "get_database"), "allow the call"),
-        (error("ThrottlingException", "get_database"), "sync again later"),
+        (error("ExpiredTokenException", "get_table"), "renew the credentials"),
+        (error("AccessDeniedException", "get_table"), "allow the call"),
+        (error("ThrottlingException", "get_table"), "sync again later"),
         (EndpointConnectionError(endpoint_url="https://glue"), "check region, end point"),
     ],
 )
 def test_what_glue_refuses_is_told_with_a_next_step(raised: Exception, words: str) -> None:
     class Refusing:
-        def get_database(self, **_: Any) -> None:
+        def get_table(self, **_: Any) -> None:
             raise raised
 
     table = new_table(1)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
-from pymetastore.hive_metastore import ttypes
+from pymetastore.hive_metastore import ThriftHiveMetastore, ttypes
+from thrift.protocol import TBinaryProtocol
+from thrift.transport import TSocket, TTransport
 
 from bucketlake.catalogs.catalog import CatalogColumn, TableEntry
 from bucketlake.catalogs.hive import HiveMetastore
@@ -78,7 +82,7 @@ def test_what_a_metastore_refuses_is_told_whole_and_with_a_next_step(said: str, 
 
 def test_a_view_is_called_one() -> None:
     service = Metastore()
-    service.opened().create_database("db")
+    service.opened().create_database(entry(1))
     service.opened().create_table(entry(1))
     service.tables["db", "t"].tableType = "VIRTUAL_VIEW"
     found = service.opened().table("db", "t")
@@ -105,3 +109,64 @@ def test_a_port_where_no_metastore_listens_is_told_at_once() -> None:
         with pytest.raises(CatalogError, match=r"does not answer get_database: No protocol.*check"):
             catalog.has_database("sales")
         done.result()
+
+
+@contextmanager
+def silent() -> Iterator[str]:
+    """Yield the address of a server that accepts and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"thrift://127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextmanager
+def served(service: Metastore) -> Iterator[str]:
+    """Yield the address of a thrift server that answers as a service does."""
+    processor = ThriftHiveMetastore.Processor(service)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as beside:
+
+        def answer() -> None:
+            with suppress(OSError):  # The end.
+                while True:
+                    place = TSocket.TSocket()
+                    place.setHandle(server.accept()[0])
+                    buffered = TTransport.TBufferedTransport(place)
+                    protocol = TBinaryProtocol.TBinaryProtocol(buffered)
+                    with suppress(TTransport.TTransportException), closing(buffered):
+                        while True:
+                            processor.process(protocol, protocol)
+
+        beside.submit(answer)
+        try:
+            yield f"thrift://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_server_that_never_answers_is_given_up_soon_and_the_next_address_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bucketlake.catalogs.hive._FIRST_S", 0.5)
+    with silent() as nobody, served(Metastore()) as somebody:
+        words = r"does not answer get_database: nothing came within 0.5 s; check the address"
+        with pytest.raises(CatalogError, match=words):
+            HiveMetastore(nobody).has_database("sales")
+        catalog = HiveMetastore(f"{nobody},{somebody}")
+        catalog.create_database(entry(1))
+        assert catalog.has_database("db")
+        catalog.close()
+
+
+def test_a_server_that_falls_silent_in_a_call_is_told_with_another_step() -> None:
+    done = threading.Event()
+
+    class Busy(Metastore):
+        def _get_table_req(self, request: Any) -> Any:
+            done.wait(60)
+
+    with served(Busy()) as address:
+        catalog = HiveMetastore(address, timeout=0.5)
+        assert not catalog.has_database("sales")
+        words = r"answer get_table_req: nothing came within 0.5 s; sync again.*timeout=…"
+        with pytest.raises(CatalogError, match=words):
+            catalog.table("sales", "orders")
+        done.set()
