@@ -93,7 +93,7 @@ class Plan:
             metadata_table=needs_metadata or chance.random() < 0.5,
             upkeep=chance.choice(("off", "auto")),
             clocks_ms=clocks,
-            calm_seconds=chance.choice((1.0, 2.0, 4.0)),
+            calm_seconds=min(seconds / 6, chance.choice((3.0, 6.0, 12.0))),
             cut_seconds=min(seconds / 3, chance.choice((4.0, 12.0, 90.0))),
             hosts=hosts,
             are_machines=bool(hosts) and seconds >= 60 and chance.random() < 0.25,
@@ -101,19 +101,28 @@ class Plan:
 
 
 class RoughRoad(Road):
-    """A road with accidents at random, for any request."""
+    """A road with accidents at random, for any request, and storms of 503."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
         self._chance = chance
-        self.rate, self.storm_until = 0.02, 0.0
+        self.rate, self._storm_until, self._storm_of = chance.choice((0.002, 0.01)), 0.0, ""
+
+    def storm(self) -> None:
+        """Let half of the requests fail for a while, or half of the puts."""
+        self._storm_of = self._chance.choice(("", "PUT"))
+        self._storm_until = time.monotonic() + self._chance.uniform(0.2, 4.0)
+
+    def calm(self) -> None:
+        """Let no accident happen from now on."""
+        self.rate = self._storm_until = 0.0
 
     def pass_by(self, method: str, path: str, *, conditional: bool) -> Accident | None:
         with self.lock:
-            if time.monotonic() < self.storm_until:
-                return Accident.SLOW_DOWN if self._chance.random() < 0.9 else None
+            if time.monotonic() < self._storm_until and self._storm_of in ("", method):
+                return Accident.SLOW_DOWN if self._chance.random() < 0.5 else None
             # A conditional put decides something, and there are few of them.
-            if self._chance.random() < (4 * self.rate if conditional else self.rate / 4):
+            if self._chance.random() < (8 * self.rate if conditional else self.rate):
                 return self._chance.choice([*Accident])
             return None
 
@@ -133,7 +142,8 @@ class World:
         self._chance = random.Random(self.plan.seed)
         keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
         patience = {"timeout": "4s", "connect_timeout": "2s", "retry_timeout": "8"}
-        self._options = keys | patience | {"region": "us-east-1", "max_retries": "2"}
+        retries = str(self._chance.choice((1, 3, 5)))
+        self._options = keys | patience | {"region": "us-east-1", "max_retries": retries}
         self._bucket = new_bucket(self.server, client_of(self.server))
         self._path = f"s3://{self._bucket.name}/table"
         self._starts = 0
@@ -173,7 +183,7 @@ class World:
                         living[number] = self._start(number, hosts)
             for host in mend_at:
                 host.mend()
-            self._road.rate, self._road.storm_until = 0.0, 0.0
+            self._road.calm()
             (self.folder / END).touch()
             self._await(living)
         finally:
@@ -188,7 +198,7 @@ class World:
         if what == "kill":
             living[self._chance.choice([*living])].kill()
         elif what == "storm":
-            self._road.storm_until = time.monotonic() + self._chance.uniform(0.5, 6.0)
+            self._road.storm()
         elif host in mend_at:
             return
         else:

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -83,6 +83,10 @@ def road_to(endpoint: str, road: Road | None = None, host: str = "127.0.0.1") ->
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # The client was killed, or waits no longer.
+                super().handle()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited.
             pass
