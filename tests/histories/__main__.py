@@ -10,13 +10,11 @@ import argparse
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from bucketlake.errors import ClockWarning
 from tests.histories.links import why_no_links
 from tests.histories.world import Plan, World
 from tests.versitygw import versitygw_process
@@ -37,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if problem := why_no_links():
         print(f"no link is cut: {problem}", flush=True)
-    warnings.simplefilter("ignore", ClockWarning)  # Some clocks are an hour ahead.
     ends_at, failures, totals = time.monotonic() + given.minutes * 60, 0, Counter[str]()
     for seed in count(given.seed):
         if time.monotonic() > ends_at or seed - given.seed == given.runs:

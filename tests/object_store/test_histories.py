@@ -14,7 +14,7 @@ from tests.histories.links import why_no_links
 from tests.histories.world import KINDS, Plan, World
 from tests.in_ci import skip_or_fail
 
-SECONDS = 12.0
+SECONDS = 8.0
 
 
 def require_sound(plan: Plan, folder: Path, server: str) -> None:
