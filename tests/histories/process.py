@@ -14,8 +14,11 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.model.table_type import TableType
+from tests.mutants import mutated
 
 SCHEMA = pa.schema(
     [("key", pa.string()), ("part", pa.string()), ("n", pa.int64()), ("by", pa.string())]
@@ -56,6 +60,8 @@ class Task:
         How far the clock of the process is ahead.
     weights : dict of str to int
         How often it does what: ``write``, ``read``, ``follow``, ``serve``.
+    fault : tuple of str
+        Module and name of a function, a part of its source, and what it reads instead; or empty.
     """
 
     name: str
@@ -65,6 +71,7 @@ class Task:
     clock_ms: int
     options: dict[str, str]
     weights: dict[str, int]
+    fault: tuple[str, ...] = ()
 
 
 @dataclass
@@ -218,6 +225,17 @@ def shift_clock(ahead_ms: int) -> None:
     time.time = lambda: time.time_ns() / 1e9
 
 
+@contextmanager
+def faulty(fault: Sequence[str]) -> Iterator[None]:
+    """Run the body with a fault in a function of the source, if one is given."""
+    if not fault:
+        yield
+        return
+    module, name, old, new = fault
+    with mutated(attrgetter(name)(import_module(module)), (old, new)):
+        yield
+
+
 def main(task: Task) -> None:
     ctypes.CDLL(None).prctl(*_DIE_WITH_PARENT)
     shift_clock(task.clock_ms)
@@ -226,10 +244,11 @@ def main(task: Task) -> None:
     client = Client(task.path, task.options, notes, random.Random(task.seed))
     verbs = {what: getattr(client, what) for what in task.weights}
     end = Path(task.notes, END)
-    while not end.exists():
-        [what] = client.chance.choices([*verbs], [*task.weights.values()])
-        verbs[what]()
-        time.sleep(client.chance.uniform(0, 0.1))
+    with faulty(task.fault):
+        while not end.exists():
+            [what] = client.chance.choices([*verbs], [*task.weights.values()])
+            verbs[what]()
+            time.sleep(client.chance.uniform(0, 0.1))
 
 
 if __name__ == "__main__":
