@@ -127,7 +127,7 @@ class RoughRoad(Road):
             if time.monotonic() < self._storm_until and self._storm_of in ("", method):
                 return Accident.SLOW_DOWN if self._chance.random() < 0.5 else None
             # A conditional put decides something, and there are few of them.
-            if self._chance.random() >= (8 * self.rate if conditional else self.rate):
+            if self._chance.random() >= (15 * self.rate if conditional else self.rate):
                 return None
             # Only a put can be in conflict.
             return self._chance.choice([*Accident][0 if conditional else 1 :])
