@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import signal
 import sys
 import tempfile
 import time
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     add("--fault", help="the words of a fault of the protocol, to see whether it is noticed")
     given = parser.parse_args(arguments)
     fault = fault_of(given.fault) if given.fault else ()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # Namespaces outlive no run.
     if problem := why_no_links():
         print(f"no link is cut: {problem}", flush=True)
     ends_at, failures, totals = time.monotonic() + given.minutes * 60, 0, Counter[str]()

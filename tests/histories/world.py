@@ -186,12 +186,13 @@ class World:
                     del mend_at[host]
                     host.mend()
                 self._befall(self._chance.choice(hosts), living, mend_at)
-                for number, process in living.items():
-                    if process.poll() is not None:
-                        living[number] = self._start(number, hosts)
+                self._start_the_dead(living, hosts)
             for host in mend_at:
                 host.mend()
             self._road.calm()
+            self._start_the_dead(living, hosts)
+            goal = self._succeeded() + 2 * len(living)
+            wait_until(lambda: self._succeeded() >= goal, lambda: "nothing succeeds in calm")
             (self.folder / END).touch()
             self._await(living)
         finally:
@@ -199,9 +200,21 @@ class World:
                 process.kill()
                 process.wait()
 
+    def _start_the_dead(
+        self, living: dict[int, subprocess.Popen[bytes]], hosts: list[Host]
+    ) -> None:
+        for number, process in living.items():
+            if process.poll() is not None:
+                living[number] = self._start(number, hosts)
+
+    def _succeeded(self) -> int:
+        """Return how many operations have succeeded so far."""
+        return sum(line.get("ends") == "ok" for line in noted_in(self.folder))
+
     def _befall(
         self, host: Host, living: dict[int, subprocess.Popen[bytes]], mend_at: dict[Host, float]
     ) -> None:
+        """Let a disturbance begin."""
         what = self._chance.choice(("kill", "storm", "cut" if host.link else "kill"))
         if what == "kill":
             living[self._chance.choice([*living])].kill()

@@ -14,7 +14,7 @@ from tests.histories.links import why_no_links
 from tests.histories.world import KINDS, Plan, World
 from tests.in_ci import skip_or_fail
 
-SECONDS = 8.0
+SECONDS = 6.0
 
 
 def require_sound(plan: Plan, folder: Path, server: str) -> None:
@@ -23,8 +23,7 @@ def require_sound(plan: Plan, folder: Path, server: str) -> None:
     assert not findings, "\n".join([*world.summary(), *findings])
     assert world.history is not None
     ends = world.history.ends
-    assert ends["write", "ok"] > 1, "one write is the last one of all"
-    assert ends["read", "ok"] > 1
+    assert sum(count for (_, how), count in ends.items() if how == "ok") >= 10
     assert world.events
 
 
