@@ -85,7 +85,7 @@ def road_to(endpoint: str, road: Road | None = None, host: str = "127.0.0.1") ->
         protocol_version = "HTTP/1.1"
 
         def handle(self) -> None:
-            with suppress(ConnectionError):  # The client was killed, or waits no longer.
+            with suppress(OSError):  # The client was killed or cut off, or waits no longer.
                 super().handle()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited.
