@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,7 @@ class Accident(Enum):
 
     CONFLICT = "409, and it took no effect"
     THROTTLED = "429, and it took no effect"
+    SLOW_DOWN = "503, and it took no effect"
     FAILED = "500, and it took no effect"
     FAILED_AFTER = "500, and it took effect"
     ANSWER_LOST = "no answer, and it took effect"
@@ -76,12 +77,16 @@ class Road:
 
 
 @contextmanager
-def road_to(endpoint: str) -> Iterator[Road]:
-    """Open a road to a server."""
-    road, target = Road(), urlsplit(endpoint).netloc
+def road_to(endpoint: str, road: Road | None = None, host: str = "127.0.0.1") -> Iterator[Road]:
+    """Open a road to a server, by default one without accidents, at an address of this machine."""
+    road, target = road or Road(), urlsplit(endpoint).netloc
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def handle(self) -> None:
+            with suppress(OSError):  # The client was killed or cut off, or waits no longer.
+                super().handle()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited.
             pass
@@ -132,11 +137,11 @@ def road_to(endpoint: str) -> Iterator[Road]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    road.url = f"http://127.0.0.1:{server.server_port}"
+    road.url = f"http://{host}:{server.server_port}"
     yield road
     server.shutdown()
     server.server_close()
