@@ -16,6 +16,7 @@ import pytest
 from tests.choices import DEEP
 from tests.simulation import rare_states
 from tests.simulation.crowd import Crowd
+from tests.simulation.crowd_runs import CrowdRuns, totals
 from tests.simulation.interleavings import SCENARIOS, Exploration
 
 _PROGRESS_EVERY = 1000
@@ -44,6 +45,7 @@ def finding_of(kind_name: str | None, seed: int) -> tuple[str | None, Counter[st
 def test_a_crowd_of_writers_loses_and_doubles_nothing(
     crowds: range,
     kind_name: str | None,
+    request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -74,6 +76,11 @@ def test_a_crowd_of_writers_loses_and_doubles_nothing(
         say(f"{times:,} times {state}")
     for state in rare_states.never(reached):
         say(f"never {state}")
+    if (path := request.config.getoption("--runs")) is not None:
+        runs = CrowdRuns.of(kind_name, crowds, findings, time.monotonic() - began)
+        runs.add_to(path)
+        for line in totals(path):
+            say(line)
     assert not findings, f"{len(findings)} of {len(crowds)} runs:\n" + "\n\n".join(findings[:3])
 
 

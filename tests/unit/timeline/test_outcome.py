@@ -26,10 +26,11 @@ from bucketlake.timeline.outcome import (
     claim_rollback,
     delete_outcome,
     is_committed,
+    old_commits,
     outcome_path,
     read_outcome,
 )
-from tests.faulty_storage import Effect
+from tests.faulty_storage import Effect, FaultyStorage
 from tests.storages import failing, memory_of
 from tests.unit.actions.bare_table import AHEAD, BareTable
 
@@ -198,6 +199,18 @@ def test_instant_that_nobody_claimed_has_no_outcome(storage: Storage) -> None:
     claim_rollback(storage, INSTANT)
     delete_outcome(storage, INSTANT)
     assert read_outcome(storage, INSTANT) is None
+
+
+def test_an_archival_does_not_read_the_rollbacks_of_all_times() -> None:
+    storage = FaultyStorage(memory_of())
+    for number in range(3):
+        claim_rollback(storage, InstantTime(f"2024010203040{number}678"))
+    _commit(storage)
+    storage.trace.clear()
+    assert [*old_commits(storage, AHEAD)] == [outcome_path(INSTANT)]
+    assert [each.path for each in storage.trace if each.operation == "read"] == [
+        outcome_path(INSTANT)
+    ]
 
 
 @pytest.mark.parametrize(
