@@ -68,7 +68,7 @@ FILL_EVERY, FILL_ROWS, HUDI_ROWS = 5, 60, 100
 HUDI_KILLS = 1 / 3
 HUDI_KILL_SECONDS = 8
 SAMPLE_SECONDS = 20
-WAIT_SECONDS_MAX = 600
+WAIT_SECONDS_MAX = 1_200
 KIND = TableKind(
     schema=SCHEMA, merge_on_read=True, partitioned_index=True, dynamic=True, metadata_table=True
 )
@@ -292,6 +292,7 @@ class Soak(EngineFree):
             self._compare("after a turn")
             seconds = time.monotonic() - started
             note(self._state, "turns", at=self._at(), seconds=seconds, killed=killed)
+            note(self._state, "samples", **self._sample())
             for path in sorted((self._state / LANDING).glob("*.parquet"))[:-20]:
                 path.unlink()
             for name in () if is_last else PARTS:
@@ -456,7 +457,7 @@ class Soak(EngineFree):
             "batches": batches,
             "kills": self._lines("kills"),
             "turns": self._lines("turns"),
-            "services": Counter(f"{each['name']}" for each in self._lines(SERVICES)),
+            "services": Counter(each["service"] for each in self._lines(SERVICES)),
             "reads": [{"at": at(e["wall"]), "seconds": round(e["seconds"], 3)} for e in reads],
             "changes": self._events.newest(),
             "rows": reads[-1]["rows"] if reads else 0,

@@ -55,7 +55,7 @@ def services(state: Path, _keys: int) -> None:
                 run()
             except CommitConflictError:  # The upkeep of a writer does it.
                 lost = True
-            note(state, SERVICES, name=name, seconds=time.monotonic() - started, lost=lost)
+            note(state, SERVICES, service=name, seconds=time.monotonic() - started, lost=lost)
 
     _repeat(serve, SERVICES_SECONDS)
 
