@@ -32,6 +32,7 @@ from bucketlake.errors import (
     IndexStateError,
     InputError,
     LockError,
+    MetadataTableError,
     ObjectNotFoundError,
     TimelineError,
 )
@@ -630,6 +631,8 @@ class Crowd:
                 or (isinstance(error, InputError) and -1 < deed.batch <= self.delivered)
                 # Another writer added the column meanwhile.
                 or (isinstance(error, InputError) and self.evolves and "column x" in str(error))
+                # It has none, or another writer builds it anew.
+                or (deed.name == "compact metadata" and isinstance(error, MetadataTableError))
                 or (deed.name == "convert" and "without a pending resize" in str(error))
                 # Another writer converted the table meanwhile.
                 or (deed.name == "resize" and isinstance(error, ConfigError) and self.converts)

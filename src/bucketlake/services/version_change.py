@@ -18,6 +18,7 @@ from functools import partial
 
 from bucketlake.actions.cleaner import carry_out_clean
 from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.rollback import delete_files
 from bucketlake.actions.transact import Ready, transact
 from bucketlake.actions.turns import head
 from bucketlake.config import table_keys as keys
@@ -70,6 +71,7 @@ from bucketlake.timeline.other_layout import (
     require_one_archive,
     require_one_timeline,
 )
+from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.table_properties import (
     read_table_config,
     table_at,
@@ -497,8 +499,24 @@ def end_move(table: OpenTable) -> None:
         if move.source.layout == table.config.layout:
             # Not decided. After this turn, a process that slept cannot decide any more.
             stack.enter_context(_turn(table, table.config.layout, partial(head, table)))
-        delete_timeline(table.storage, move.left_by(table.config.layout))
+        left = move.left_by(table.config.layout)
+        if left == move.source:
+            _take_back_late_writes(table, left)
+        delete_timeline(table.storage, left)
         table.storage.delete(VERSION_CHANGE_FILE)
+
+
+def _take_back_late_writes(table: OpenTable, left: TimelinePlace) -> None:
+    """Roll back what began after the change had looked for writes, and cannot commit any more.
+
+    Archived instants look committed, so its files must not outlive its instant.
+    """
+    instants = [instant for instant, _ in left.instants(table.storage)]
+    completed = {instant.requested_at for instant in instants if instant.state is State.COMPLETED}
+    late = {instant.requested_at for instant in instants if instant.action.writes_data} - completed
+    for instant in late:
+        if claim_rollback(table.storage, instant).kind is OutcomeKind.ROLLBACK:
+            delete_files(table, instant)
 
 
 @contextmanager
