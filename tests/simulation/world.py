@@ -51,7 +51,7 @@ from bucketlake.timeline.archive_files import newest_manifest
 from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
-from bucketlake.timeline.outcome import OutcomeKind, read_outcome
+from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.ingest import delete_partitions, write_records
 from bucketlake.write.pack import ArrowSource
@@ -535,7 +535,7 @@ class World:
         commits = self._commits()
         for instant, _ in self.commits - commits:
             outcome = read_outcome(self.storage, InstantTime(instant))
-            is_undone = outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
+            is_undone = outcome is not None and outcome.is_rollback
             assert is_undone, self.story(f"the commit {instant} is gone")
         self.commits = commits
         config = read_table_config(self.storage)

@@ -402,9 +402,8 @@ def load_metadata_table(table: OpenTable, timeline: Timeline) -> MetadataTable:
     try:
         own = read_table_config(inner)
     except TableNotFoundError as error:
-        raise MetadataTableError(
-            table.storage.root, f"{inner.folder} is none: {error.found}"
-        ) from error
+        problem = f"{inner.folder} is none: {error.found}"
+        raise MetadataTableError(table.storage.root, problem) from error
     # Hudi omits the time zone there; both tables have the same clock.
     own = replace(own, timeline_timezone=table.config.timeline_timezone)
     if own.layout_version != table.config.layout_version:

@@ -22,7 +22,6 @@ import base64
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, Self
 
 from bucketlake.config.paths_of_table import OUTCOME_FOLDER, require_instant
@@ -39,13 +38,6 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
 
 _ATTEMPTS = 2  # After a failed put the path is read; the put is repeated once if nothing is there.
-
-
-class OutcomeKind(Enum):
-    """How an instant ends."""
-
-    COMMIT = "commit"
-    ROLLBACK = "rollback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +82,9 @@ class Outcome:
     won: bool = False
 
     @property
-    def kind(self) -> OutcomeKind:
-        """Whether the instant is committed or rolled back."""
-        return OutcomeKind.ROLLBACK if self.publication is None else OutcomeKind.COMMIT
+    def is_rollback(self) -> bool:
+        """Whether the instant is rolled back, and not committed."""
+        return self.publication is None
 
     @property
     def completed_at(self) -> InstantTime:
@@ -105,17 +97,16 @@ class Outcome:
         """Parse the content of the object; raise FormatError if it is not an outcome."""
         try:
             fields = parse_checked(data, path)
-            committed = OutcomeKind(fields["outcome"]) is OutcomeKind.COMMIT
-            return cls(
-                str(fields["claim"]), _parse_publication(fields, path) if committed else None
-            )
+            committed = {"commit": True, "rollback": False}[fields["outcome"]]
+            publication = _parse_publication(fields, path) if committed else None
+            return cls(str(fields["claim"]), publication)
         except (ValueError, KeyError, TypeError) as error:
             found = f"{type(error).__name__} ({error}) in bytes {data[:32]!r}"
             raise FormatError(path, "the outcome of an instant as JSON", found) from error
 
     def to_json(self) -> bytes:
         """Print the object's content."""
-        fields = {"outcome": self.kind.value}
+        fields = {"outcome": "rollback" if self.is_rollback else "commit"}
         if self.publication is not None:
             fields |= {
                 "completedAt": self.publication.completed_at,
@@ -193,13 +184,13 @@ def read_outcome(
 def is_rolled_back(storage: Storage, instant: InstantTime, action: Action = Action.COMMIT) -> bool:
     """Return whether an instant is rolled back and can never be committed."""
     outcome = read_outcome(storage, instant, action)
-    return outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
+    return outcome is not None and outcome.is_rollback
 
 
 def is_decided_commit(storage: Storage, instant: InstantTime) -> bool:
     """Return whether a write can never be rolled back by others; it may not be completed yet."""
     outcome = read_outcome(storage, instant)
-    return outcome is not None and outcome.kind is OutcomeKind.COMMIT
+    return outcome is not None and not outcome.is_rollback
 
 
 def is_committed(storage: Storage, timeline: Timeline, instant: InstantTime) -> bool:
