@@ -16,23 +16,25 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.common.benchmark import Benchmark, Contender, Option, count
-from benchmarks.common.figures import Result, met
-from benchmarks.common.plot import AIM, BLUE, FAINT, ORANGE, OURS, Chart, Line, Lines
+from benchmarks.common.figures import Result
+from benchmarks.common.flatness import (
+    QUARTERS,
+    Sample,
+    Told,
+    field,
+    lines_of_run,
+    percentile_95,
+    table_of_quarters,
+)
+from benchmarks.common.plot import BLUE, FAINT, ORANGE, OURS, Chart, Lines
 from benchmarks.common.report import Page
 from benchmarks.common.tables import listing
 from benchmarks.common.turn import plain_work
 from benchmarks.workloads.followed_database import SAMPLE_SECONDS, TABLES, FollowedDatabase
 
 NAME = "bucketlake"
-QUARTERS = 4
 SETTLED_SECONDS = 120
 """A job that was started so long ago has read, written and compacted."""
-
-FLAT = 1.5
-"""A figure is flat if that of the last quarter is at most so many times that of the first."""
-
-Sample = Mapping[str, Any]
-Form = Callable[[Sequence[float]], float]
 
 
 def seen(result: Result) -> Mapping[str, Any]:
@@ -56,11 +58,6 @@ def parts_of(result: Result) -> Mapping[str, Sequence[Sample]]:
     return {**kept, "settled": settled, "machine": machine}
 
 
-def percentile_95(values: Sequence[float]) -> float:
-    """Return the smallest value that 95 of 100 do not exceed."""
-    return sorted(values)[-(-95 * len(values) // 100) - 1]
-
-
 # ---- what is told of a quarter ------------------------------------------------------------------
 
 
@@ -77,14 +74,6 @@ def others(sample: Sample) -> float:
     known = files("timeline_files", "archive_files", *METADATA)(sample)
     return files("hoodie_files")(sample) - known
 
-
-def field(name: str, unit: float = 1) -> Callable[[Sample], float | None]:
-    """Return what tells a value of a batch or a sample; None where it was not known."""
-    return lambda each: None if each[name] is None else each[name] / unit
-
-
-Told = tuple[str, str, Callable[[Sample], float | None], Form, int]
-"""A row: its title, which part of `parts_of` tells it, how, which of the values, its digits."""
 
 ROWS: Sequence[Told] = (
     ("seconds of a batch, median", "batches", field("seconds"), statistics.median, 2),
@@ -109,37 +98,10 @@ PLAIN: Sequence[Told] = (
 """Not judged: what follows from the load, and from how long a part was away."""
 
 
-def quarters(result: Result, told: Told) -> list[float | None]:
-    """Return a figure of each quarter of the time; None where nothing was seen."""
-    _, of, tell, form, _ = told
-    length = 60 * result.settings["minutes"] / QUARTERS
-    parts: list[list[float]] = [[] for _ in range(QUARTERS)]
-    for each in parts_of(result)[of]:
-        value, quarter = tell(each), int(each["at"] // length)
-        if value is not None and 0 <= quarter < QUARTERS:
-            parts[quarter].append(value)
-    return [form(part) if part else None for part in parts]
-
-
-def verdict(found: Sequence[float | None], digits: int) -> list[str]:
-    """Judge the last quarter by the first."""
-    first, last = found[0], found[-1]
-    if first is None or last is None:
-        return ["–", "–"]
-    # What no figure of the table shows is no growth.
-    is_flat = last <= FLAT * first or last - first < 10**-digits
-    return [f"{last / first:.2f}x" if first else "–", met(is_flat)]
-
-
 def flatness(result: Result) -> str:
     """Tell the figures of the quarters, and judge the last one by the first."""
     if not seen(result):
         return ""
-    rows = []
-    for told in (*ROWS, *PLAIN):
-        found, digits = quarters(result, told), told[-1]
-        cells = ["–" if value is None else f"{value:,.{digits}f}" for value in found]
-        rows.append([told[0], *cells, *(verdict(found, digits) if told in ROWS else ["", ""])])
     text = (
         f"Seconds are those of each commit with the services after it; the rest is seen each "
         f"{SAMPLE_SECONDS} seconds, of both tables together. Memory and handles are those of a job "
@@ -147,9 +109,10 @@ def flatness(result: Result) -> str:
         "younger than five minutes, and a clean leaves files of remembered deletes for an hour, so "
         "these follow the commits of that time."
     )
-    heads = [f"{n + 1}. quarter" for n in range(QUARTERS)]
-    heads = ["<", *heads, "last over first", f"<at most {FLAT:g}x"]
-    return listing("First and last quarter", text, heads, rows)
+    length = 60 * result.settings["minutes"] / QUARTERS
+    return table_of_quarters(
+        text, parts_of(result), lambda each: int(each["at"] // length), ROWS, PLAIN
+    )
 
 
 # ---- the rest of the page -----------------------------------------------------------------------
@@ -194,23 +157,7 @@ def ended(result: Result) -> str:
     return listing("Ends of the job that nobody asked for", "", ["minute", "<last line"], rows)
 
 
-def lines(*told: tuple[str, str, Callable[[Sample], float | None], str]) -> Any:
-    """Return what makes lines over minutes, and a dot for each kill."""
-
-    def make(result: Result) -> list[Line]:
-        run = seen(result)
-        if not run:
-            return []
-        made = []
-        for title, of, tell, colour in told:
-            points = [(each["at"] / 60, tell(each)) for each in run[of] if each["at"] >= 0]
-            known = [(at, value) for at, value in points if value is not None]
-            made.append(Line(title, known, colour, is_dots=of == "batches"))
-        kills = [(each["at"] / 60, 0.0) for each in run["kills"]]
-        return [*made, Line("a part is killed", kills, AIM, is_dots=True)] if kills else made
-
-    return make
-
+lines = lines_of_run(seen)
 
 PANELS = [
     Lines("lag", lines(("messages", "samples", field("lag"), OURS)), ("minute", "messages")),

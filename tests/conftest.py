@@ -140,3 +140,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=5000 if DEEP else 100,
         help="how many runs of several writers",
     )
+    parser.addoption("--first", type=int, default=0, help="the first seed of --crowds")
+    parser.addoption("--runs", type=Path, help="a file to which --crowds adds what it ran")

@@ -22,7 +22,7 @@ Settings = Mapping[str, Any]
 NAMES = (
     "upsert few_rows vectors lakeloader growth statements merge_on_read rescale resize groups "
     "startup metadata record_index dynamic dimensions spark_dimensions streaming change_stream "
-    "topic_rate tombstones location_cache catalog_sync base_files hashing"
+    "topic_rate soak tombstones location_cache catalog_sync base_files hashing"
 ).split()
 
 

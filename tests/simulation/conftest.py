@@ -34,7 +34,8 @@ def crowds(request: pytest.FixtureRequest) -> range:
     The greatest seeds come first, because a run with fewer seeds did not use them.
     """
     one, count = request.config.getoption("--seed"), request.config.getoption("--crowds")
-    return range(one, one + 1) if one is not None else range(count)[::-1]
+    first = request.config.getoption("--first")
+    return range(one, one + 1) if one is not None else range(first, first + count)[::-1]
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 Storage fails, answers are lost, processes die or pause for longer than their heartbeat or their
 lock's lease is valid, clocks differ, and tasks run again late. Some crowds also archive, clean,
-make savepoints and restore; some convert the table to dynamic buckets; some add and widen columns;
-some renew heartbeats and locks. In some merge-on-read tables all keys are there from the begin, so
-that upserts append blindly (``write/stages.py``), with ties of their ordering values. The seed also
-picks the index kind, and whether a table with hash buckets has a record-level index, too.
-``record.py`` checks the end of a run. The doctor must then find no errors, and a repair must remove
-no data.
+make savepoints and restore; some convert the table to dynamic buckets, or put it into the newest
+version; some compact and clean the metadata table at any time; some add and widen columns; some
+renew heartbeats and locks. Some write deletes with ordering values, which the table remembers, and
+no others. In some merge-on-read tables all keys are there from the begin, so that upserts append
+blindly (``write/stages.py``), with ties of their ordering values. The seed also picks the index
+kind, and whether a table with hash buckets has a record-level index, too. ``record.py`` checks the
+end of a run. The doctor must then find no errors, and a repair must remove no data.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.actions.conflict import retried
-from bucketlake.config.table_version import table_version
+from bucketlake.actions.metadata_compaction import clean_metadata, compact_metadata
+from bucketlake.config.table_version import NEWEST_VERSION, table_version
 from bucketlake.errors import (
     BucketLakeError,
     CommitOutcomeUnknownError,
@@ -31,12 +33,14 @@ from bucketlake.errors import (
     IndexStateError,
     InputError,
     LockError,
+    MetadataTableError,
     ObjectNotFoundError,
     TimelineError,
 )
 from bucketlake.model.position import UNKNOWN_ORIGIN, Batch, Origin
 from bucketlake.model.retention import ArchivalLimits, CleanPolicy, Retention
 from bucketlake.model.row_merge import SchemaMerge
+from bucketlake.model.schema import IS_DELETED
 from bucketlake.model.table_type import Operation
 from bucketlake.services.archival import archive
 from bucketlake.services.check.doctor import MIN_AGE_SECONDS, diagnose
@@ -48,6 +52,7 @@ from bucketlake.services.resize.service import ResizeLimits
 from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.version_change import change_version
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
@@ -87,6 +92,7 @@ from tests.simulation.world import (
     PARTITIONS,
     SCHEMA,
     Rows,
+    remembering,
     rescale,
     upserted,
 )
@@ -165,7 +171,8 @@ class Crowd:
         self.waits = not table_version(self.kind.version).layout.has_completion_times
         self.lock = LOCKS[seed // 2 % len(LOCKS)]
         self.evolves = self.random.random() < 0.3
-        self.by_event_time = seed // 2 % 2 == 0  # Half of each table type.
+        self.remembers = random.Random(f"deletes of crowd {seed}").random() < 0.2
+        self.by_event_time = self.remembers or seed // 2 % 2 == 0  # Half of each table type.
         # As in Hudi, a late row after a delete by key is merged with a base row that may be left.
         self.deletes = not (self.by_event_time and self.merges_on_read)
         self.fills = self.merges_on_read and random.Random(f"rows of crowd {seed}").random() < 0.5
@@ -173,6 +180,9 @@ class Crowd:
         self.converts = self.kind.is_converted and drawn.random() < 0.4
         may_keep_index = not self.kind.needs_metadata_table
         self.keeps_index = may_keep_index and drawn.random() < 0.3
+        others = random.Random(f"metadata and version of crowd {seed}")
+        self.compacts_metadata = others.random() < 0.3
+        self.upgrades = self.kind.version < NEWEST_VERSION and others.random() < 0.4
         self.cuts = random.Random(f"batches of crowd {seed}")
         self.name = f"crowd-{seed}-{id(self)}"
         self.memory = MemoryStorage(self.name, lambda: self.stage.now_ms)
@@ -237,11 +247,12 @@ class Crowd:
 
     def _write(self, name: str) -> None:
         for _ in range(4 if self.restores else 3):
-            choices = [self._upsert, self._batch, self._delete, self._overwrite]
-            weights = [4, 3, 2 * self.deletes, not self.fills]
-            choices, weights = [*choices, self._drop], [*weights, not self.fills]
-            choices = [*choices, self._merge, self._merge_by_partition]
-            weights = [*weights, self.deletes, 1]
+            choices, weights = [self._upsert, self._batch], [4, 3]
+            if not self.remembers:  # No other delete has an ordering value.
+                choices = [*choices, self._delete, self._overwrite, self._drop]
+                choices = [*choices, self._merge, self._merge_by_partition]
+                fills, deletes = not self.fills, self.deletes
+                weights = [*weights, 2 * deletes, fills, fills, deletes, 1]
             if is_dynamic(index_in_force(self.memory)):
                 pass  # Its buckets are not rescaled.
             elif has_rings(self.kind.index):
@@ -260,6 +271,10 @@ class Crowd:
                 choices, weights = [*choices, self._save, self._restore], [*weights, 2, 4]
             if self.converts:
                 choices, weights = [*choices, self._convert], [*weights, 3]
+            if self.upgrades:
+                choices, weights = [*choices, self._upgrade], [*weights, 2]
+            if self.compacts_metadata:
+                choices, weights = [*choices, self._serve_metadata], [*weights, 4]
             choices, weights = [*choices, self._late_task], [*weights, 1]
             self.random.choices(choices, weights)[0](name)
 
@@ -308,10 +323,18 @@ class Crowd:
     def _upsert_rows(
         self, name: str, rows: list[dict[str, Any]], batch: pa.Table, *, fails: bool
     ) -> None:
-        deed = Deed("upsert", partial(upserted, rows=rows, by_event_time=self.by_event_time))
         self._perform(
-            name, deed, partial(self._written, Operation.UPSERT, batch, None), fails=fails
+            name,
+            Deed("upsert", self._after(rows)),
+            partial(self._written, Operation.UPSERT, batch, None),
+            fails=fails,
         )
+
+    def _after(self, rows: list[dict[str, Any]]) -> Callable[[Rows], Rows]:
+        """Return the effect of an upsert."""
+        if self.remembers:
+            return partial(remembering, rows=rows)
+        return partial(upserted, rows=rows, by_event_time=self.by_event_time)
 
     def _batch(self, name: str) -> None:
         """Write the next batch of the stream, or the last batch again, as two drivers may do.
@@ -324,11 +347,7 @@ class Crowd:
             self.batches.append(self._rows())
         is_cut_again = not is_new and number > self.delivered and self.cuts.random() < 0.5
         rows, source = self._rows() if is_cut_again else self.batches[number]
-        deed = Deed(
-            f"batch {number}",
-            partial(upserted, rows=rows, by_event_time=self.by_event_time),
-            batch=number,
-        )
+        deed = Deed(f"batch {number}", self._after(rows), batch=number)
         self._perform(name, deed, partial(self._written, Operation.UPSERT, source, number))
         if deed.told == "done":
             self.delivered = max(self.delivered, number)
@@ -411,6 +430,34 @@ class Crowd:
     def _convert(self, name: str) -> None:
         """Convert the table to dynamic buckets."""
         self._perform(name, Deed("convert", same), lambda target: convert(target(), lock=self.lock))
+
+    def _upgrade(self, name: str) -> None:
+        """Put the table into the newest version."""
+
+        def run(target: Callable[[], Target]) -> object:
+            at = target()
+            return change_version(
+                at.storage,
+                NEWEST_VERSION,
+                given=self.kind.index,
+                engine=ONE_BY_ONE,
+                lock=self.lock,
+                now_ms=at.table.clock.now_ms,
+            )
+
+        self._perform(name, Deed("upgrade", same), run)
+
+    def _serve_metadata(self, name: str) -> None:
+        """Compact the metadata table, if there is one, after any number of commits; clean it."""
+        delta_commits, cleans = self.random.randrange(1, 4), self.random.random() < 0.5
+
+        def run(target: Callable[[], Target]) -> None:
+            table = target().table
+            compact_metadata(table, delta_commits=delta_commits, engine=ONE_BY_ONE)
+            if cleans:
+                clean_metadata(table)
+
+        self._perform(name, Deed("compact metadata", same), run)
 
     def _draw_resize(self, name: str) -> None:
         limits = drawn_limits(self.random, self.kind.index)
@@ -601,6 +648,8 @@ class Crowd:
                 or (isinstance(error, InputError) and -1 < deed.batch <= self.delivered)
                 # Another writer added the column meanwhile.
                 or (isinstance(error, InputError) and self.evolves and "column x" in str(error))
+                # It has none, or another writer builds it anew.
+                or (deed.name == "compact metadata" and isinstance(error, MetadataTableError))
                 or (deed.name == "convert" and "without a pending resize" in str(error))
                 # Another writer converted the table meanwhile.
                 or (deed.name == "resize" and isinstance(error, ConfigError) and self.converts)
@@ -628,8 +677,13 @@ class Crowd:
         """Draw rows, sometimes with a wider type or a new column."""
         rows = [self._row() for _ in range(self.random.randrange(1, rows_max + 1))]
         schema = _NARROW
+        if self.remembers:  # A batch has each key once, so that the model is plain.
+            rows = [*{(row["p"], row["id"]): row for row in rows}.values()]
+            schema = schema.append(pa.field(IS_DELETED, pa.bool_()))
+            for row in rows:
+                row[IS_DELETED] = self.random.random() < 0.4
         if self.evolves and self.random.random() < 0.2:
-            schema = SCHEMA
+            schema = schema.set(schema.get_field_index("v"), SCHEMA.field("v"))
             for row in rows:
                 row["v"] += 2**40
         if self.evolves and (self._has_new_column() or self.random.random() < 0.2):

@@ -32,7 +32,7 @@ from bucketlake.timeline.archive_reader import archived_commit, read_archive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.table_properties import read_table_config, table_at
-from tests.simulation.world import Rows, by_key, require_tidy
+from tests.simulation.world import Rows, by_key, require_tidy, stored_in
 
 MISPLACED = {
     FindingKind.BUCKET_TWICE,
@@ -154,16 +154,18 @@ class Record:
                 after = by_name[one.name].after
             states.append(after(states[-1]))
             self.log.append(f"{one.instant} to {one.completed_at}: {states[-1]}")
+        if not self.undoes:
+            for deed in self.deeds:
+                if deed.is_empty:  # At some time it had nothing to change.
+                    had = any(deed.after(state) == state for state in states)
+                    assert had, self.story(f"{deed.name} changed no row, and should have")
+        states = [stored_in(state) for state in states]
         found = self.found()
         assert found == states[-1], self.story(f"read {found}, expected {states[-1]}")
         if not self.undoes:
             for sight in self.sights:
                 seen = states[sight.before : sight.after + 1]
                 assert sight.rows in seen, self.story(f"a read showed {sight}, not one of {seen}")
-            for deed in self.deeds:
-                if deed.is_empty:  # At some time it had nothing to change.
-                    had = any(deed.after(state) == state for state in states)
-                    assert had, self.story(f"{deed.name} changed no row, and should have")
             self._check_ranges(commits, states)
         self._check_batches([by_name[one.name] for one in commits if not one.moves_rows])
         self._check_savepoints(commits, by_name)
@@ -202,7 +204,7 @@ class Record:
                 ]
                 assert late, self.story(f"savepoint {saved} is not held: {error}")  # noqa: PT017
             else:
-                seen = self.distinct(found)
+                seen, then = self.distinct(found), stored_in(then)
                 assert seen == then, self.story(f"savepoint {saved} shows {seen}, it held {then}")
 
     def found(self) -> Rows:

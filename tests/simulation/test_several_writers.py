@@ -16,6 +16,7 @@ import pytest
 from tests.choices import DEEP
 from tests.simulation import rare_states
 from tests.simulation.crowd import Crowd
+from tests.simulation.crowd_runs import CrowdRuns, totals
 from tests.simulation.interleavings import SCENARIOS, Exploration
 
 _PROGRESS_EVERY = 1000
@@ -30,20 +31,24 @@ def _begin_process() -> None:
     _counting.enter_context(rare_states.counted(_reached))
 
 
-def finding_of(kind_name: str | None, seed: int) -> tuple[str | None, Counter[str]]:
-    """Run one crowd; return its finding with the log of the run, or None, and its rare states."""
+def finding_of(kind_name: str | None, seed: int) -> tuple[str | None, Counter[str], float]:
+    """Run one crowd; return its finding with the log of the run, or None.
+
+    Its rare states and its processor seconds follow.
+    """
     _reached.clear()
-    finding = None
+    finding, began = None, time.process_time()
     try:
         Crowd(seed, kind_name).run()
     except Exception as error:  # Whatever a run raises is a finding.
         finding = f"seed {seed}: {type(error).__name__} {error}"
-    return finding, Counter(_reached)
+    return finding, Counter(_reached), time.process_time() - began
 
 
 def test_a_crowd_of_writers_loses_and_doubles_nothing(
     crowds: range,
     kind_name: str | None,
+    request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -51,6 +56,7 @@ def test_a_crowd_of_writers_loses_and_doubles_nothing(
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # So that a replay is identical.
     processes = multiprocessing.get_context("spawn")
     findings: list[str] = []
+    taken: list[float] = []
     reached: Counter[str] = Counter()
     began = time.monotonic()
 
@@ -62,18 +68,24 @@ def test_a_crowd_of_writers_loses_and_doubles_nothing(
     with ProcessPoolExecutor((os.cpu_count() or 1) + 1, processes, _begin_process) as pool:
         found_in = partial(finding_of, kind_name)
         runs = pool.map(found_in, crowds, chunksize=5)
-        for done, (found, states) in enumerate(runs, start=1):
+        for done, (found, states, seconds) in enumerate(runs, start=1):
             reached.update(states)
+            taken.append(seconds)
             if found:
                 findings.append(found)
                 say(found)
             if done % _PROGRESS_EVERY == 0:
-                seconds = time.monotonic() - began
-                say(f"{done:,} of {len(crowds):,} runs, {seconds:,.0f} s, {len(findings)} found")
+                so_far = time.monotonic() - began
+                say(f"{done:,} of {len(crowds):,} runs, {so_far:,.0f} s, {len(findings)} found")
     for state, times in reached.most_common():
         say(f"{times:,} times {state}")
     for state in rare_states.never(reached):
         say(f"never {state}")
+    if (path := request.config.getoption("--runs")) is not None:
+        ran = CrowdRuns.of(kind_name, crowds, findings, time.monotonic() - began, taken)
+        ran.add_to(path)
+        for line in totals(path):
+            say(line)
     assert not findings, f"{len(findings)} of {len(crowds)} runs:\n" + "\n\n".join(findings[:3])
 
 

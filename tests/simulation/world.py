@@ -29,6 +29,7 @@ from bucketlake.index.rescaled import rescaled_index
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import ArchivalLimits, CleanPolicy, Retention
+from bucketlake.model.schema import IS_DELETED
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.clean_guard import read_clean
@@ -50,7 +51,7 @@ from bucketlake.timeline.archive_files import newest_manifest
 from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
-from bucketlake.timeline.outcome import OutcomeKind, read_outcome
+from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.table_properties import read_table_config, table_at
 from bucketlake.write.ingest import delete_partitions, write_records
 from bucketlake.write.pack import ArrowSource
@@ -77,6 +78,9 @@ from tests.simulation.resizes import (
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 PARTITIONS = ["a", "b\nc"]  # One name has a line break, to find text that is split into lines.
+
+REMEMBERED = " is deleted"
+"""After the id of a row in a state: its delete is remembered."""
 
 ONE_BY_ONE = Threads(1)
 """The engine of services: one thread, so that their tasks run in order."""
@@ -531,7 +535,7 @@ class World:
         commits = self._commits()
         for instant, _ in self.commits - commits:
             outcome = read_outcome(self.storage, InstantTime(instant))
-            is_undone = outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
+            is_undone = outcome is not None and outcome.is_rollback
             assert is_undone, self.story(f"the commit {instant} is gone")
         self.commits = commits
         config = read_table_config(self.storage)
@@ -599,6 +603,32 @@ def upserted(state: Rows, rows: list[dict[str, Any]], *, by_event_time: bool) ->
         if key not in after or not by_event_time or value[1] >= after[key][1]:
             after[key] = value
     return after
+
+
+def remembering(state: Rows, rows: list[dict[str, Any]]) -> Rows:
+    """Return the rows, and the remembered deletes, after an upsert of rows and deletes.
+
+    Its keys are distinct. A delete is the row of the key with :data:`REMEMBERED`; its second value
+    is the ordering value.
+    """
+    after = dict(state)
+    for row in rows:
+        key, ts = (row["p"], row["id"]), row["ts"]
+        mark = (row["p"], row["id"] + REMEMBERED)
+        stored, dead = after.get(key), after.get(mark)
+        if row[IS_DELETED]:
+            if dead is None or dead[1] <= ts:
+                after[mark] = (0, ts, None)
+                if stored is not None and stored[1] <= ts:
+                    del after[key]
+        elif (dead is None or dead[1] < ts) and (stored is None or stored[1] <= ts):
+            after[key] = row["v"], ts, row.get("x")
+    return after
+
+
+def stored_in(state: Rows) -> Rows:
+    """Return a state without the remembered deletes."""
+    return {key: row for key, row in state.items() if not key[1].endswith(REMEMBERED)}
 
 
 def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:

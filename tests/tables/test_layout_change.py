@@ -33,6 +33,7 @@ from bucketlake.format.archive_file import CONTENT
 from bucketlake.format.avro.timeline_records import decode_record
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.index.stored_setting import SETTING_FILE
+from bucketlake.metadata.metadata_table import load_metadata_table
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services import version_change
@@ -500,6 +501,36 @@ def test_a_dead_write_is_rolled_back_first(new_path: NewPath) -> None:
     table.downgrade(to=6)
     assert dead not in {i.requested_at for i in table.timeline()}
     assert values_of(table) == expected
+
+
+@pytest.mark.parametrize(("version", "to"), [(6, 9), (9, 6)])
+def test_a_first_write_that_dies_during_a_change_is_never_visible(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch, version: int, to: int
+) -> None:
+    """It began after the change had looked for writes, and put its files before it died."""
+    table = make(new_path(), version, metadata_table=False)
+    storage = storage_of(table)
+
+    def die() -> None:
+        with dying(PUTS, f"{EXTENSION_FOLDER}/outcome", after=False):
+            table.upsert(rows(60))
+
+    meanwhile(monkeypatch, die, PUTS, VERSION_CHANGE_FILE, after=True)
+    change_version(storage, to)
+    for number in range(3):
+        table.upsert(rows(*range(4), v=number))
+    assert table.archive(keep_min=1, keep_max=2).instants
+    assert values_of(table) == dict.fromkeys(("k0", "k1", "k2", "k3"), 2)
+
+
+def test_who_opened_the_table_before_a_change_is_told_to_open_it_again(new_path: NewPath) -> None:
+    table = make(new_path(), 6, metadata_table=True)
+    table.upsert(rows(1))
+    opened = table_at(storage_of(table))
+    timeline = load_timeline(opened)
+    table.upgrade()
+    with pytest.raises(CommitConflictError, match="open it, and repeat"):
+        load_metadata_table(opened, timeline)
 
 
 def test_a_planned_clean_is_carried_out_first(new_path: NewPath) -> None:

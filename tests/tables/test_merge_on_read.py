@@ -37,7 +37,7 @@ from bucketlake.timeline import transitions
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action, InstantClock, State
 from bucketlake.timeline.open_table import opened_table
-from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
+from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
@@ -540,7 +540,7 @@ def test_a_compaction_that_was_begun_after_its_plan_was_taken_back_is_in_nobodys
     planned = table.compact(schedule_only=True).scheduled
     assert planned is not None
     storage, config = storage_of(table), table.config()
-    assert claim_rollback(storage, planned).kind is OutcomeKind.ROLLBACK
+    assert claim_rollback(storage, planned).is_rollback
     take_back(opened_table(storage, config), planned, Action.COMPACTION)
     storage.put(f".hoodie/timeline/{planned}.compaction.inflight", b"")
     table.upsert(rows(range(5, 7), 3, 12))

@@ -26,7 +26,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import InstantClock
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable, opened_table
-from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
+from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import ArrowSource
 from bucketlake.write.target import open_target
@@ -77,7 +77,7 @@ def test_what_a_writer_saves_after_it_was_rolled_back_does_not_count(table: bl.T
     storage.put(record_path(late), json.dumps(record).encode())
     assert counts(table) == {"a": 9}
     assert table.rule_versions()[-1].instant == late
-    assert claim_rollback(storage, late).kind is OutcomeKind.ROLLBACK
+    assert claim_rollback(storage, late).is_rollback
     assert counts(table) == {}
     assert [one.instant for one in table.rule_versions()] == [INITIAL_INSTANT]
     assert bl.open_table(table.path).index == INDEX

@@ -19,13 +19,7 @@ from bucketlake.timeline.commit_order import Head, last_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import (
-    Outcome,
-    OutcomeKind,
-    Publication,
-    claim_commit,
-    claim_rollback,
-)
+from bucketlake.timeline.outcome import Outcome, Publication, claim_commit, claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
 
 
@@ -77,7 +71,7 @@ def begin_instant(
 
 def withdraw_plan(table: OpenTable, instant: InstantTime, action: Action) -> bool:
     """Withdraw a plan from the timeline; return False if another writer decided to execute it."""
-    if claim_rollback(table.storage, instant, action).kind is OutcomeKind.COMMIT:
+    if not claim_rollback(table.storage, instant, action).is_rollback:
         return False
     take_back_metadata(table, instant)
     remove_pending(table, instant, action)

@@ -198,15 +198,13 @@ def _sweep(table: OpenTable) -> None:
     timeline = load_timeline(table)
     pending = {i.requested_at for i in timeline.pending()}
     completed = {i.requested_at for i in timeline.completed()}
+    young_ms = table.clock.now_ms() - _TASKS_END_MS
     for instant in instants:
         if instant in completed:
             delete_markers(table.storage, instant)
         elif instant not in pending:
             decided = table.storage.stat(outcome_path(instant))
-            if (
-                decided is not None
-                and table.clock.now_ms() - decided.modified_at_ms < _TASKS_END_MS
-            ):
+            if decided is not None and decided.modified_at_ms > young_ms:
                 continue
             if _was_rolled_back(table, timeline, instant):
                 delete_files(table, instant)

@@ -28,7 +28,7 @@ from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, forbid_commit, is_rolled_back
+from bucketlake.timeline.outcome import claim_rollback, forbid_commit, is_rolled_back
 from bucketlake.timeline.transitions import instant_path, remove_pending
 
 _UNDONE = (*WRITES, Action.COMPACTION, Action.CLUSTERING)
@@ -300,7 +300,7 @@ def _of_commits(
 
 def withdraw_resize(table: OpenTable, instant: InstantTime) -> bool:
     """Withdraw a pending resize; return False if it is decided to be completed."""
-    if claim_rollback(table.storage, instant).kind is OutcomeKind.COMMIT:
+    if not claim_rollback(table.storage, instant).is_rollback:
         return False
     timeline = transact(table, lambda _: Ready(instant, None), own=instant).head.timeline
     partitions = partitions_of_plan(table.storage, timeline, instant)

@@ -20,6 +20,7 @@ from bucketlake.config.merge_entries import MERGER_OF_HUDI_0
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig, table_checksum
 from bucketlake.errors import (
+    CommitConflictError,
     FormatError,
     MetadataTableError,
     ObjectNotFoundError,
@@ -387,12 +388,14 @@ def load_metadata_table(table: OpenTable, timeline: Timeline) -> MetadataTable:
     try:
         own = read_table_config(inner)
     except TableNotFoundError as error:
-        raise MetadataTableError(
-            table.storage.root, f"{inner.folder} is none: {error.found}"
-        ) from error
+        problem = f"{inner.folder} is none: {error.found}"
+        raise MetadataTableError(table.storage.root, problem) from error
     # Hudi omits the time zone there; both tables have the same clock.
     own = replace(own, timeline_timezone=table.config.timeline_timezone)
     if own.layout_version != table.config.layout_version:
+        if read_table_config(table.storage).layout_version != table.config.layout_version:
+            problem = "the version of the table was changed meanwhile; open it, and repeat the call"
+            raise CommitConflictError("not begun", problem)
         path = f"{inner.folder}/.hoodie/hoodie.properties"
         expected = f"timeline layout {table.config.layout_version}, as in the data table"
         raise FormatError(path, expected, str(own.layout_version))

@@ -59,7 +59,7 @@ from bucketlake.timeline.instant import WRITES, Action, Instant, State, instant_
 from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
+from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.slice_rewrite import compact_slice
@@ -231,7 +231,7 @@ def _schedule(
             if not (newest.is_undoing or rolled_back(table, done.head.timeline, newest)):
                 return instant, slices
             # A commit of the plan is or was rolled back; the rollback also looks for plans.
-            if claim_rollback(table.storage, instant).kind is OutcomeKind.ROLLBACK:
+            if claim_rollback(table.storage, instant).is_rollback:
                 take_back(table, instant, Action.COMPACTION)
             settle_failed_writes(table.without_lock(), newest)
 

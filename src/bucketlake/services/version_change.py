@@ -18,6 +18,7 @@ from functools import partial
 
 from bucketlake.actions.cleaner import carry_out_clean
 from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.rollback import delete_files
 from bucketlake.actions.transact import Ready, transact
 from bucketlake.actions.turns import head
 from bucketlake.config import table_keys as keys
@@ -33,6 +34,7 @@ from bucketlake.config.table_version import (
     TimelineLayout,
     check_version,
     table_version,
+    version_of_other_layout,
 )
 from bucketlake.errors import CommitConflictError, ConfigError, TimelineError
 from bucketlake.flow.stage import Engine
@@ -70,6 +72,7 @@ from bucketlake.timeline.other_layout import (
     require_one_archive,
     require_one_timeline,
 )
+from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.table_properties import (
     read_table_config,
     table_at,
@@ -113,12 +116,10 @@ def put_in_version(
     """Upgrade or downgrade a table, or return what that does; see :func:`change_version`."""
     check_version(to, "to")
     table = handle.open()
-    version, step = table.config.version, None
-    if is_upgrade and to < version:
-        step = f"use table.downgrade(to={to}) (bucketlake downgrade --to {to} --run)"
-    elif not is_upgrade and to > version:
-        step = f"use table.upgrade(to={to}) (bucketlake upgrade --to {to} --run)"
-    if step is not None:
+    version = table.config.version
+    verb = "downgrade" if to < version else "upgrade"
+    if to != version and is_upgrade == (to < version):
+        step = f"use table.{verb}(to={to}) (bucketlake {verb} --to {to} --run)"
         raise ConfigError("to", to, f"the table has version {version}; {step}")
     if dry_run:
         return plan_version_change(table, to, drop, handle.index)
@@ -497,8 +498,21 @@ def end_move(table: OpenTable) -> None:
         if move.source.layout == table.config.layout:
             # Not decided. After this turn, a process that slept cannot decide any more.
             stack.enter_context(_turn(table, table.config.layout, partial(head, table)))
+        else:
+            _take_back_late_writes(table)
         delete_timeline(table.storage, move.left_by(table.config.layout))
         table.storage.delete(VERSION_CHANGE_FILE)
+
+
+def _take_back_late_writes(table: OpenTable) -> None:
+    """Roll back what began after the change had looked for writes, and cannot commit any more.
+
+    Archived instants look committed, so its files must not outlive its instant.
+    """
+    before = table.config.in_version(version_of_other_layout(table.config.layout))
+    for late in load_timeline(table.with_config(before)).pending(*WRITES):
+        if claim_rollback(table.storage, late.requested_at).is_rollback:
+            delete_files(table, late.requested_at)
 
 
 @contextmanager

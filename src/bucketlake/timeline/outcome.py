@@ -22,7 +22,6 @@ import base64
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, Self
 
 from bucketlake.config.paths_of_table import OUTCOME_FOLDER, require_instant
@@ -38,13 +37,6 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
 
 _ATTEMPTS = 2  # After a failed put the path is read; the put is repeated once if nothing is there.
-
-
-class OutcomeKind(Enum):
-    """How an instant ends."""
-
-    COMMIT = "commit"
-    ROLLBACK = "rollback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +81,9 @@ class Outcome:
     won: bool = False
 
     @property
-    def kind(self) -> OutcomeKind:
-        """Whether the instant is committed or rolled back."""
-        return OutcomeKind.ROLLBACK if self.publication is None else OutcomeKind.COMMIT
+    def is_rollback(self) -> bool:
+        """Whether the instant is rolled back, and not committed."""
+        return self.publication is None
 
     @property
     def completed_at(self) -> InstantTime:
@@ -104,14 +96,13 @@ class Outcome:
         """Parse the content of the object; raise FormatError if it is not an outcome."""
         with parsing(path, "the outcome of an instant as JSON", data):
             fields = parse_checked(data, path)
-            committed = OutcomeKind(fields["outcome"]) is OutcomeKind.COMMIT
-            return cls(
-                str(fields["claim"]), _parse_publication(fields, path) if committed else None
-            )
+            committed = {"commit": True, "rollback": False}[fields["outcome"]]
+            publication = _parse_publication(fields, path) if committed else None
+            return cls(str(fields["claim"]), publication)
 
     def to_json(self) -> bytes:
         """Print the object's content."""
-        fields = {"outcome": self.kind.value}
+        fields = {"outcome": "rollback" if self.is_rollback else "commit"}
         if self.publication is not None:
             fields |= {
                 "completedAt": self.publication.completed_at,
@@ -189,13 +180,13 @@ def read_outcome(
 def is_rolled_back(storage: Storage, instant: InstantTime, action: Action = Action.COMMIT) -> bool:
     """Return whether an instant is rolled back and can never be committed."""
     outcome = read_outcome(storage, instant, action)
-    return outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
+    return outcome is not None and outcome.is_rollback
 
 
 def is_decided_commit(storage: Storage, instant: InstantTime) -> bool:
     """Return whether a write can never be rolled back by others; it may not be completed yet."""
     outcome = read_outcome(storage, instant)
-    return outcome is not None and outcome.kind is OutcomeKind.COMMIT
+    return outcome is not None and not outcome.is_rollback
 
 
 def is_committed(storage: Storage, timeline: Timeline, instant: InstantTime) -> bool:
@@ -217,7 +208,7 @@ def delete_outcome(storage: Storage, instant: InstantTime) -> None:
 def old_commits(storage: Storage, before: InstantTime) -> Iterator[str]:
     """Yield the paths of outcomes of commits and plans that are older than an instant.
 
-    Outcomes of rollbacks are never deleted.
+    Outcomes of rollbacks are never deleted. They are the smaller ones, so none is read.
 
     Parameters
     ----------
@@ -225,11 +216,10 @@ def old_commits(storage: Storage, before: InstantTime) -> Iterator[str]:
     before : InstantTime
         The first instant of the active timeline: all older commits are published and archived.
     """
+    rollback_bytes = len(Outcome(_new_claim_id()).to_json())
     for stored in storage.list(OUTCOME_FOLDER, recursive=False):
-        if stored.name.partition(".")[0] < before:
-            outcome = _read(storage, stored.path)
-            if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
-                yield stored.path
+        if stored.size_bytes > rollback_bytes and stored.name.partition(".")[0] < before:
+            yield stored.path
 
 
 def outcome_path(instant: InstantTime, action: Action = Action.COMMIT) -> str:

@@ -79,6 +79,11 @@ class HudiPeer:
                 raise PeerUnavailableError(_why_nothing_was_fetched(log)) from error
             raise
 
+    @property
+    def pid(self) -> int:
+        """The number of its process, which has the JVM as a child."""
+        return self._process.pid
+
     def write(
         self,
         path: str | Path,

@@ -22,7 +22,7 @@ from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, InstantClock, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.outcome import OutcomeKind, read_outcome
+from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.transitions import create_requested, to_inflight
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string())])
@@ -84,10 +84,10 @@ class BareTable:
         """Take the next turn for an instant."""
         assert take_turn(self.storage, instant, last_turn(self.storage))
 
-    def decided(self, instant: InstantTime) -> OutcomeKind | None:
+    def decided(self, instant: InstantTime) -> str | None:
         """Return how an instant was decided; None if it was not."""
         outcome = read_outcome(self.storage, instant)
-        return None if outcome is None else outcome.kind
+        return None if outcome is None else "rollback" if outcome.is_rollback else "commit"
 
     def is_completed(self, instant: InstantTime) -> bool:
         return self.timeline().find_completed(instant) is not None

@@ -20,16 +20,16 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import (
     Outcome,
-    OutcomeKind,
     Publication,
     claim_commit,
     claim_rollback,
     delete_outcome,
     is_committed,
+    old_commits,
     outcome_path,
     read_outcome,
 )
-from tests.faulty_storage import Effect
+from tests.faulty_storage import Effect, FaultyStorage
 from tests.storages import failing, memory_of
 from tests.unit.actions.bare_table import AHEAD, BareTable
 
@@ -47,7 +47,7 @@ def test_what_became_of_a_plan_says_nothing_of_a_write_that_draws_its_time_later
     storage: Storage,
 ) -> None:
     assert claim_commit(storage, INSTANT, Publication(COMPLETED_AT, Action.ROLLBACK, METADATA)).won
-    assert claim_rollback(storage, INSTANT, Action.ROLLBACK).kind is OutcomeKind.COMMIT
+    assert not claim_rollback(storage, INSTANT, Action.ROLLBACK).is_rollback
     assert read_outcome(storage, INSTANT) is None
     assert claim_rollback(storage, INSTANT).won
     assert claim_rollback(storage, INSTANT, Action.RESTORE).won
@@ -56,7 +56,7 @@ def test_what_became_of_a_plan_says_nothing_of_a_write_that_draws_its_time_later
 def test_first_claim_wins_and_holds_what_to_publish(storage: Storage) -> None:
     outcome = _commit(storage)
     assert outcome.won
-    assert outcome.kind is OutcomeKind.COMMIT
+    assert not outcome.is_rollback
     assert outcome.publication == PUBLICATION
     found = read_outcome(storage, INSTANT)
     assert found is not None
@@ -87,7 +87,7 @@ def test_commit_after_a_rollback_loses_to_it(storage: Storage) -> None:
     assert claim_rollback(storage, INSTANT).won
     outcome = _commit(storage)
     assert not outcome.won
-    assert outcome.kind is OutcomeKind.ROLLBACK
+    assert outcome.is_rollback
     assert outcome.publication is None
 
 
@@ -149,7 +149,7 @@ def test_put_that_never_landed_is_repeated(storage: Storage) -> None:
 def test_put_that_failed_after_another_won_has_lost(storage: Storage) -> None:
     claim_rollback(storage, INSTANT)
     outcome = _commit(failing(storage, 1, lands=False))
-    assert (outcome.won, outcome.kind) == (False, OutcomeKind.ROLLBACK)
+    assert (outcome.won, outcome.is_rollback) == (False, True)
 
 
 def test_own_put_that_a_client_repeated_by_itself_has_won(storage: Storage) -> None:
@@ -198,6 +198,16 @@ def test_instant_that_nobody_claimed_has_no_outcome(storage: Storage) -> None:
     claim_rollback(storage, INSTANT)
     delete_outcome(storage, INSTANT)
     assert read_outcome(storage, INSTANT) is None
+
+
+def test_an_archival_does_not_read_the_rollbacks_of_all_times() -> None:
+    storage = FaultyStorage(memory_of())
+    for number in range(3):
+        claim_rollback(storage, InstantTime(f"2024010203040{number}678"))
+    _commit(storage)
+    storage.trace.clear()
+    assert [*old_commits(storage, AHEAD)] == [outcome_path(INSTANT)]
+    assert [each.operation for each in storage.trace] == ["list"]
 
 
 @pytest.mark.parametrize(
