@@ -616,7 +616,7 @@ def remembering(state: Rows, rows: list[dict[str, Any]]) -> Rows:
         key, ts = (row["p"], row["id"]), row["ts"]
         mark = (row["p"], row["id"] + REMEMBERED)
         stored, dead = after.get(key), after.get(mark)
-        if row[IS_DELETED]:
+        if row.get(IS_DELETED):
             if dead is None or dead[1] <= ts:
                 after[mark] = (0, ts, None)
                 if stored is not None and stored[1] <= ts:
