@@ -114,7 +114,7 @@ def flatness(result: Result) -> str:
 
     def quarter_of(value: Sample) -> int:
         sample = samples[min(bisect_left(times, value["at"]), len(samples) - 1)]
-        return (sample["commits"] - first) * QUARTERS // (last - first + 1)
+        return int((sample["commits"] - first) * QUARTERS // (last - first + 1))
 
     text = (
         f"Each quarter has as many commits, {(last - first) // QUARTERS:,}, from minute "

@@ -440,7 +440,7 @@ class Soak(EngineFree):
     def _told(self) -> dict[str, Any]:
         """Return what all pieces have told, for the result file."""
         pieces, reads = self._lines("pieces"), self._lines(READER)
-        by_wall = [(each["wall"], each["base"]) for each in pieces]
+        by_wall: list[tuple[float, float]] = [(each["wall"], each["base"]) for each in pieces]
 
         def at(wall: float) -> float:
             began, base = max((one for one in by_wall if one[0] <= wall), default=by_wall[0])
