@@ -140,8 +140,12 @@ class Client:
             adds=dict.fromkeys(counters, 1),
             deletes=[key for key, _ in gone],
         )
-        is_done = self._noted(lambda: self.table().upsert(batch, merge={"n": "sum"}) and {})
-        if is_done:
+
+        def upsert() -> dict[str, object]:
+            self.table().upsert(batch, merge={"n": "sum"})
+            return {}
+
+        if is_done := self._noted(upsert):
             self.deletable += may_go
         return is_done
 
@@ -196,7 +200,7 @@ class Client:
         """Carry out the operation that was begun, and note its end; return whether it is done."""
         facts: Mapping[str, object] = {}
         try:
-            facts, how = operation() or {}, "ok"
+            facts, how = operation(), "ok"
         except CommitOutcomeUnknownError as error:
             how, facts = "unknown", {"error": _said(error)}
         except (CommitConflictError, LockError, StorageError) as error:

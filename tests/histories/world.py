@@ -130,7 +130,8 @@ class RoughRoad(Road):
             if self._chance.random() >= (15 * self.rate if conditional else self.rate):
                 return None
             # Only a put can be in conflict.
-            return self._chance.choice([*Accident][0 if conditional else 1 :])
+            possible: list[Accident] = [*Accident][0 if conditional else 1 :]
+            return self._chance.choice(possible)
 
 
 @dataclass
