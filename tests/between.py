@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+import bucketlake as bl
 from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
 from bucketlake.flow.threads import HERE, Threads
+from bucketlake.model.table_type import Operation
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.table_properties import table_at
+from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
+from bucketlake.write.target import open_target
 from bucketlake.write.write_plan import WritePlan
 
 
@@ -109,3 +117,58 @@ class _InterruptedFlow:
 
     def close(self) -> None:
         self.flow.close()
+
+
+def write_once(
+    table: bl.Table,
+    rows: pa.Table,
+    operation: Operation = Operation.UPSERT,
+    **steps: Callable[[], object],
+) -> object:
+    """Write rows; something else happens after a step, and a conflict is an error."""
+    target = open_target(table_at(open_storage(table.path)), None)
+    return write_records(target, operation, InterruptedSource(rows, **steps))
+
+
+def overlapped(
+    table: bl.Table,
+    first: pa.Table,
+    second: pa.Table,
+    operation: Operation = Operation.UPSERT,
+    *,
+    then: Callable[[], object] = nothing,
+    at: str = "planned",
+) -> None:
+    """Run two writes: the first one begins first, and commits when the other one has its files.
+
+    Parameters
+    ----------
+    table : Table
+    first, second : pa.Table
+        Their rows.
+    operation : Operation
+        What the first one does.
+    then : callable
+        What happens between their commits.
+    at : {"planned", "written"}
+        Whether the second one begins before the tasks of the first one, or after them.
+    """
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        begun.set()
+        assert goes_on.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        earlier = pool.submit(write_once, table, first, operation, **{at: pause})
+
+        def written() -> None:
+            goes_on.set()
+            earlier.result(60)
+            then()
+
+        try:
+            assert begun.wait(60)
+            write_once(table, second, written=written)
+        finally:
+            goes_on.set()

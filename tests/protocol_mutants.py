@@ -35,10 +35,11 @@ from bucketlake.timeline import (
     transitions,
 )
 from bucketlake.timeline.instant import Action
-from bucketlake.write import commit_checks, tombstones
+from bucketlake.write import commit_checks, ingest, stages, tombstones, transaction
 from tests.mutants import Mutant
 from tests.tables import (
     test_batches,
+    test_blind_appends,
     test_record_index,
     test_remembered_deletes,
     test_rollback,
@@ -73,6 +74,7 @@ BEATS_FIRST = BEATS_FIRST[
 ]
 TRY, TURN = BEATS_FIRST.split("        layout = ready.layout", 1)
 BEATS_LATER = f"        layout = ready.layout{TURN}{TRY}"
+BEATS = "stack.enter_context(beating(table.storage, instant, appended=appended))"
 PUT_OUT = "finish(now.table, at, pending.action, outcome)\n"
 MARKERS = (
     "with suppress(StorageError):  # The next write deletes leftover markers.\n"
@@ -300,8 +302,7 @@ MUTANTS = [
            test_commit.test_after_a_resize_writes_to_the_new_buckets_are_in_conflict,
            {"is_completed": True}),
     Mutant("other commits are overlooked", commit._checked,
-           "require_no_conflict(write.instant, touched, others, cleaned=cleaned, "
-           "group_key=plan.group_key)", "pass",
+           "        others,\n        cleaned", "        (),\n        cleaned",
            test_commit.test_of_two_writes_to_a_bucket_the_second_does_not_commit),
     Mutant("the checks of the plan are left out", commit._prepared,
            "check(view)", "pass",
@@ -360,10 +361,10 @@ MUTANTS = [
            "if False:",
            test_pending.test_a_plan_that_is_decided_is_not_withdrawn, {"action": Action.ROLLBACK}),
     Mutant("a write is on the timeline before it lives", pending.begin_instant,
-           "stack.enter_context(beating(table.storage, instant))\n"
+           f"{BEATS}\n"
            "                timeline = create_requested(table, instant, action, content)\n",
            "timeline = create_requested(table, instant, action, content)\n"
-           "                stack.enter_context(beating(table.storage, instant))\n",
+           f"                {BEATS}\n",
            test_pending.test_a_write_lives_before_it_is_on_the_timeline),
     Mutant("a plan that changes the metadata table ignores the turns", pending.decide_plan,
            "turn = None if metadata_commit is None else last_turn(table.storage)", "turn = None",
@@ -414,7 +415,7 @@ MUTANTS = [
            test_commit.test_copies_for_a_resize_are_made_between_the_turn_and_the_decision),
     # Heartbeats.
     Mutant("the heartbeat is never renewed", heartbeat._renew,
-           "_beat(storage, instant, write)", "pass",
+           "_beat(storage, instant, content)", "pass",
            test_heartbeat.test_a_renewal_puts_the_heartbeat_again),
     Mutant("an old heartbeat counts", heartbeat.is_alive,
            "stored is not None and now_ms() - stored.modified_at_ms <= limit_ms",
@@ -424,8 +425,8 @@ MUTANTS = [
            "return is_fresh and not _is_gone(process)", "return False",
            test_heartbeat.test_a_heartbeat_that_does_not_name_its_write_counts),
     Mutant("two writers live at one time", heartbeat.beating,
-           "storage.put_if_absent(_path(instant), _content(write))",
-           "storage.put(_path(instant), _content(write))",
+           "storage.put_if_absent(_path(instant), content)",
+           "storage.put(_path(instant), content)",
            test_transact.test_an_instant_that_another_writer_uses_takes_no_turn),
     Mutant("a write lives on after its end", heartbeat.beating,
            "delete_heartbeat(storage, instant)", "pass",
@@ -512,6 +513,94 @@ MUTANTS = [
     Mutant("a write does not wait for another", conflict.wait_for_writers,
            "if common and is_alive(storage, instant, clock.now_ms):", "if False:",
            test_early_conflict.test_it_waits_ten_minutes_at_most),
+    # Blind appends.
+    Mutant("a blind append that was overtaken commits", conflict.require_no_conflict,
+           "appends and other < instant", "appends",
+           test_conflict.test_a_blind_append_is_in_conflict_with_other_commits,
+           {"other": test_conflict.AFTER, "made": test_conflict.appended(1)}),
+    Mutant("every write follows log files of others", conflict.require_no_conflict,
+           "appends and other < instant", "other < instant",
+           test_conflict.test_a_blind_append_follows_log_files_of_commits_that_were_requested_before_it),
+    Mutant("a compaction is in the way of a blind append", conflict.require_no_conflict,
+           "(appends or not cleaned)", "not cleaned",
+           test_conflict.test_a_blind_append_follows_log_files_of_commits_that_were_requested_before_it),
+    Mutant("a base file counts as appended", conflict_keys.written_keys,
+           "stat.opens_group or not stat.is_log", "stat.opens_group",
+           test_conflict_keys.test_groups_that_only_got_log_files_may_be_left_out),
+    Mutant("a group that log files opened counts as one that was there", conflict_keys.written_keys,
+           "stat.opens_group or not stat.is_log", "not stat.is_log",
+           test_conflict_keys.test_groups_that_only_got_log_files_may_be_left_out),
+    Mutant("groups that were removed count as appended", conflict_keys.written_keys,
+           "written | commit.replaced_groups", "written",
+           test_conflict_keys.test_groups_that_only_got_log_files_may_be_left_out),
+    Mutant("a blind append waits for no write that is none", conflict.wait_for_writers,
+           "common -= appended_by(storage, instant)", "common = set()",
+           test_early_conflict.test_a_blind_append_waits_for_one_that_does_not_say_that_it_appends_there,
+           {"told": {}, "waits": True}),
+    Mutant("every write passes blind appends", conflict.wait_for_writers,
+           "if common and appends:", "if common:",
+           test_early_conflict.test_a_blind_append_waits_for_one_that_does_not_say_that_it_appends_there,
+           {"told": {"x": ["00000001"]}, "waits": False}),
+    Mutant("a blind append does not wait for an earlier one", conflict.wait_for_earlier,
+           "until(partial(_has_ended, table, at), WAIT_SECONDS_MAX)", "pass",
+           test_early_conflict.test_it_waits_until_the_other_one_is_decided),
+    Mutant("a blind append waits for a later one", conflict.wait_for_earlier,
+           "at >= instant or ", "",
+           test_early_conflict.test_it_waits_for_no_other_write, {"why": "it came later"}),
+    Mutant("a blind append waits for itself", conflict.wait_for_earlier,
+           "or is_of_this_thread(at)", "",
+           test_early_conflict.test_it_does_not_wait_for_a_write_of_its_own_thread),
+    Mutant("a blind append waits for one at other buckets", conflict.wait_for_earlier,
+           "appended & other and", "",
+           test_early_conflict.test_it_waits_for_no_other_write, {"why": "other buckets"}),
+    Mutant("a blind append waits for one that will be written again", conflict.wait_for_earlier,
+           "and not _is_overtaken(table, at, other)", "",
+           test_early_conflict.test_it_waits_for_none_that_was_overtaken),
+    Mutant("a compaction overtakes a blind append", conflict._is_overtaken,
+           " if not commit.compacted", "",
+           test_early_conflict.test_a_compaction_overtakes_none),
+    Mutant("a blind append waits for services after a commit", conflict._has_ended,
+           "return is_decided or ", "return ",
+           test_early_conflict.test_it_waits_until_the_other_one_is_decided),
+    Mutant("a blind append waits for a dead writer", conflict._has_ended,
+           "return is_decided or not is_alive(table.storage, instant, table.clock.now_ms)",
+           "return is_decided",
+           test_early_conflict.test_it_waits_until_the_other_one_dies),
+    Mutant("a blind append takes its turn before the ones before it", commit.commit_write,
+           "wait_for_earlier(write.table, write.begun, write.instant, write.appended)", "pass",
+           test_commit.test_a_blind_append_waits_for_the_one_before_it_without_the_lock),
+    Mutant("a blind append waits under the lock", commit.commit_write,
+           "    wait_for_earlier(write.table, write.begun, write.instant, write.appended)\n"
+           "    with write.table.lock.held(write.table.storage) as require_held:\n",
+           "    with write.table.lock.held(write.table.storage) as require_held:\n"
+           "        wait_for_earlier(write.table, write.begun, write.instant, write.appended)\n",
+           test_commit.test_a_blind_append_waits_for_the_one_before_it_without_the_lock),
+    Mutant("a write that said that it appends is believed", transaction.commit_written,
+           "all(stat.is_log and not stat.opens_group for stat in stats)", "True",
+           test_blind_appends.test_one_that_opened_a_group_after_all_is_none),
+    *(
+        Mutant(f"a write appends blindly, though {why}", stages.appended_slots, old, new,
+               test_blind_appends.test_other_writes_are_none, {"why": why})
+        for why, old, new in (
+            ("names of log files have their slice", "config.layout.logs_name_slices or ", ""),
+            ("a commit names the files of a slice", "or config.change_log is not None", ""),
+            ("keys are looked up in a bucket", "layout.looks_up or ", ""),
+            ("keys are looked up in an index", "layout.locates or ", ""),
+            ("deletes by key", "operation is Operation.UPSERT and ", ""),
+            ("a bucket is new", "wanted <= there and ", ""),
+        )
+    ),
+    *(
+        Mutant(f"a write of {what} appends blindly", ingest.write_records, old, "",
+               test_blind_appends.test_other_writes_are_none, {"why": why})
+        for what, why, old in (
+            ("partial rows", "a row keeps stored values", "combining is None and "),
+            ("changed rows", "an update", " and still_match is None"),
+        )
+    ),
+    Mutant("a write appends blindly beside a resize", stages.appended_slots,
+           " or is_resized", "",
+           test_blind_appends.test_an_upsert_of_whole_rows_is_one_unless_a_resize_is_pending_or_an_index_is_kept),
     Mutant("a batch that another committed is committed again", stream_batches.carried_on,
            "if found is not None and not _Last(batch.batch_id, instant).replaces(found):",
            "if False:",

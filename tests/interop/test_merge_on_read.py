@@ -13,11 +13,13 @@ import bucketlake as bl
 from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.timeline.instant import Action, State
+from tests.between import nothing, overlapped
 from tests.choices import combinations, some
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, DELETED_BY_FLAG, LAYOUTS, ONE, Layout
 from tests.interop.model import IS_DELETED, Row, rows_of
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer
+from tests.interop.table_kind import TableKind
 
 pytestmark = pytest.mark.interop
 
@@ -91,6 +93,34 @@ def test_hudi_and_bucketlake_take_turns(
             table.assert_read_by_all()
     assert log_files(table)
     assert any(i.action is Action.DELTA_COMMIT for i in table.ours.timeline())
+
+
+@pytest.mark.parametrize("kind", [ONE.kind, COMMIT_TIME.kind], ids=["event time", "commit time"])
+def test_hudi_reads_what_writers_at_once_meant(
+    hudi: HudiPeer, tmp_path: Path, kind: TableKind
+) -> None:
+    """Two upserts of the same keys, with ties; a compaction is planned between their commits."""
+    layout = replace(ONE, kind=replace(kind, merge_on_read=True))
+    table = SharedTable(hudi, tmp_path / "at once", layout.kind)
+    table.begin()
+    events = [layout.event(n, 10) | {"v": 0} for n in range(KEYS)]
+    table.upsert(BUCKETLAKE, events)
+    first, second = ([event | {"v": v} for event in events] for v in (1, 2))
+    second[0] = second[0] | {"ts": 9}  # Late, if event time counts.
+    table.model.upsert(first)
+    table.model.upsert(second)
+    for plans in (True, False):
+        overlapped(
+            table.ours,
+            layout.kind.rows(first),
+            layout.kind.rows(second),
+            then=(lambda: table.ours.compact(schedule_only=True)) if plans else nothing,
+        )
+        table.assert_read_by_all()
+    compact(table, HUDI, "run")
+    table.assert_read_by_all()
+    compact(table, HUDI)
+    table.assert_read_by_all()
 
 
 @WRITERS

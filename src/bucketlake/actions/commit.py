@@ -33,6 +33,7 @@ from bucketlake.actions.conflict import (
     require_no_undoing,
     require_not_converted,
     require_not_in_savepoint,
+    wait_for_earlier,
 )
 from bucketlake.actions.log_copies import LogCopyFile, log_copies, make_log_copies
 from bucketlake.actions.metadata_compaction import clean_metadata, compact_metadata
@@ -87,6 +88,8 @@ class PendingWrite:
         The timeline that the write was planned with.
     begun : Timeline
         The timeline, loaded after the write was put on it.
+    appended : set of ConflictKey
+        Slots to which the write appends blindly, as its heartbeat says.
     """
 
     table: OpenTable
@@ -94,6 +97,7 @@ class PendingWrite:
     operation: Operation
     pinned: Timeline
     begun: Timeline
+    appended: ConflictKeys = frozenset()
 
     @property
     def action(self) -> Action:
@@ -162,6 +166,9 @@ class CommitPlan:
         The conflict key of a file group (``Layout.conflict_key_of_group``).
     tombstones : NewTombstones
         What the commit changes in the list of remembered deletes.
+    appends : bool
+        Whether the write has read no row, and all its files are log files of file groups that
+        were there: log files of commits that were requested before it are no conflict.
     """
 
     stats: Sequence[WriteStat] = ()
@@ -175,6 +182,7 @@ class CommitPlan:
     served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
     group_key: Callable[[str, FileId], ConflictKey] = key_of_group
     tombstones: NewTombstones = NO_TOMBSTONES
+    appends: bool = False
 
     @property
     def touched(self) -> ConflictKeys:
@@ -193,11 +201,14 @@ def _action(config: TableConfig, operation: Operation) -> Action:
 
 @contextmanager
 def begin_write(
-    table: OpenTable, timeline: Timeline, operation: Operation
+    table: OpenTable,
+    timeline: Timeline,
+    operation: Operation,
+    appended: ConflictKeys = frozenset(),
 ) -> Iterator[PendingWrite]:
     """Put a write on the timeline as inflight, and renew its heartbeat while the body runs."""
     action = _action(table.config, operation)
-    with begin_instant(table, timeline, action) as (instant, begun):
+    with begin_instant(table, timeline, action, appended=appended) as (instant, begun):
         to_inflight(table, instant, action)
         future = table.clock.future_of(begun)
         if instant in future:
@@ -208,7 +219,7 @@ def begin_write(
                 ClockWarning,
                 stacklevel=2,
             )
-        yield PendingWrite(table, instant, operation, timeline, begun)
+        yield PendingWrite(table, instant, operation, timeline, begun, appended)
 
 
 def commit_write(write: PendingWrite, plan: CommitPlan, engine: Engine = HERE) -> InstantTime:
@@ -231,6 +242,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan, engine: Engine = HERE) -
     CommitOutcomeUnknownError
         If storage failed while the outcome was claimed or the commit was published.
     """
+    wait_for_earlier(write.table, write.begun, write.instant, write.appended)
     with write.table.lock.held(write.table.storage) as require_held:
         done = commit_change(
             write.table, partial(_prepared, write, plan), require_held, own=write.instant
@@ -286,7 +298,14 @@ def _checked(write: PendingWrite, plan: CommitPlan, now: Head) -> CommitView:
     )
     others = [(instant, commit) for instant, commit in since if instant not in plan.served]
     touched = {*plan.touched, *plan.looked_at, *_taken_over(plan, timeline)}
-    require_no_conflict(write.instant, touched, others, cleaned=cleaned, group_key=plan.group_key)
+    require_no_conflict(
+        write.instant,
+        touched,
+        others,
+        cleaned=cleaned,
+        appends=plan.appends,
+        group_key=plan.group_key,
+    )
     return CommitView(write, timeline, since, now.turn)
 
 

@@ -8,11 +8,17 @@ partitions (RFC-89).
 Most conflicts are seen earlier: the markers of a living write name the file groups that it has
 begun (Hudi: early conflict detection), so a write waits for it before it begins
 (:func:`wait_for_writers`). Without that both writes would run, and the second one again.
+
+Writes that append blindly (``write/stages.py``) run at once. They depend on nothing that other
+appends change, but readers put log files in the order of requested times. So such a write waits
+before its turn for those that began before it (:func:`wait_for_earlier`), and is only in conflict
+with commits that were requested after it, or did more than append.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from bucketlake.actions.progress import LOGGER
@@ -31,17 +37,18 @@ from bucketlake.index.stored_setting import is_conversion
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
-from bucketlake.storage.waiting import looks
-from bucketlake.timeline.active import Timeline
+from bucketlake.storage.waiting import looks, until
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import (
     archived_commit,
     archived_completion_times,
     read_archive,
 )
-from bucketlake.timeline.heartbeat import is_alive, is_of_this_thread
+from bucketlake.timeline.heartbeat import appended_by, is_alive, is_of_this_thread
 from bucketlake.timeline.instant import IN_TURN, UNDOING, Action, InstantClock
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
+from bucketlake.timeline.outcome import read_outcome
 
 WAIT_SECONDS_MAX = 600.0
 _ATTEMPTS = 4
@@ -181,18 +188,21 @@ def require_no_conflict(
     since: Commits,
     *,
     cleaned: bool = False,
+    appends: bool = False,
     group_key: Callable[[str, FileId], ConflictKey] = key_of_group,
 ) -> None:
     """Raise CommitConflictError if another commit has one of the write's conflict keys.
 
     A compaction changes no row and is skipped, unless the table was `cleaned` after it: then a
-    write that was planned before may have missed the file group. ``group_key`` is the rule of the
-    table's layout.
+    write that was planned before may have missed the file group. A write that `appends` blindly
+    has seen it, and follows log files of commits that were requested before it. ``group_key`` is
+    the rule of the table's layout.
     """
     for other, commit in since:
-        if commit.compacted and not cleaned:
+        if commit.compacted and (appends or not cleaned):
             continue
-        common = touched & written_keys(commit, group_key)
+        is_before = appends and other < instant
+        common = touched & written_keys(commit, group_key, leaves_appended=is_before)
         if common:
             raise CommitConflictError(
                 instant,
@@ -219,6 +229,7 @@ def wait_for_writers(
     clock: InstantClock,
     wanted: ConflictKeys,
     *,
+    appends: bool = False,
     group_key: Callable[[str, FileId], ConflictKey] = key_of_group,
     metadata: Storage | None = None,
 ) -> None:
@@ -232,6 +243,8 @@ def wait_for_writers(
         Decides whether a heartbeat is recent.
     wanted : set of ConflictKey
         Slots to write.
+    appends : bool
+        Whether the write appends blindly, so that it does not wait for others that do.
     group_key : callable
         The conflict key of a file group (``Layout.conflict_key_of_group``).
     metadata : Storage, optional
@@ -250,6 +263,8 @@ def wait_for_writers(
         if metadata is not None:
             begun |= _begun_shards(metadata, instant)
         common = wanted & begun
+        if common and appends:
+            common -= appended_by(storage, instant)
         if common and is_alive(storage, instant, clock.now_ms):
             what = describe_key(min(common))
             LOGGER.info("waiting for %s, which writes %s", instant, what)
@@ -257,6 +272,48 @@ def wait_for_writers(
             ended = (s for s in waiting if not is_alive(storage, instant, clock.now_ms))
             waited = next(ended, WAIT_SECONDS_MAX)
             raise ReplanError(instant, f"wrote {what} at the same time; retry", waited)
+
+
+def wait_for_earlier(
+    table: OpenTable, timeline: Timeline, instant: InstantTime, appended: ConflictKeys
+) -> None:
+    """Wait until writes that append to the same slots, and were requested before, are decided.
+
+    If this write committed first, they would be written again. So it does not wait for one that
+    another write has overtaken already.
+
+    Parameters
+    ----------
+    table : OpenTable
+    timeline : Timeline
+        The timeline, loaded after the write was put on it.
+    instant : InstantTime
+        The write.
+    appended : set of ConflictKey
+        The slots to which it appends blindly; if there are none, it waits for nobody.
+    """
+    storage = table.storage
+    for pending in timeline.pending(Action.DELTA_COMMIT) if appended else ():
+        at = pending.requested_at
+        if at >= instant or is_of_this_thread(at):
+            continue
+        other = appended_by(storage, at)
+        if appended & other and not _is_overtaken(table, at, other):
+            LOGGER.info("waiting for %s, which began before", at)
+            until(partial(_has_ended, table, at), WAIT_SECONDS_MAX)
+
+
+def _has_ended(table: OpenTable, instant: InstantTime) -> bool:
+    is_decided = read_outcome(table.storage, instant) is not None
+    return is_decided or not is_alive(table.storage, instant, table.clock.now_ms)
+
+
+def _is_overtaken(table: OpenTable, instant: InstantTime, appended: ConflictKeys) -> bool:
+    """Return whether a commit to one of the slots was requested after a pending write."""
+    newest = load_timeline(table)
+    later = [found for found in newest.completed_commits() if found.requested_at > instant]
+    commits = newest.read_commits(table.storage, later)
+    return any(appended & written_keys(commit) for _, commit in commits if not commit.compacted)
 
 
 def _begun_shards(metadata: Storage, instant: InstantTime) -> set[ConflictKey]:

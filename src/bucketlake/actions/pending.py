@@ -8,7 +8,7 @@ withdrawn. The outcome object of the instant says whether a plan is executed or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from bucketlake.actions.metadata_upkeep import take_back_metadata
@@ -49,8 +49,11 @@ def begin_instant(
     timeline: Timeline,
     action: Action,
     content: bytes = b"",
+    appended: Collection[tuple[str, str]] = (),
 ) -> Iterator[tuple[InstantTime, Timeline]]:
     """Put a plan or a write on the timeline, and renew its heartbeat while the body runs.
+
+    The heartbeat has the slots to which a write appends blindly.
 
     Yields
     ------
@@ -63,7 +66,7 @@ def begin_instant(
         instant = table.clock.next_instant(timeline)
         with ExitStack() as stack:
             try:
-                stack.enter_context(beating(table.storage, instant))
+                stack.enter_context(beating(table.storage, instant, appended=appended))
                 timeline = create_requested(table, instant, action, content)
             except AlreadyExistsError:  # Another writer has this time, or was faster.
                 timeline = load_timeline(table)

@@ -82,13 +82,21 @@ def describe_key(key: ConflictKey) -> str:
 
 
 def written_keys(
-    commit: CommitMetadata, group_key: Callable[[str, FileId], ConflictKey] = key_of_group
+    commit: CommitMetadata,
+    group_key: Callable[[str, FileId], ConflictKey] = key_of_group,
+    *,
+    leaves_appended: bool = False,
 ) -> set[ConflictKey]:
     """Return the keys of the file groups that a commit wrote or removed.
 
-    ``group_key`` is the rule of the table's layout (``Layout.conflict_key_of_group``).
+    ``group_key`` is the rule of the table's layout (``Layout.conflict_key_of_group``). File groups
+    that were there before, and only got log files, may be left out.
     """
-    return {group_key(*group) for group in commit.file_groups}
+    groups = commit.file_groups
+    if leaves_appended:
+        written = {stat.group for stat in commit.stats if stat.opens_group or not stat.is_log}
+        groups = written | commit.replaced_groups
+    return {group_key(*group) for group in groups}
 
 
 @dataclass(frozen=True, slots=True)

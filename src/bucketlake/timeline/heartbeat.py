@@ -4,7 +4,8 @@ A writer renews one small file per pending instant, where Hudi has it too. So a 
 lazy policy does not roll the write back. A write whose file is missing or old is treated as dead,
 and the next writer rolls it back. The file also names the process: if that process has ended on
 this machine, the write is dead immediately. The file also has a random name of the write, to
-recognise writes of this process: the path of a table has many spellings.
+recognise writes of this process: the path of a table has many spellings. And it has the slots to
+which the write appends blindly (``write/stages.py``), so that such writes let each other pass.
 
 A slow writer that is treated as dead loses only its work: it cannot commit any more
 (``timeline/outcome.py``).
@@ -16,7 +17,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER
 from bucketlake.errors import StorageError
 from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.grouping import grouped
 from bucketlake.storage.base import Storage, read_if_there
 
 INTERVAL_SECONDS = 15.0
@@ -36,7 +38,13 @@ _PROCESS = uuid.uuid4().hex  # A forked process has the same value, but another 
 
 
 @contextmanager
-def beating(storage: Storage, instant: InstantTime, *, is_new: bool = True) -> Iterator[None]:
+def beating(
+    storage: Storage,
+    instant: InstantTime,
+    *,
+    is_new: bool = True,
+    appended: Collection[tuple[str, str]] = (),
+) -> Iterator[None]:
     """Renew the heartbeat of a write while the body runs, then delete it.
 
     The heartbeat starts before the instant is on the timeline, because a pending instant without a
@@ -48,6 +56,8 @@ def beating(storage: Storage, instant: InstantTime, *, is_new: bool = True) -> I
         The table, and the pending instant.
     is_new : bool
         True if the instant is not on the timeline yet; False if its writer died.
+    appended : collection of (str, str)
+        Conflict keys of the slots to which the write appends blindly.
 
     Raises
     ------
@@ -55,13 +65,14 @@ def beating(storage: Storage, instant: InstantTime, *, is_new: bool = True) -> I
         If another writer is about to take the new instant.
     """
     stop, write = threading.Event(), uuid.uuid4().hex
+    content = _content(write, appended)
     if is_new:
-        storage.put_if_absent(_path(instant), _content(write))
+        storage.put_if_absent(_path(instant), content)
     else:
-        _beat(storage, instant, write)
+        _beat(storage, instant, content)
     thread = threading.Thread(
         target=_renew,
-        args=(storage, instant, write, stop),
+        args=(storage, instant, content, stop),
         name=f"heartbeat-{instant}",
         daemon=True,
     )
@@ -97,6 +108,15 @@ def is_alive(storage: Storage, instant: InstantTime, now_ms: Callable[[], int]) 
     return is_fresh and not _is_gone(process)
 
 
+def appended_by(storage: Storage, instant: InstantTime) -> set[tuple[str, str]]:
+    """Return the slots to which a pending write appends blindly, as its heartbeat says."""
+    try:
+        told = _parsed(read_if_there(storage, _path(instant)) or b"").get("appends", {})
+        return {(path, slot) for path, slots in told.items() for slot in slots}
+    except (AttributeError, TypeError):  # It says nothing sensible.
+        return set()
+
+
 def is_of_this_thread(instant: InstantTime) -> bool:
     """Return whether the calling thread itself writes a pending instant."""
     return (instant, threading.get_ident()) in [*_beating.values()]
@@ -106,18 +126,19 @@ def _path(instant: InstantTime) -> str:
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
-def _renew(storage: Storage, instant: InstantTime, write: str, stop: threading.Event) -> None:
+def _renew(storage: Storage, instant: InstantTime, content: bytes, stop: threading.Event) -> None:
     while not stop.wait(INTERVAL_SECONDS):
         with suppress(StorageError):  # The next renewal may succeed.
-            _beat(storage, instant, write)
+            _beat(storage, instant, content)
 
 
-def _beat(storage: Storage, instant: InstantTime, write: str) -> None:
-    storage.put(_path(instant), _content(write))
+def _beat(storage: Storage, instant: InstantTime, content: bytes) -> None:
+    storage.put(_path(instant), content)
 
 
-def _content(write: str) -> bytes:
-    return json.dumps({**_this_process(), "write": write}).encode()
+def _content(write: str, appended: Collection[tuple[str, str]]) -> bytes:
+    told = {**_this_process(), "write": write}
+    return json.dumps(told | ({"appends": grouped(sorted(appended))} if appended else {})).encode()
 
 
 def _this_process() -> dict[str, Any]:

@@ -39,7 +39,12 @@ from bucketlake.write.new_keys import require_empty_partitions
 from bucketlake.write.pack import ArrowSource, Packed, PackedRecords, RecordSource
 from bucketlake.write.rehash import RehashSource
 from bucketlake.write.row_merging import row_writing
-from bucketlake.write.stages import conflict_keys, run_stages, slots_by_partition
+from bucketlake.write.stages import (
+    appended_slots,
+    conflict_keys,
+    run_stages,
+    slots_by_partition,
+)
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import BegunWrite, Written, begun_write, commit_written
@@ -148,10 +153,12 @@ def write_records(
         return WriteResult(None, ignored=packed.late)
     if operation is Operation.BULK_INSERT and listed.slices:
         require_empty_partitions(SliceReader.of_snapshot(target.snapshot), listed.slices)
+    is_blind = combining is None and still_match is None and not checks
+    appended = appended_slots(target, operation, packed, listed.slices) if is_blind else frozenset()
     if not target.layout.locates:  # Else the groups of the records are not known yet.
-        keys = conflict_keys(target.layout, counts)
-        wait_for_writers(target.storage, timeline, target.table.clock, keys)
-    with begun_write(target, operation) as write:
+        keys, clock = conflict_keys(target.layout, counts), target.table.clock
+        wait_for_writers(target.storage, timeline, clock, keys, appends=bool(appended))
+    with begun_write(target, operation, appended) as write:
         listed.require_whole(write.begun)
         slots = slots_by_partition(counts)
         begun = BegunWrite.on(write, target, slots, listed.slices, schema, combining)

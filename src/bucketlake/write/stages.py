@@ -13,15 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bucketlake.index.conflict_keys import ConflictKey
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.conflict_keys import ConflictKey, ConflictKeys
 from bucketlake.index.layout import Layout, Slot
 from bucketlake.model.file_name import FileId
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.grouping import grouped
 from bucketlake.model.position import Batch
+from bucketlake.model.table_type import Operation
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.pack import Packed, PackedRecords
 from bucketlake.write.record_index.indexed_write import IndexedWrite
 from bucketlake.write.slot_stage import TaskResult, require_counted
+from bucketlake.write.target import Target
 from bucketlake.write.transaction import BegunWrite, Written
 from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
 
@@ -54,6 +58,47 @@ def slots_by_partition(slots: Iterable[Slot]) -> dict[str, set[int]]:
 def conflict_keys(layout: Layout, slots: Iterable[Slot]) -> set[ConflictKey]:
     """Return the conflict keys of slots."""
     return {layout.conflict_key(*slot) for slot in slots}
+
+
+APPENDED_MAX = 4096
+"""Slots to which a write appends blindly: they are in its heartbeat, which is put again and again.
+
+A write to more slots waits for others, as writes do that are no blind appends.
+"""
+
+
+def appended_slots(
+    target: Target, operation: Operation, packed: PackedRecords, slices: Sequence[FileSlice]
+) -> ConflictKeys:
+    """Return the slots to which a write of whole rows appends blindly; none if it does not.
+
+    A *blind append* reads no stored row, and adds a log file to file groups that are there in each
+    of its slots. So it would write the same files after other such writes, except for the time in
+    their names (``actions/conflict.py``). It does not if the name of a log file has the slice to
+    which it belongs, or the commit names the files of the slice; if keys are looked up in several
+    groups of a bucket, by two rules, or in a record-level index; or if a resize is pending, for
+    which log files are repeated.
+
+    Parameters
+    ----------
+    target : Target
+    operation : Operation
+    packed : PackedRecords
+        The records.
+    slices : sequence of FileSlice
+        Live slices of the partitions of the records.
+    """
+    config, layout = target.config, target.layout
+    is_read = layout.looks_up or layout.locates or packed.elsewhere or target.duplicates
+    is_named = config.layout.logs_name_slices or config.change_log is not None
+    is_indexed = MetadataPartition.RECORD_INDEX in config.written_metadata_partitions
+    is_resized = target.snapshot.timeline.pending_clusterings()
+    is_upsert = operation is Operation.UPSERT and target.appends
+    if not is_upsert or is_read or is_named or is_indexed or is_resized:
+        return frozenset()
+    wanted = conflict_keys(layout, packed.counts)
+    there = {layout.conflict_key_of_group(*held.group) for held in slices}
+    return wanted if wanted <= there and len(wanted) <= APPENDED_MAX else frozenset()
 
 
 def _by_slot(begun: BegunWrite, packed: Packed) -> Written:

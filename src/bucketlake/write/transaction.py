@@ -238,10 +238,12 @@ class Written:
 
 
 @contextlib.contextmanager
-def begun_write(target: Target, operation: Operation) -> Iterator[PendingWrite]:
+def begun_write(
+    target: Target, operation: Operation, appended: ConflictKeys = frozenset()
+) -> Iterator[PendingWrite]:
     """Begin a write, and roll it back if the body fails."""
     snapshot = target.snapshot
-    with begin_write(snapshot.table, snapshot.timeline, operation) as write:
+    with begin_write(snapshot.table, snapshot.timeline, operation, appended) as write:
         try:
             require_not_made_anew(target, write.instant)
             yield write
@@ -313,6 +315,9 @@ def commit_written(
             },
             index_files=done.index_files,
             group_key=layout.conflict_key_of_group,
+            appends=bool(write.appended)
+            and all(stat.is_log and not stat.opens_group for stat in stats)
+            and not (done.served or done.upkeep),
             tombstones=NO_TOMBSTONES
             if tombstones is None
             else tombstones.written(

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from bucketlake.actions.commit import CommitPlan, CommitView, PendingWrite, commit_write
+from bucketlake.actions.commit import (
+    CommitPlan,
+    CommitView,
+    PendingWrite,
+    begin_write,
+    commit_write,
+)
 from bucketlake.actions.rollback import rollback_plan, undo
 from bucketlake.actions.transact import Decision, publish
 from bucketlake.actions.turns import head
+from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER
 from bucketlake.errors import CommitConflictError, LockError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.index.conflict_keys import (
@@ -26,12 +33,13 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, LogCopy, WriteStat, by_partition
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.commit_order import last_turn, take_turn
-from bucketlake.timeline.heartbeat import is_alive
+from bucketlake.timeline.heartbeat import appended_by, delete_heartbeat, is_alive
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import remove_pending
+from tests.fake_time import FakeTime
 from tests.meanwhile import PUTS, meanwhile
 from tests.unit.actions.bare_table import AHEAD, BareTable, files_of, group_of
 
@@ -51,6 +59,12 @@ def complete(
     now = head(table.opened)
     publish(now, Decision(pending, content, None), lambda: None)
     return pending.requested_at
+
+
+def log_of(write: PendingWrite, bucket: int) -> WriteStat:
+    """Return a log file of a write, in a group that was there."""
+    name = LogFileName(group_of(bucket), write.instant, 1, "1-0-1").to_file_name()
+    return WriteStat(group_of(bucket), f"x/{name}", "x", write.instant)
 
 
 def metadata_of(table: BareTable, instant: InstantTime) -> CommitMetadata:
@@ -191,6 +205,18 @@ def test_writes_to_other_buckets_and_partitions_commit_both(table: BareTable) ->
         table.commit(1)
         commit_write(write, CommitPlan([*files_of(write, 2), *files_of(write, 1, partition="y")]))
     assert table.is_completed(write.instant)
+
+
+def test_a_blind_append_follows_one_that_it_did_not_know(table: BareTable) -> None:
+    """Unless that one was requested later."""
+    with table.begin() as first, table.begin() as second:
+        logs = [[log_of(write, 1)] for write in (first, second)]
+        commit_write(first, CommitPlan(logs[0], appends=True))
+        commit_write(second, CommitPlan(logs[1], appends=True))
+    with table.begin() as first, table.begin() as second:
+        commit_write(second, CommitPlan([log_of(second, 1)], appends=True))
+        with refused(table, first, f"instant {second.instant} changed bucket 1"):
+            commit_write(first, CommitPlan([log_of(first, 1)], appends=True))
 
 
 def test_what_a_write_replaces_is_what_it_touched(table: BareTable) -> None:
@@ -466,6 +492,28 @@ def test_a_write_that_lost_its_lock_is_not_decided(table: BareTable) -> None:
         commit_write(write, CommitPlan(files_of(write, 1)))
     assert table.decided(write.instant) is None
     assert lock.noted == ["taken", "held?", "given up"]
+
+
+def test_a_blind_append_waits_for_the_one_before_it_without_the_lock(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one needs the lock to commit."""
+    before = table.leave(Action.DELTA_COMMIT).requested_at
+    told = b'{"process": "of another machine", "appends": {"x": ["00000001"]}}'
+    table.storage.put(f"{HEARTBEAT_FOLDER}/{before}", told)
+    lock = NotedLock()
+
+    def look() -> None:
+        lock.noted.append("waited")
+        delete_heartbeat(table.storage, before)
+
+    FakeTime(look).installed(monkeypatch)
+    opened = replace(table.opened, lock=lock)
+    slots = {key_of_slot("x", 1)}
+    with begin_write(opened, table.timeline(), Operation.UPSERT, slots) as write:
+        assert write.appended == slots == appended_by(table.storage, write.instant)
+        commit_write(write, CommitPlan(files_of(write, 1)))
+    assert lock.noted == ["waited", "taken", "held?", "given up"]
 
 
 def test_copies_for_a_resize_are_made_between_the_turn_and_the_decision(

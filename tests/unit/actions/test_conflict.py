@@ -219,6 +219,52 @@ def test_a_compaction_is_passed_over_and_the_commits_after_it_are_not() -> None:
         require_no_conflict(OWN, touched, [compaction, (SECOND, commit(1))])
 
 
+def appended(*buckets: int, **facts: Any) -> CommitMetadata:
+    """Return a commit of log files."""
+    stats = [
+        WriteStat(group_of(n), f"x/.{group_of(n)}_{FIRST}.log.1_1-0-1", "x", "20260101")
+        for n in buckets
+    ]
+    return CommitMetadata("UPSERT", by_partition(stats), **facts)
+
+
+BEFORE, AFTER = InstantTime("20260101000000004"), FIRST
+
+
+def test_a_blind_append_follows_log_files_of_commits_that_were_requested_before_it() -> None:
+    touched = {key_of_slot("x", 1)}
+    others: Commits = [(BEFORE, appended(1)), (BEFORE, appended(1, 2))]
+    require_no_conflict(OWN, touched, others, appends=True)
+    require_no_conflict(
+        OWN, touched, [(AFTER, commit(1, compacted=True))], cleaned=True, appends=True
+    )
+    with pytest.raises(CommitConflictError, match=f"instant {BEFORE} changed bucket 1"):
+        require_no_conflict(OWN, touched, others)
+
+
+@pytest.mark.parametrize(
+    ("other", "made"),
+    [
+        (AFTER, appended(1)),  # Readers would put its log file after that of the write.
+        (BEFORE, commit(1)),  # A base file.
+        (BEFORE, appended(2, replaced_file_ids={"x": (group_of(1),)})),
+    ],
+    ids=["overtook it", "base file", "replaced"],
+)
+def test_a_blind_append_is_in_conflict_with_other_commits(
+    other: InstantTime, made: CommitMetadata
+) -> None:
+    with pytest.raises(CommitConflictError, match=f"instant {other} changed bucket 1"):
+        require_no_conflict(OWN, {key_of_slot("x", 1)}, [(other, made)], appends=True)
+
+
+def test_a_blind_append_is_in_conflict_with_a_log_file_that_opened_its_group() -> None:
+    opened = WriteStat(group_of(1), f"x/.{group_of(1)}_{BEFORE}.log.1_1-0-1", "x", opens_group=True)
+    other = CommitMetadata("UPSERT", by_partition([opened]))
+    with pytest.raises(CommitConflictError, match="changed bucket 1"):
+        require_no_conflict(OWN, {key_of_slot("x", 1)}, [(BEFORE, other)], appends=True)
+
+
 def test_a_write_of_whole_partitions_is_in_conflict_with_every_commit_to_them() -> None:
     """Also where the bucket had no file when the write was planned."""
     others: Commits = [

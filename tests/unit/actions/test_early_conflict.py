@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.actions import conflict
-from bucketlake.actions.conflict import wait_for_writers
+from bucketlake.actions.conflict import wait_for_earlier, wait_for_writers
 from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError
 from bucketlake.index.conflict_keys import key_of_slot
@@ -19,16 +21,20 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, Subfolder
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.heartbeat import delete_heartbeat
+from bucketlake.timeline.heartbeat import beating, delete_heartbeat
 from bucketlake.timeline.instant import Action, InstantClock
 from bucketlake.timeline.markers import Marker, MarkerType, write_markers
 from bucketlake.timeline.open_table import opened_table
+from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.transitions import create_requested
 from tests.fake_time import FakeTime
+from tests.unit.actions.bare_table import BareTable
+from tests.unit.actions.test_commit import complete
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string())])
 T = InstantTime("20991231235959999")  # Of the other writer.
 ELSEWHERE = b'{"process": "of another machine"}'
+APPENDS = b'{"process": "of another machine", "appends": {"x": ["00000001"]}}'
 FILE = f"00000001-aaaa-0_1-0-1_{T}.parquet"
 
 
@@ -49,13 +55,13 @@ class Other:
         self.clock.then = look
         look()
 
-    def wait(self, bucket_id: int = 1, partition: str = "x") -> None:
+    def wait(self, bucket_id: int = 1, partition: str = "x", *, appends: bool = False) -> None:
         """Do as a write of a bucket does before it begins."""
         config = bl.Table(self.storage.root).config()
         timeline = load_timeline(opened_table(self.storage, config))
         clock = InstantClock(config.timeline_timezone)
         slots = {key_of_slot(partition, bucket_id), key_of_slot(partition, 7)}
-        wait_for_writers(self.storage, timeline, clock, slots)
+        wait_for_writers(self.storage, timeline, clock, slots, appends=appends)
 
 
 @pytest.fixture
@@ -104,6 +110,110 @@ def test_it_does_not_wait_for_one_that_died(other: Other) -> None:
     other.lives_until(0)
     other.wait()
     assert not other.clock.naps
+
+
+@pytest.mark.parametrize(
+    ("told", "waits"), [({"x": ["00000001"]}, False), ({"x": ["00000002"]}, True), ({}, True)]
+)
+def test_a_blind_append_waits_for_one_that_does_not_say_that_it_appends_there(
+    other: Other, told: dict[str, list[str]], waits: bool
+) -> None:
+    heartbeat = json.dumps({"process": "of another machine", "appends": told})
+    other.storage.put(f"{HEARTBEAT_FOLDER}/{T}", heartbeat.encode())
+    other.lives_until(2)
+    if waits:
+        with pytest.raises(CommitConflictError, match="bucket 1"):
+            other.wait(appends=True)
+    else:
+        other.wait(appends=True)
+    assert bool(other.clock.naps) is waits
+    with pytest.raises(CommitConflictError, match="bucket 1") if not waits else nullcontext():
+        other.wait()  # A write that is none waits.
+
+
+@dataclass
+class Earlier:
+    """A blind append of another machine to bucket 1 of partition x, and one that came later."""
+
+    table: BareTable
+    clock: FakeTime
+    at: InstantTime
+    own: InstantTime
+
+    def lives(self, then: Callable[[], object] = lambda: None, after: float = 2) -> None:
+        """Let something happen after some seconds."""
+        self.clock.then = lambda: self.clock.seconds >= after and then()
+
+    def dies(self) -> None:
+        delete_heartbeat(self.table.storage, self.at)
+
+    def wait(self, *buckets: int, own: InstantTime | None = None) -> float:
+        """Do as a write does before its turn; return how long it waited."""
+        slots = {key_of_slot("x", bucket) for bucket in buckets}
+        wait_for_earlier(self.table.opened, self.table.timeline(), own or self.own, slots)
+        return self.clock.seconds
+
+
+@pytest.fixture
+def earlier(new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> Earlier:
+    table = BareTable.at(new_path())
+    at = table.leave(Action.DELTA_COMMIT).requested_at
+    table.storage.put(f"{HEARTBEAT_FOLDER}/{at}", APPENDS)
+    own = table.clock.next_instant(table.timeline())
+    return Earlier(table, FakeTime().installed(monkeypatch), at, own)
+
+
+def test_a_blind_append_tells_for_which_one_it_waits(
+    earlier: Earlier, caplog: pytest.LogCaptureFixture
+) -> None:
+    earlier.lives(earlier.dies)
+    with caplog.at_level(logging.INFO, logger="bucketlake"):
+        earlier.wait(1)
+    words = f"waiting for {earlier.at}, which began before"
+    assert [one.getMessage() for one in caplog.records] == [words]
+
+
+def test_it_waits_until_the_other_one_dies(earlier: Earlier) -> None:
+    earlier.lives(earlier.dies)
+    assert 2 <= earlier.wait(1, 2) < 2.3
+
+
+def test_it_waits_until_the_other_one_is_decided(earlier: Earlier) -> None:
+    """Services that follow its commit may take long."""
+    earlier.lives(lambda: claim_rollback(earlier.table.storage, earlier.at))
+    assert 2 <= earlier.wait(1) < 2.3
+
+
+def test_it_commits_first_after_ten_minutes(earlier: Earlier) -> None:
+    assert 600 <= earlier.wait(1) < 601
+
+
+@pytest.mark.parametrize("why", ["it came later", "other buckets", "none", "dead"])
+def test_it_waits_for_no_other_write(earlier: Earlier, why: str) -> None:
+    buckets, own = {"other buckets": (2,), "none": ()}.get(why, (1,)), earlier.own
+    if why == "it came later":
+        own = InstantTime("20250101000000000")
+    elif why == "dead":
+        earlier.dies()
+    assert earlier.wait(*buckets, own=own) == 0
+
+
+def test_it_waits_for_none_that_was_overtaken(earlier: Earlier) -> None:
+    """That one will be written again, and there may be many of its kind."""
+    earlier.table.commit(1)
+    assert earlier.wait(1) == 0
+
+
+def test_a_compaction_overtakes_none(earlier: Earlier) -> None:
+    earlier.table.commit(2)
+    complete(earlier.table, Action.COMPACTION, "compact", 1, compacted=True)
+    earlier.lives(earlier.dies)
+    assert earlier.wait(1) >= 2
+
+
+def test_it_does_not_wait_for_a_write_of_its_own_thread(earlier: Earlier) -> None:
+    with beating(earlier.table.storage, earlier.at, is_new=False, appended={key_of_slot("x", 1)}):
+        assert earlier.wait(1) == 0
 
 
 @pytest.mark.filterwarnings("ignore::bucketlake.ClockWarning")  # T is far ahead.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,20 @@ def test_written_and_replaced_groups_have_keys_by_the_rule_of_the_layout() -> No
         ("p", "0000"),
         ("q", "873f"),
     }
+
+
+def test_groups_that_only_got_log_files_may_be_left_out() -> None:
+    log = f"p/.{BUCKET_3}_20260101000000000.log.1_1-0-1"
+    appended = WriteStat(BUCKET_3, log, "p")
+    for stat, is_left_out in (
+        (appended, True),
+        (replace(appended, opens_group=True), False),
+        (replace(appended, path=f"p/{BUCKET_3}_1-0-1_20260101000000000.parquet"), False),
+    ):
+        commit = CommitMetadata("UPSERT", {"p": (stat,)}, {}, {"q": (NO_BUCKET,)})
+        left = {("q", NO_BUCKET)} | (set() if is_left_out else {key_of_slot("p", 3)})
+        assert written_keys(commit, leaves_appended=True) == left
+        assert written_keys(commit) == {key_of_slot("p", 3), ("q", NO_BUCKET)}
 
 
 def test_changed_shards_are_read_as_they_were_written() -> None:

@@ -20,6 +20,7 @@ from bucketlake.timeline import heartbeat
 from bucketlake.timeline.heartbeat import (
     EXPIRES_AFTER_MS,
     HUDI_EXPIRES_AFTER_MS,
+    appended_by,
     beating,
     is_alive,
     is_of_this_thread,
@@ -110,8 +111,26 @@ def test_the_heartbeat_is_renewed(storage: Storage, monkeypatch: pytest.MonkeyPa
 
 def test_a_renewal_puts_the_heartbeat_again(storage: Storage) -> None:
     answers = iter([False, True])  # Whether the write has ended.
-    heartbeat._renew(storage, T, "write", SimpleNamespace(wait=lambda _: next(answers)))
-    assert json.loads(storage.read(PATH))["write"] == "write"
+    heartbeat._renew(storage, T, b"content", SimpleNamespace(wait=lambda _: next(answers)))
+    assert storage.read(PATH) == b"content"
+
+
+def test_a_heartbeat_has_the_slots_to_which_its_write_appends(storage: Storage) -> None:
+    slots = {("x", "00000001"), ("x", "00000007"), ("", "00000001")}
+    assert appended_by(storage, T) == set()
+    with beating(storage, T, appended=slots):
+        assert appended_by(storage, T) == slots
+        assert is_alive(storage, T, system_now_ms)
+    with beating(storage, T):
+        assert appended_by(storage, T) == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b'{"appends": [1]}', b'{"appends": {"x": 1}}'])
+def test_a_heartbeat_that_says_nothing_sensible_appends_to_nothing(
+    storage: Storage, content: bytes
+) -> None:
+    storage.put(PATH, content)
+    assert appended_by(storage, T) == set()
 
 
 def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(storage: Storage) -> None:
