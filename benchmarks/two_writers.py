@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -37,15 +38,13 @@ def rows_of(count: int, number: int, columns: int) -> pa.Table:
 def stream(table: str, batches: Sequence[pa.Table], barrier: Any) -> tuple[float, float, int]:
     """Write the batches; return when that began and ended, and the number of conflicts."""
     met: list[str] = []
-    counted = conflict.count
-    conflict.count = lambda name: met.append(name) or counted(name)  # type: ignore[func-returns-value]
     opened = bl.open_table(table)
     opened.upsert(batches[0])  # What is imported late.
-    met.clear()
     barrier.wait()
     began = time.time()
-    for rows in batches[1:]:
-        opened.upsert(rows)
+    with mock.patch.object(conflict, "count", lambda name, *_, **__: met.append(name)):
+        for rows in batches[1:]:
+            opened.upsert(rows)
     return began, time.time(), met.count("conflicts")
 
 

@@ -585,7 +585,6 @@ MUTANTS = [
             ("names of log files have their slice", "config.layout.logs_name_slices or ", ""),
             ("a commit names the files of a slice", "or config.change_log is not None", ""),
             ("keys are looked up in a bucket", "layout.looks_up or ", ""),
-            ("keys are looked up in an index", "layout.locates or ", ""),
             ("deletes by key", "operation is Operation.UPSERT and ", ""),
             ("a bucket is new", "wanted <= there and ", ""),
         )
@@ -598,6 +597,12 @@ MUTANTS = [
             ("changed rows", "an update", " and still_match is None"),
         )
     ),
+    Mutant("a write with keys of two rules appends blindly", stages.appended_slots,
+           " or packed.elsewhere", "",
+           test_blind_appends.test_keys_that_another_rule_puts_elsewhere_are_looked_up),
+    Mutant("a write appends blindly beside a record-level index", stages.appended_slots,
+           " or is_indexed", "",
+           test_blind_appends.test_an_upsert_of_whole_rows_is_one_unless_a_resize_is_pending_or_an_index_is_kept),
     Mutant("a write appends blindly beside a resize", stages.appended_slots,
            " or is_resized", "",
            test_blind_appends.test_an_upsert_of_whole_rows_is_one_unless_a_resize_is_pending_or_an_index_is_kept),

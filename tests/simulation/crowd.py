@@ -3,10 +3,11 @@
 Storage fails, answers are lost, processes die or pause for longer than their heartbeat or their
 lock's lease is valid, clocks differ, and tasks run again late. Some crowds also archive, clean,
 make savepoints and restore; some convert the table to dynamic buckets; some add and widen columns;
-some renew heartbeats and locks. Upserts of merge-on-read tables often append blindly
-(``write/stages.py``), with many ties of their ordering values. The seed also picks the index kind,
-and whether a table with hash buckets has a record-level index, too. ``record.py`` checks the end of
-a run. The doctor must then find no errors, and a repair must remove no data.
+some renew heartbeats and locks. In some merge-on-read tables all keys are there from the begin, so
+that upserts append blindly (``write/stages.py``), with ties of their ordering values. The seed also
+picks the index kind, and whether a table with hash buckets has a record-level index, too.
+``record.py`` checks the end of a run. The doctor must then find no errors, and a repair must remove
+no data.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ MERGE_BY_PARTITION = MergeStatement(
     (Clause(Match.MATCHED, MergeEffect.UPDATE, None, {"v": "t.v + s.v"}),),
 )
 
+_KEYS = 8  # In a partition.
 _GROWS = SchemaMerge(add_columns=True, widen_types=True)
 _NARROW = SCHEMA.set(SCHEMA.get_field_index("v"), pa.field("v", pa.int32()))
 
@@ -163,9 +165,10 @@ class Crowd:
         self.waits = not table_version(self.kind.version).layout.has_completion_times
         self.lock = LOCKS[seed // 2 % len(LOCKS)]
         self.evolves = self.random.random() < 0.3
-        self.by_event_time = seed % 4 == 0
+        self.by_event_time = seed // 2 % 2 == 0  # Half of each table type.
         # As in Hudi, a late row after a delete by key is merged with a base row that may be left.
         self.deletes = not (self.by_event_time and self.merges_on_read)
+        self.fills = self.merges_on_read and random.Random(f"rows of crowd {seed}").random() < 0.5
         drawn = random.Random(f"indexes of crowd {seed}")
         self.converts = self.kind.is_converted and drawn.random() < 0.4
         may_keep_index = not self.kind.needs_metadata_table
@@ -199,6 +202,8 @@ class Crowd:
             with self.processes.installed(), mock.patch(ROWS_OF_LARGE, LARGE_ROWS):
                 if self.keeps_index:
                     self.stage.play([Actor("writer 0", self._build_index)])
+                if self.fills:
+                    self.stage.play([Actor("writer 0", self._fill)])
                 if has_rings(self.kind.index) and self.random.random() < 0.8:
                     self.stage.play([Actor("writer 0", self._prepare)])
                 actors = [Actor(name, partial(self._write, name)) for name in self.names]
@@ -218,6 +223,11 @@ class Crowd:
     def _build_index(self) -> None:
         build_index(table_at(self.memory, self.lock, lambda: self.stage.now_ms))
 
+    def _fill(self) -> None:
+        """Write all keys, so that all upserts after it append to file groups that are there."""
+        rows = [self._row(n, partition) for n in range(_KEYS) for partition in PARTITIONS]
+        self._upsert_rows("writer 0", rows, pa.Table.from_pylist(rows, _NARROW), fails=False)
+
     def _prepare(self) -> None:
         """Write rows, and mostly plan a resize, so that most writers meet one."""
         self._upsert("writer 0", fails=False, rows_max=10)
@@ -228,8 +238,8 @@ class Crowd:
     def _write(self, name: str) -> None:
         for _ in range(4 if self.restores else 3):
             choices = [self._upsert, self._batch, self._delete, self._overwrite]
-            weights = [4, 3, 2 * self.deletes, 1]
-            choices, weights = [*choices, self._drop], [*weights, 1]
+            weights = [4, 3, 2 * self.deletes, not self.fills]
+            choices, weights = [*choices, self._drop], [*weights, not self.fills]
             choices = [*choices, self._merge, self._merge_by_partition]
             weights = [*weights, self.deletes, 1]
             if is_dynamic(index_in_force(self.memory)):
@@ -293,7 +303,11 @@ class Crowd:
             require_committed_blocks(self.memory, self.story)
 
     def _upsert(self, name: str, *, fails: bool = True, rows_max: int = 3) -> None:
-        rows, batch = self._rows(rows_max)
+        self._upsert_rows(name, *self._rows(rows_max), fails=fails)
+
+    def _upsert_rows(
+        self, name: str, rows: list[dict[str, Any]], batch: pa.Table, *, fails: bool
+    ) -> None:
         deed = Deed("upsert", partial(upserted, rows=rows, by_event_time=self.by_event_time))
         self._perform(
             name, deed, partial(self._written, Operation.UPSERT, batch, None), fails=fails
@@ -624,8 +638,9 @@ class Crowd:
                 row["x"] = self.random.choice([None, 1, 2])
         return rows, pa.Table.from_pylist(rows, schema)
 
-    def _row(self) -> dict[str, Any]:
-        number, partition = self.random.randrange(8), self.random.choice(PARTITIONS)
+    def _row(self, number: int | None = None, partition: str | None = None) -> dict[str, Any]:
+        number = self.random.randrange(_KEYS) if number is None else number
+        partition = partition or self.random.choice(PARTITIONS)
         return {
             "id": self.kind.id_in(partition, number),
             "p": partition,

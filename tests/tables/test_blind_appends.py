@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -15,10 +16,12 @@ import bucketlake as bl
 from bucketlake.errors import CommitConflictError
 from bucketlake.index.conflict_keys import ConflictKeys
 from bucketlake.model.table_type import Operation
+from bucketlake.storage.location import open_storage
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.table_properties import table_at
 from bucketlake.write import ingest, stages
-from bucketlake.write.pack import PackedRecords
-from bucketlake.write.target import Target
+from bucketlake.write.pack import ArrowSource, PackedRecords
+from bucketlake.write.target import Target, open_target
 from tests.between import overlapped, write_once
 
 KINDS = {
@@ -197,6 +200,18 @@ OTHERS: dict[str, tuple[dict[str, Any], Callable[[bl.Table], object]]] = {
 def _merged(table: bl.Table) -> object:
     merge = table.merge(rows(1), "t.id = s.id AND t.p = s.p")
     return merge.when_matched_update({"v": "t.v + s.v"}).execute()
+
+
+def test_keys_that_another_rule_puts_elsewhere_are_looked_up(new_path: Callable[[], str]) -> None:
+    table = made(new_path())
+    target = open_target(table_at(open_storage(table.path)), None)
+    packed = ArrowSource(rows(1)).pack(target.tagger(target.snapshot.schema))
+    slices = target.snapshot.partition_slices(["x"])
+    found = {
+        len(stages.appended_slots(target, Operation.UPSERT, cast("PackedRecords", given), slices))
+        for given in (packed, SimpleNamespace(counts=packed.counts, elsewhere={("x", 0): {1}}))
+    }
+    assert found == {2, 0}
 
 
 @pytest.mark.parametrize("why", OTHERS)

@@ -89,7 +89,7 @@ def appended_slots(
         Live slices of the partitions of the records.
     """
     config, layout = target.config, target.layout
-    is_read = layout.looks_up or layout.locates or packed.elsewhere or target.duplicates
+    is_read = layout.looks_up or packed.elsewhere
     is_named = config.layout.logs_name_slices or config.change_log is not None
     is_indexed = MetadataPartition.RECORD_INDEX in config.written_metadata_partitions
     is_resized = target.snapshot.timeline.pending_clusterings()
