@@ -415,7 +415,7 @@ MUTANTS = [
            test_commit.test_copies_for_a_resize_are_made_between_the_turn_and_the_decision),
     # Heartbeats.
     Mutant("the heartbeat is never renewed", heartbeat._renew,
-           "_beat(storage, instant, content)", "pass",
+           "storage.put(_path(instant), content)", "pass",
            test_heartbeat.test_a_renewal_puts_the_heartbeat_again),
     Mutant("an old heartbeat counts", heartbeat.is_alive,
            "stored is not None and now_ms() - stored.modified_at_ms <= limit_ms",
@@ -575,8 +575,8 @@ MUTANTS = [
            "    with write.table.lock.held(write.table.storage) as require_held:\n"
            "        wait_for_earlier(write.table, write.begun, write.instant, write.appended)\n",
            test_commit.test_a_blind_append_waits_for_the_one_before_it_without_the_lock),
-    Mutant("a write that said that it appends is believed", transaction.commit_written,
-           "all(stat.is_log and not stat.opens_group for stat in stats)", "True",
+    Mutant("a write that said that it appends is believed", transaction._only_appended,
+           "any(s.opens_group or not s.is_log for s in stats)", "False",
            test_blind_appends.test_one_that_opened_a_group_after_all_is_none),
     *(
         Mutant(f"a write appends blindly, though {why}", stages.appended_slots, old, new,

@@ -95,7 +95,7 @@ RARE_STATES = [
               "table.storage.delete(path)"),
     RareState("a commit was published again while it was undone", rollback.undo,
               "table.storage.delete(instant_path(table.config, published))"),
-    RareState("a heartbeat was renewed", heartbeat._renew, "_beat(storage, instant, content)"),
+    RareState("a heartbeat was renewed", heartbeat._renew, "storage.put(_path(instant), content)"),
     RareState("a lease had ended before a decision", locks._Lease.check, "raise LockError("),
     RareState("a file lock was lost before a decision", locks.FileSystemLock.held,
               "raise LockError("),

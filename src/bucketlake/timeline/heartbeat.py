@@ -69,7 +69,7 @@ def beating(
     if is_new:
         storage.put_if_absent(_path(instant), content)
     else:
-        _beat(storage, instant, content)
+        storage.put(_path(instant), content)
     thread = threading.Thread(
         target=_renew,
         args=(storage, instant, content, stop),
@@ -129,11 +129,7 @@ def _path(instant: InstantTime) -> str:
 def _renew(storage: Storage, instant: InstantTime, content: bytes, stop: threading.Event) -> None:
     while not stop.wait(INTERVAL_SECONDS):
         with suppress(StorageError):  # The next renewal may succeed.
-            _beat(storage, instant, content)
-
-
-def _beat(storage: Storage, instant: InstantTime, content: bytes) -> None:
-    storage.put(_path(instant), content)
+            storage.put(_path(instant), content)
 
 
 def _content(write: str, appended: Collection[tuple[str, str]]) -> bytes:

@@ -296,11 +296,6 @@ def commit_written(
                 settings or partial(require_same_settings, target, layout, begun.slots),
                 *_checks(begun, done, stats),
                 *checks,
-                *(
-                    ()
-                    if tombstones is None
-                    else (partial(tombstones.require_unseen, layout, begun.slots),)
-                ),
                 partial(require_schema_kept, target, begun.schema),
             ),
             saves=(partial(_save_written, begun, {stat.partition_path for stat in stats}),),
@@ -315,9 +310,7 @@ def commit_written(
             },
             index_files=done.index_files,
             group_key=layout.conflict_key_of_group,
-            appends=bool(write.appended)
-            and all(stat.is_log and not stat.opens_group for stat in stats)
-            and not (done.served or done.upkeep),
+            appends=_only_appended(begun, done, stats),
             tombstones=NO_TOMBSTONES
             if tombstones is None
             else tombstones.written(
@@ -342,12 +335,20 @@ def _kept(done: Written, layout: Layout) -> ConflictKeys:
     return {layout.conflict_key_of_group(*group) for group in held}
 
 
+def _only_appended(begun: BegunWrite, done: Written, stats: Sequence[WriteStat]) -> bool:
+    """Return whether a write that said that it appends blindly did no more than that."""
+    is_more = done.served or done.upkeep or any(s.opens_group or not s.is_log for s in stats)
+    return bool(begun.pending.appended) and not is_more
+
+
 def _checks(begun: BegunWrite, done: Written, stats: Sequence[WriteStat]) -> Iterator[CommitStep]:
     """Yield what must still hold of what the stages looked at."""
     yield partial(require_overwritten_alone, done.plan)
     if done.upkeep is not None:
         yield partial(require_same_index, done.upkeep)
     yield partial(require_newest_slices, stats)
+    if done.tombstones is not None:
+        yield partial(done.tombstones.require_unseen, begun.layout, begun.slots)
     if done.changed is not None:
         is_global = begun.target.index.has_global_keys
         partitions = None if is_global else frozenset(begun.slots)
