@@ -554,7 +554,7 @@ MUTANTS = [
            "appended & other and", "",
            test_early_conflict.test_it_waits_for_no_other_write, {"why": "other buckets"}),
     Mutant("a blind append waits for one that will be written again", conflict.wait_for_earlier,
-           "and not _is_overtaken(table, at, other)", "",
+           "and not _is_overtaken(table.storage, newest, at, other)", "",
            test_early_conflict.test_it_waits_for_none_that_was_overtaken),
     Mutant("a compaction overtakes a blind append", conflict._is_overtaken,
            " if not commit.compacted", "",
@@ -567,13 +567,13 @@ MUTANTS = [
            "return is_decided",
            test_early_conflict.test_it_waits_until_the_other_one_dies),
     Mutant("a blind append takes its turn before the ones before it", commit.commit_write,
-           "wait_for_earlier(write.table, write.begun, write.instant, write.appended)", "pass",
+           "wait_for_earlier(write.table, write.instant, write.appended)", "pass",
            test_commit.test_a_blind_append_waits_for_the_one_before_it_without_the_lock),
     Mutant("a blind append waits under the lock", commit.commit_write,
-           "    wait_for_earlier(write.table, write.begun, write.instant, write.appended)\n"
+           "    wait_for_earlier(write.table, write.instant, write.appended)\n"
            "    with write.table.lock.held(write.table.storage) as require_held:\n",
            "    with write.table.lock.held(write.table.storage) as require_held:\n"
-           "        wait_for_earlier(write.table, write.begun, write.instant, write.appended)\n",
+           "        wait_for_earlier(write.table, write.instant, write.appended)\n",
            test_commit.test_a_blind_append_waits_for_the_one_before_it_without_the_lock),
     Mutant("a write that said that it appends is believed", transaction._only_appended,
            "any(s.opens_group or not s.is_log for s in stats)", "False",

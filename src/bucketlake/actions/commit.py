@@ -242,7 +242,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan, engine: Engine = HERE) -
     CommitOutcomeUnknownError
         If storage failed while the outcome was claimed or the commit was published.
     """
-    wait_for_earlier(write.table, write.begun, write.instant, write.appended)
+    wait_for_earlier(write.table, write.instant, write.appended)
     with write.table.lock.held(write.table.storage) as require_held:
         done = commit_change(
             write.table, partial(_prepared, write, plan), require_held, own=write.instant

@@ -150,7 +150,7 @@ class Earlier:
     def wait(self, *buckets: int, own: InstantTime | None = None) -> float:
         """Do as a write does before its turn; return how long it waited."""
         slots = {key_of_slot("x", bucket) for bucket in buckets}
-        wait_for_earlier(self.table.opened, self.table.timeline(), own or self.own, slots)
+        wait_for_earlier(self.table.opened, own or self.own, slots)
         return self.clock.seconds
 
 
