@@ -264,7 +264,7 @@ class HiveMetastore:
             raise CatalogError(self.address, f"it does not answer {name}: {said}", step) from error
 
     def _open(self) -> None:
-        """Connect to the first address whose server answers a call."""
+        """Connect to the first address whose server answers a call, which is not counted."""
         (sockets, transports, protocols, client), types = self._thrift, self._types
         for place in self._places:
             socket = sockets.TSocket(*place)
