@@ -41,7 +41,8 @@ def _catalog(result: Result) -> str:
     return (
         "**A Hive Metastore** 3.1.3, in a process of its own on the same machine: its embedded "
         "database (Derby), a heap of 1 GiB, compilation by C1 alone. It makes the folder of each "
-        "partition. Its processor time is among that of other processes."
+        "partition. Its processor time is among that of other processes. Each sync sends one call "
+        "more, which finds out whether a server answers; it is not among these calls."
     )
 
 

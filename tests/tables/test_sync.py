@@ -472,7 +472,9 @@ def test_a_table_whose_own_name_is_no_name_of_an_entry_makes_no_database(
     tmp_path: Path, catalog: MemoryCatalog, name: str
 ) -> None:
     table = table_at(str(tmp_path / "orders"), name=name)
-    with pytest.raises(bl.ConfigError, match=rf"name = 'default\.{name}' .*: give database\.table"):
+    with pytest.raises(
+        bl.ConfigError, match=rf"name = 'default\.{name}' .*: choose another one: name="
+    ):
         bl.sync(table, catalog)
     assert not catalog.names
 

@@ -133,9 +133,8 @@ def command_gaps(page: str) -> Iterator[str]:
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 words = [*parameter.opts, *parameter.secondary_opts]
-                patterns = {
-                    word: rf"^  (-\w, |--[\w-]+ / )?{re.escape(word)}(?![\w-])" for word in words
-                }
+                before = r"^  (-\w, |--[\w-]+(?: /|,) )?"
+                patterns = {word: rf"{before}{re.escape(word)}(?![\w-])" for word in words}
             else:
                 word = parameter.make_metavar(click.Context(command))
                 patterns = {word: rf"^Usage: .*{re.escape(word)}"}

@@ -33,13 +33,11 @@ _LATER = (
     "sync again later, which goes on; AWS_RETRY_MODE and AWS_MAX_ATTEMPTS let boto3 wait longer"
 )
 _AGAIN = "another process changed it: sync again"
+_EXPIRED = ("ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException")
 _RENEW = "renew the credentials, and sync again"
 _STEPS = {
-    "ConcurrentModificationException": _AGAIN,
-    "EntityNotFoundException": _AGAIN,
-    "ExpiredTokenException": _RENEW,
-    "ExpiredToken": _RENEW,
-    "UnrecognizedClientException": _RENEW,
+    **dict.fromkeys(("ConcurrentModificationException", "EntityNotFoundException"), _AGAIN),
+    **dict.fromkeys(_EXPIRED, _RENEW),
     "AccessDeniedException": "allow the call for these credentials",
     "ResourceNumberLimitExceededException": "ask AWS for a higher quota, and sync again",
     **dict.fromkeys(_TRANSIENT, _LATER),
@@ -141,12 +139,8 @@ class GlueCatalog:
         }
         given = _filled(held, entry)
         given["Parameters"].setdefault("hudi.metadata-listing-enabled", "FALSE")
-        self._call(
-            "create_table",
-            {"AlreadyExistsException"},
-            DatabaseName=entry.database,
-            TableInput=given,
-        )
+        told = {"DatabaseName": entry.database, "TableInput": given}
+        self._call("create_table", {"AlreadyExistsException"}, **told)
 
     def alter_table(self, entry: TableEntry, cascade: bool) -> None:
         """Put an entry in place of the stored one, unless it was changed since it was read.

@@ -256,16 +256,15 @@ class HiveMetastore:
             step = next((each for word, each in _STEPS.items() if word in said), _CORRECT)
             raise CatalogError(self.address, f"it refuses {name}: {said}", step) from error
         except (OSError, types.TException) as error:
-            is_first = self._client is None
+            first = self._first_s, _NO_METASTORE
+            wait, step = (self._timeout, _CUT_OFF) if self._client else first
             self.close()
-            said = _said(error) or type(error).__name__
-            if isinstance(getattr(error, "inner", error), TimeoutError):
-                said = f"nothing came within {self._first_s if is_first else self._timeout:g} s"
-            step = _NO_METASTORE if is_first else _CUT_OFF
+            is_late = isinstance(getattr(error, "inner", error), TimeoutError)
+            said = f"nothing came within {wait:g} s" if is_late else _said(error)
             raise CatalogError(self.address, f"it does not answer {name}: {said}", step) from error
 
     def _open(self) -> None:
-        """Connect to the first address whose server answers a call."""
+        """Connect to the first address whose server answers a call, which is not counted."""
         (sockets, transports, protocols, client), types = self._thrift, self._types
         for place in self._places:
             socket = sockets.TSocket(*place)
@@ -305,7 +304,7 @@ def _said(error: Exception) -> str:
     said = str(getattr(error, "message", None) or error)
     if said == "unexpected exception":  # Thrift's own words for an error of the socket.
         said = str(getattr(error, "inner", None) or "it closes the connection")
-    return " ".join(said.partition("\n\tat ")[0].split())
+    return " ".join(said.partition("\n\tat ")[0].split()) or type(error).__name__
 
 
 def places_of(uris: str) -> list[tuple[str, int]]:

@@ -30,7 +30,6 @@ EXTRACTORS = (
 )
 """Hudi's rules from a partition path to values, as their classes are called."""
 ENTRY_NAME = re.compile(r"([^./\\\s]+\.)?[^./\\\s]+")
-NAME_PARTS = "give database.table, or table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +100,13 @@ def settings_from_options(options: Mapping[str, str], name: str = "") -> SyncSet
         For an option that no sync has, or a value that it cannot have.
     """
     if name and not ENTRY_NAME.fullmatch(name):
-        raise ConfigError("name", name, NAME_PARTS)
+        raise ConfigError("name", name, "give database.table, or table")
     entries, (database, table) = ConfigEntries(options), split_name(name)
     extractor = entries.text(_EXTRACTOR)
     short = None if extractor is None else extractor.rpartition(".")[2]
     if short is not None and short not in EXTRACTORS:
         allowed = f"a class of one's own does not run here; take {', '.join(EXTRACTORS)}"
         raise ConfigError(_EXTRACTOR, extractor, allowed)
-    strategy = entries.one_of(f"{SYNC_PREFIX}table.strategy", ("ALL", "RO", "RT"))
     settings = SyncSettings(
         database=(database or entries.text(f"{SYNC_PREFIX}database") or "").lower(),
         table=(table or entries.text(f"{SYNC_PREFIX}table") or "").lower(),
@@ -119,7 +117,7 @@ def settings_from_options(options: Mapping[str, str], name: str = "") -> SyncSet
         managed=entries.boolean(f"{SYNC_PREFIX}create_managed_table"),
         as_datasource=entries.boolean(f"{SYNC_PREFIX}sync_as_datasource", default=True),
         comments=entries.boolean(f"{SYNC_PREFIX}sync_comment"),
-        strategy=strategy,
+        strategy=entries.one_of(f"{SYNC_PREFIX}table.strategy", ("ALL", "RO", "RT")),
         skip_ro_suffix=entries.boolean(f"{SYNC_PREFIX}skip_ro_suffix"),
         snapshot_with_name=entries.boolean(_SNAPSHOT_WITH_NAME, default=True),
         creates_database=entries.boolean(f"{SYNC_PREFIX}auto_create_database", default=True),

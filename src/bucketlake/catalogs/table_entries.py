@@ -168,11 +168,10 @@ def _whole_entry(facts: TableFacts, settings: SyncSettings) -> TableEntry:
 
 def fields_of(facts: TableFacts, settings: SyncSettings) -> tuple[str, ...]:
     """Return the columns that are partition keys of the entry, spelt as in the table."""
-    given = settings.partition_fields
+    if settings.partition_fields is None:
+        return facts.partition_fields
     names = {name.lower(): name for name in facts.schema.names}
-    return (
-        facts.partition_fields if given is None else tuple(names.get(f.lower(), f) for f in given)
-    )
+    return tuple(names.get(each.lower(), each) for each in settings.partition_fields)
 
 
 def _key_type(column: pa.Field | None) -> str:
@@ -298,7 +297,7 @@ def partition_values(path: str, keys: int, extractor: str) -> KeyValues:
     ('eu', '7')
     """
     if extractor == "NonPartitionedExtractor":
-        if path and keys:
+        if keys:
             raise _no_fit(path, extractor, "a table without partitions")
         return ()
     if extractor != "MultiPartKeysValueExtractor" and keys != 1:

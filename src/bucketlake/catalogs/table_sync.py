@@ -14,7 +14,6 @@ from bucketlake.catalogs.glue import GlueCatalog, region_of
 from bucketlake.catalogs.hive import HiveMetastore, places_of
 from bucketlake.catalogs.settings import (
     ENTRY_NAME,
-    NAME_PARTS,
     TOOL,
     URIS,
     SyncSettings,
@@ -127,10 +126,9 @@ class Registration:
 def registration_of_job(options: Mapping[str, str]) -> Registration | None:
     """Return where the options of a Hudi job register its table; None if they name no catalog."""
     given = {key: value for key, value in options.items() if is_sync_option(key)}
-    if given.get(TOOL, "").endswith("AwsGlueCatalogSyncTool"):
-        return Registration("glue", options=given).checked()
-    uris = given.get(URIS, "").strip()
-    return Registration(uris, options=given).checked() if uris else None
+    is_glue = given.get(TOOL, "").endswith("AwsGlueCatalogSyncTool")
+    address = "glue" if is_glue else given.get(URIS, "").strip()
+    return Registration(address, options=given).checked() if address else None
 
 
 def sync_table(
@@ -199,7 +197,7 @@ def sync_facts(
     """
     wanted, database = entries_of(facts, settings), settings.database
     if not ENTRY_NAME.fullmatch(wanted[0].title):
-        raise ConfigError("name", wanted[0].title, NAME_PARTS)
+        raise ConfigError("name", wanted[0].title, "choose another one: name= (--name)")
     partitions = PartitionsOfTable(snapshot, facts, settings)
     # All entries are looked at, and all partitions of a new one, before anything is changed.
     found = [entry_in_place(catalog, each, replaces=replaces) for each in wanted]
@@ -298,7 +296,6 @@ def entries_in_database(catalog: str | Catalog, database: str) -> list[TableEntr
     CatalogError
         If there is no such database.
     """
-    check_texts(database=database)
     database = database.lower()
     with closing(open_catalog(catalog)) as opened:
         if not opened.has_database(database):

@@ -75,7 +75,7 @@ class Rewritten:
 
 
 def rewrite_slice(table: MetadataTable, held: FileSlice, encoder: EntryEncoder) -> Rewritten | None:
-    """EntryMerge the files of a slice.
+    """Merge the files of a slice.
 
     Parameters
     ----------
