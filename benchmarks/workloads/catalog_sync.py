@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import pyarrow as pa
 
@@ -56,7 +56,7 @@ class NamedPartitions:
     storage: None = None
 
     @classmethod
-    def of(cls, count: int) -> NamedPartitions:
+    def of(cls, count: int) -> Self:
         """Return a table of so many partitions, in one commit."""
         made = cls()
         made.commit(_days(0, count))
