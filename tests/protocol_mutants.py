@@ -466,7 +466,7 @@ MUTANTS = [
            SWEEP, f"    timeline = load_timeline(table)\n{LOOKED_FIRST}",
            test_recovery.test_a_write_that_begins_during_a_sweep_is_left_alone),
     Mutant("a task that may be at work is swept", recovery._sweep,
-           "< _TASKS_END_MS", "< 0",
+           "- _TASKS_END_MS", "+ _TASKS_END_MS",
            test_recovery.test_a_file_that_came_after_the_rollback_goes_once_no_task_can_be_at_work),
     # Undoing.
     Mutant("a rollback that had not begun is carried on", rollback.carry_on_rollback,

@@ -117,9 +117,10 @@ def put_in_version(
     check_version(to, "to")
     table = handle.open()
     version = table.config.version
-    verb = "downgrade" if to < version else "upgrade"
     if to != version and is_upgrade == (to < version):
-        step = f"use table.{verb}(to={to}) (bucketlake {verb} --to {to} --run)"
+        step = f"use table.upgrade(to={to}) (bucketlake upgrade --to {to} --run)"
+        if to < version:
+            step = step.replace("upgrade", "downgrade")
         raise ConfigError("to", to, f"the table has version {version}; {step}")
     if dry_run:
         return plan_version_change(table, to, drop, handle.index)
