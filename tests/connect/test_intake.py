@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import bucketlake as bl
 from bucketlake.flow import threads
 from bucketlake.intake.metrics import IngestReport
+from tests.bounds import set_bounds
 from tests.memory_catalog import MemoryCatalog
 from tests.spark.message_frames import (
     require_bad_message_apart,
@@ -83,7 +84,7 @@ def test_two_ingests_at_once_in_sessions_of_their_own_take_each_file_once(
     spark: SparkSession, connect_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has files that the other has not; and rows that cannot be taken."""
-    monkeypatch.setattr(threads, "HERE_BYTES_MAX", -1)  # Few rows go to tasks, too.
+    set_bounds(monkeypatch, threads, HERE_BYTES_MAX=-1)  # Few rows go to tasks, too.
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()

@@ -23,6 +23,7 @@ from bucketlake.write import ingest, stages
 from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.target import Target, open_target
 from tests.between import overlapped, write_once
+from tests.bounds import set_bounds
 
 KINDS = {
     "simple": bl.SimpleBucket(2),
@@ -238,6 +239,6 @@ def test_an_upsert_of_whole_rows_is_one_unless_a_resize_is_pending_or_an_index_i
         kept.upsert(rows(1))
         kept.rebuild_metadata_table(["record_index"])
         kept.upsert(rows(1))
-        monkeypatch.setattr(stages, "APPENDED_MAX", 1)
+        set_bounds(monkeypatch, stages, APPENDED_MAX=1)
         made(new_path()).upsert(rows(1))
     assert found == [2, 0, 2, 0, 0, 0]

@@ -15,14 +15,17 @@ import bucketlake as bl
 from bucketlake.cdc.envelope import MESSAGE
 from bucketlake.cdc.message_settings import PLACEHOLDER
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.intake import topics
 from bucketlake.intake.dead_letters import LETTERS
 from bucketlake.intake.ingesting import IngestOptions, topics_of
 from bucketlake.intake.job import Job, JobRules
 from bucketlake.intake.metrics import IngestReport
 from bucketlake.storage.memory import forget
+from tests.bounds import set_bounds
 from tests.broker import Broker, encoded, job_of
 from tests.cdc_streams import as_texts, kinds_of, messages, rows_at_end
 from tests.meanwhile import PUTS, meanwhile
+from tests.spies import spy
 
 _NUMBERS = itertools.count()
 SCHEMA = "id string, n bigint"
@@ -181,8 +184,8 @@ def test_offsets_of_two_topics_do_not_order_one_table(root: str) -> None:
     assert bl.open_table(table).position("clicks") is None
 
 
-def too_much(rows_max: int) -> Any:
-    """Return a function that gives up to so many rows, and then fails as Spark does."""
+def hand_over(monkeypatch: pytest.MonkeyPatch, rows_max: int) -> None:
+    """Let reads of messages give up to so many rows, and fail as Spark does with more."""
 
     def some(rows: pa.Table, wanted: int | None, _role: str = "") -> pa.Table:
         rows = rows.slice(0, wanted)
@@ -190,28 +193,21 @@ def too_much(rows_max: int) -> Any:
             raise RuntimeError("Total size of results is bigger than spark.driver.maxResultSize")
         return rows
 
-    return some
+    monkeypatch.setattr(topics, "sample_rows", some)
 
 
 def test_messages_that_are_too_many_for_the_driver_are_left_to_tasks_and_then_fewer_are_fetched(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketlake.intake.topics.MEASURED_ROWS", 2)
-    monkeypatch.setattr("bucketlake.intake.topics.sample_rows", too_much(5))
+    set_bounds(monkeypatch, topics, MEASURED_ROWS=2)
+    hand_over(monkeypatch, 5)
     broker = Broker()
     broker.send("orders", *[row(f"k{n}", n) for n in range(40)])
     made = job(broker, f"{root}/orders", max_rows=10)
-    fetched: list[int] = []
-    real = made.source._fetched  # type: ignore[attr-defined]
-
-    def counted(topic: str, messages: Any, rows_max: int | None, count: int) -> Any:
-        if rows_max is None:
-            fetched.append(count)
-        return real(topic, messages, rows_max, count)
-
-    monkeypatch.setattr(type(made.source), "_fetched", lambda _, *given: counted(*given))
+    fetched = spy(monkeypatch, topics.Topics, "_fetched", lambda *given: given[-2:])
     assert made.run(None).rows == 40
-    assert fetched == [10], "one failed, and no more were as large"
+    whole = [count for rows_max, count in fetched if rows_max is None]
+    assert whole == [10], "one failed, and no more were as large"
     assert rows_of(f"{root}/orders") == {f"k{n}": n for n in range(40)}
 
 
@@ -222,12 +218,12 @@ def test_letters_that_are_too_many_for_the_driver_are_looked_for_in_smaller_batc
     broker.send("orders", row("a"))
     take(broker, root)
     broker.send("orders", *[row(f"k{n}") for n in range(9)], ({}, {"n": 4}), row("z"))
-    monkeypatch.setattr("bucketlake.intake.topics.sample_rows", too_much(4))
+    hand_over(monkeypatch, 4)
     report = take(broker, root)
     assert (report.rows, report.dead_letters) == (10, 1)
     assert len(rows_of(f"{root}/orders")) == 11
     broker.send("orders", ({}, {"n": 4}))
-    monkeypatch.setattr("bucketlake.intake.topics.sample_rows", too_much(0))
+    hand_over(monkeypatch, 0)
     with pytest.raises(InputError, match=r"orders: a message of 1 cannot .*raise spark.driver."):
         take(broker, root)
     assert last(f"{root}/orders") == {"0": 11}
@@ -239,7 +235,7 @@ def test_a_topic_of_bad_messages_is_an_error_of_the_settings(
     broker = Broker()
     broker.send("orders", *[row(f"k{n}", "text") for n in range(4)])
     for module in ("job", "dead_letters", "topics"):
-        monkeypatch.setattr(f"bucketlake.intake.{module}.BAD_ROWS_MAX", 3)
+        set_bounds(monkeypatch, f"bucketlake.intake.{module}", BAD_ROWS_MAX=3)
     with pytest.raises(InputError, match=r"more than 3 rows of one batch .*: it cannot be read"):
         take(broker, root)
     for path in ("orders", "orders_dead_letters"):

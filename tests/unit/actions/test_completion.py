@@ -32,6 +32,7 @@ from bucketlake.timeline.transitions import publish_completed, to_inflight
 from bucketlake.write.merge_statement import Merge
 from tests.broken_tables import double_a_bucket
 from tests.faulty_storage import SimulatedCrash
+from tests.spies import spy
 from tests.storages import failing
 from tests.unit.actions.bare_table import AHEAD, BareTable
 
@@ -87,13 +88,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     """Watch every put of memory storage."""
     door = Door()
     for name in ("put", "put_if_absent", "put_if_version"):
-        put = getattr(MemoryStorage, name)
-
-        def noted(self: MemoryStorage, path: str, *rest: Any, put: Any = put) -> Any:
-            door.note(path)
-            return put(self, path, *rest)
-
-        monkeypatch.setattr(MemoryStorage, name, noted)
+        spy(monkeypatch, MemoryStorage, name, lambda _, path, *rest, **named: door.note(path))
     monkeypatch.setattr(completion, "publish_completed", door.publish)
     yield door
     assert door.beside == []

@@ -17,6 +17,7 @@ from thrift.transport import TSocket, TTransport
 from bucketlake.catalogs.catalog import CatalogColumn, TableEntry
 from bucketlake.catalogs.hive import HiveMetastore
 from bucketlake.errors import CatalogError
+from tests.bounds import set_bounds
 from tests.catalog_services import Metastore
 
 
@@ -145,7 +146,7 @@ def served(service: Metastore) -> Iterator[str]:
 def test_a_server_that_never_answers_is_given_up_soon_and_the_next_address_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bucketlake.catalogs.hive._FIRST_S", 0.5)
+    set_bounds(monkeypatch, "bucketlake.catalogs.hive", _FIRST_S=0.5)
     with silent() as nobody, served(Metastore()) as somebody:
         words = r"does not answer get_database: nothing came within 0.5 s; check the address"
         with pytest.raises(CatalogError, match=words):
