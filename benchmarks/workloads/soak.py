@@ -299,6 +299,18 @@ class Soak(EngineFree):
                 self._start(name)
 
     def _write_by_hudi(self, batch: int) -> None:
+        """Let Hudi write; if its write fails by itself, once more in a new process."""
+        try:
+            self._try_by_hudi(batch)
+        except PeerError as error:
+            reason = next(
+                (line for line in str(error).splitlines() if "Caused" in line), str(error)
+            )
+            note(self._state, "failures", at=self._at(), reason=reason[:300])
+            self._end_peer()
+            self._try_by_hudi(batch)
+
+    def _try_by_hudi(self, batch: int) -> None:
         options = {**KIND.write_options(self._path), OPERATION: "upsert"}
         self._hudi().write(self._path, self._events.rows_of(HUDI, batch), options)
 
@@ -308,7 +320,7 @@ class Soak(EngineFree):
         timer = threading.Timer(self._drawn.random() * HUDI_KILL_SECONDS, _kill_family, [peer.pid])
         timer.start()
         with contextlib.suppress(PeerError, BrokenPipeError):
-            self._write_by_hudi(batch)
+            self._try_by_hudi(batch)
         timer.join()
         self._end_peer()
         note(self._state, "kills", at=self._at(), part=HUDI)
@@ -457,6 +469,7 @@ class Soak(EngineFree):
             "batches": batches,
             "kills": self._lines("kills"),
             "turns": self._lines("turns"),
+            "failures": self._lines("failures"),
             "services": Counter(each["service"] for each in self._lines(SERVICES)),
             "reads": [{"at": at(e["wall"]), "seconds": round(e["seconds"], 3)} for e in reads],
             "changes": self._events.newest(),
