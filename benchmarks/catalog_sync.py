@@ -69,14 +69,6 @@ BENCHMARK = Benchmark(
             _catalog,
             _syncs,
             lambda _: (
-                "**A metastore 3.1.3** with Derby, seen once on a machine of which others used "
-                "most: a first sync of 100 partitions took 7 calls and 1.9 s, of 10,000 15 calls "
-                "and 72 s, without a new commit 2 calls and 0.02 s, after a commit 5 calls and "
-                "0.3 s. Of 150,000 it had 67,000 after 28 minutes, killed once and gone on; the "
-                "names of 67,000 came in 1.8 s, and 100 were dropped in 0.5 to 3.7 s. The client's "
-                "memory grew by 16 MiB. `--metastore thrift://…` measures it."
-            ),
-            lambda _: (
                 "**Beside it**, the sync of Hudi 1.2.0 with a metastore 3.1.3, two busy cores: 11 "
                 "calls and 15 to 26 s for a first sync of 1,000 partitions, in which the metastore "
                 "looks at the files of each; 3 calls without a new commit; 15 calls after a commit "
