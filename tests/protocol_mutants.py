@@ -554,7 +554,7 @@ MUTANTS = [
            "appended & other and", "",
            test_early_conflict.test_it_waits_for_no_other_write, {"why": "other buckets"}),
     Mutant("a blind append waits for one that will be written again", conflict.wait_for_earlier,
-           "and not _is_overtaken(table.storage, newest, at, other)", "",
+           "and not _is_overtaken(table, at, other)", "",
            test_early_conflict.test_it_waits_for_none_that_was_overtaken),
     Mutant("a compaction overtakes a blind append", conflict._is_overtaken,
            " if not commit.compacted", "",

@@ -76,6 +76,22 @@ def test_both_commit_and_the_later_one_wins_a_tie_whatever_is_compacted(
     assert found == [{2}] * 3
 
 
+def test_one_beside_a_compaction_and_a_clean_is_read_in_the_new_slice(
+    new_path: Callable[[], str],
+) -> None:
+    """The files that it saw are gone, but it read none of them."""
+    table = made(new_path())
+
+    def serve() -> None:
+        table.compact()
+        table.clean(retain_versions=1)
+
+    write_once(table, rows(1), planned=serve)
+    found = [values(table)]
+    table.compact()
+    assert [*found, values(table)] == [{1}, {1}]
+
+
 def test_the_second_one_does_not_wait_for_files_of_the_first_one(
     new_path: Callable[[], str],
 ) -> None:

@@ -428,7 +428,7 @@ def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(name: 
     assert slices(["a"])
     source = InterruptedSource(rows(range(8), 60), planned=blind)
     with pytest.raises(CommitConflictError, match="changed bucket"):
-        write_records(target, Operation.UPSERT, source)
+        write_records(target, Operation.DELETE, source)
 
 
 # Cleans that are archived.
@@ -561,7 +561,7 @@ def test_a_delta_commit_that_an_archived_compaction_and_clean_overtook_is_refuse
         monkeypatch.setattr("bucketlake.read.clean_guard.require_uncleaned", lambda *_, **__: None)
 
     with pytest.raises(CommitConflictError, match="changed bucket"):
-        write_records(target, Operation.UPSERT, InterruptedSource(rows(range(8), 60), blind))
+        write_records(target, Operation.DELETE, InterruptedSource(rows(range(8), 60), blind))
 
 
 def test_a_clean_that_waited_while_commits_after_it_were_archived_is_not_missed(

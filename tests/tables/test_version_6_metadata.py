@@ -602,6 +602,23 @@ def test_a_metadata_table_is_turned_off_and_on(new_path: NewPath) -> None:
     assert facts.commits_since_compaction == 2
 
 
+def test_a_compaction_that_slept_since_its_plan_leaves_the_slices_of_another_one(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has the same instant, and so the same names."""
+    done: list[InstantTime | None] = []
+
+    def another() -> None:
+        done.append(compact(table))
+        table.upsert(rows(2, 4, v=9))
+
+    overtake(monkeypatch, metadata_compaction, "beating", another)
+    assert compact(table) is None
+    assert done != [None]
+    require_true_metadata(storage_of(table))
+    assert table.doctor() == []
+
+
 def test_a_metadata_table_of_hudi_is_continued() -> None:
     """Hudi 1.2.0 gave all of its log files the token of those that open file groups."""
     storage = memory_of(objects_of_table("mor_v6"))

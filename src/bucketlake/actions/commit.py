@@ -1,5 +1,6 @@
 """Begin and commit a write.
 
+A write that appends blindly first waits for those that began before it (``actions/conflict.py``).
 The steps of a commit, in order:
 
 1. Check: the inflight instant is still there, no other commit touched the same buckets since the

@@ -291,13 +291,12 @@ def wait_for_earlier(table: OpenTable, instant: InstantTime, appended: ConflictK
     if not appended:
         return
     # When this write began, one with an earlier time may not have been on the timeline yet.
-    newest = load_timeline(table)
-    for pending in newest.pending(Action.DELTA_COMMIT):
+    for pending in load_timeline(table).pending(Action.DELTA_COMMIT):
         at = pending.requested_at
         if at >= instant or is_of_this_thread(at):
             continue
         other = appended_by(table.storage, at)
-        if appended & other and not _is_overtaken(table.storage, newest, at, other):
+        if appended & other and not _is_overtaken(table, at, other):
             LOGGER.info("waiting for %s, which began before", at)
             until(partial(_has_ended, table, at), WAIT_SECONDS_MAX)
 
@@ -307,12 +306,11 @@ def _has_ended(table: OpenTable, instant: InstantTime) -> bool:
     return is_decided or not is_alive(table.storage, instant, table.clock.now_ms)
 
 
-def _is_overtaken(
-    storage: Storage, newest: Timeline, instant: InstantTime, appended: ConflictKeys
-) -> bool:
+def _is_overtaken(table: OpenTable, instant: InstantTime, appended: ConflictKeys) -> bool:
     """Return whether a commit to one of the slots was requested after a pending write."""
+    newest = load_timeline(table)
     later = [found for found in newest.completed_commits() if found.requested_at > instant]
-    commits = newest.read_commits(storage, later)
+    commits = newest.read_commits(table.storage, later)
     return any(appended & written_keys(commit) for _, commit in commits if not commit.compacted)
 
 

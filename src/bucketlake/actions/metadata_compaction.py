@@ -262,13 +262,14 @@ def _settled(table: OpenTable) -> MetadataTable | None:
 # instant ``B``, right after the last delta commit before all pending instants of the data table,
 # and hold all commits before it. The steps:
 #
-# 1. Base files are written; nobody looks at them, since ``B`` is on no timeline. 2. The plan is put
-# on the timeline of the metadata table, as inflight. Who writes log files after    that waits for
-# the end of the compaction (``settle_compactions``). 3. What was committed since is repeated: each
-# log file that has commits after ``B``, or commits that    completed since step 1, is copied into
-# the new slice. 4. The compaction takes a turn in the order of commits. So no commit was decided
-# since its look, and    a commit that lost this turn writes its log files again. 5. The compaction
-# is decided and published.
+# 1. Base files are written; nobody looks at them, since ``B`` is on no timeline.
+# 2. The plan is put on the timeline of the metadata table, as inflight. Who writes log files after
+#    that waits for the end of the compaction (``settle_compactions``).
+# 3. What was committed since is repeated: each log file that has commits after ``B``, or commits
+#    that completed since step 1, is copied into the new slice.
+# 4. The compaction takes a turn in the order of commits. So no commit was decided since its look,
+#    and a commit that lost this turn writes its log files again.
+# 5. The compaction is decided and published.
 #
 # Actions that take no turn put their instant on the timeline of the metadata table before they look
 # for plans, and a compaction puts its plan before it looks for them. So one of both sees the other:
@@ -291,6 +292,8 @@ def _make_new_slices(table: OpenTable, delta_commits: int, engine: Engine) -> In
             stack.enter_context(beating(work.inner.storage, plan.instant))
         except AlreadyExistsError:
             return None  # Another process compacts.
+        if read_outcome(work.inner.storage, plan.instant) is not None:
+            return None  # Another process has compacted since the plan.
         try:
             beat = f"{HEARTBEAT_FOLDER}/{plan.instant}"
             rewriter = SliceRewriter(plan.metadata, plan.instant, beat)

@@ -371,19 +371,18 @@ def _unknown_partitions(
 # The steps:
 #
 # 1. What is pending is ended, and what must not be pending raises an error. Log files are
-# compacted,    because the layouts name them in different ways. Those of layout 1 may stay: in
-# layout 2 they    keep their slices, but the commits that wrote them cannot be undone any more. 2.
-# A turn in the order of commits says that the layout changes. From then on writers of the old
-# layout raise CommitConflictError before they commit (``actions/turns.py``). 3. The timeline and
-# the archive are written in the other layout, where nobody looks    (``timeline/other_layout.py``),
-# after a mark that names both places. 4. The properties are changed: this decides. 5. The old
-# timeline and archive are deleted, then the mark.
+#    compacted, because the layouts name them in different ways. Those of layout 1 may stay: in
+#    layout 2 they keep their slices, but the commits that wrote them cannot be undone any more.
+# 2. A turn in the order of commits says that the layout changes. From then on writers of the old
+#    layout raise CommitConflictError before they commit (``actions/turns.py``).
+# 3. The timeline and the archive are written in the other layout, where nobody looks
+#    (``timeline/other_layout.py``), after a mark that names both places.
+# 4. The properties are changed: this decides.
+# 5. The old timeline and archive are deleted, then the mark.
 #
 # If the process dies before step 4, the table is as it was, also for writers: the next turn undoes
 # step 2. The next change of version deletes what was written. If it dies after step 4, the next
 # change deletes the rest of the old timeline.
-
-"""What a downgrade to a layout without completion times may lose, in the words of callers."""
 
 _ATTEMPTS = 10
 _NEXT_STEPS = {
