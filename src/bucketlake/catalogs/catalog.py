@@ -109,7 +109,7 @@ class Catalog(Protocol):
     def create_database(self, entry: TableEntry) -> None:
         """Create the database of an entry, with :data:`DESCRIPTION`; no database if it is refused.
 
-        The entry itself is not made, or without properties if the database came meanwhile.
+        The entry itself is made only if the database came meanwhile. It names no commit.
         """
 
     def table(self, database: str, name: str) -> TableEntry | None:

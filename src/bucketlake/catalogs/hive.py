@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy, deepcopy
-from dataclasses import replace
 from typing import Any
 
 from bucketlake.catalogs.catalog import (
@@ -98,7 +97,7 @@ class HiveMetastore:
         """
         types, name = self._types, entry.database
         try:
-            self.create_table(replace(entry, parameters={}))
+            self.create_table(entry)
         except (types.NoSuchObjectException, CatalogError) as error:  # There is no database.
             if _NO_NAME in str(error):
                 raise

@@ -280,6 +280,12 @@ def synchronize(
     return told
 
 
+def without_commits(entry: TableEntry) -> TableEntry:
+    """Return an entry that names no commit yet, so that the next sync completes it."""
+    kept = {k: v for k, v in entry.parameters.items() if k not in _OF_COMMITS}
+    return replace(entry, parameters=kept)
+
+
 def _created(
     catalog: Catalog,
     wanted: TableEntry,
@@ -291,8 +297,7 @@ def _created(
     if not dry_run:
         if dropped is not None:
             catalog.drop_table(dropped)
-        kept = {k: v for k, v in wanted.parameters.items() if k not in _OF_COMMITS}
-        catalog.create_table(replace(wanted, parameters=kept) if found.add else wanted)
+        catalog.create_table(without_commits(wanted) if found.add else wanted)
         if found.add:
             made = catalog.table(wanted.database, wanted.name)
             if made is None or not same_place(made.location, wanted.location):
@@ -342,8 +347,8 @@ def _differ(one: TableEntry, other: TableEntry, *keys: str) -> bool:
 
 
 def _with_commits_of(entry: TableEntry, stored: TableEntry) -> dict[str, str]:
-    kept = {k: v for k, v in entry.parameters.items() if k not in _OF_COMMITS}
-    return kept | {k: stored.parameters[k] for k in _OF_COMMITS if k in stored.parameters}
+    noted = {k: stored.parameters[k] for k in _OF_COMMITS if k in stored.parameters}
+    return {**without_commits(entry).parameters, **noted}
 
 
 def _changed_columns(old: Iterable[CatalogColumn], new: Iterable[CatalogColumn]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from bucketlake.catalogs.synchronize import (
     TableSync,
     entry_in_place,
     synchronize,
+    without_commits,
 )
 from bucketlake.catalogs.table_entries import TableFacts, entries_of
 from bucketlake.config.table_keys import SYNC
@@ -212,7 +213,7 @@ def sync_facts(
                 "create it, or leave hoodie.datasource.hive_sync.auto_create_database out",
             )
         if not dry_run:
-            catalog.create_database(wanted[0])
+            catalog.create_database(without_commits(wanted[0]))
     return tuple(
         synchronize(catalog, each, held, partitions, settings, dry_run=dry_run)
         for each, held in zip(wanted, found, strict=True)

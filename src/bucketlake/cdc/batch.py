@@ -152,6 +152,9 @@ def read_messages(data: pa.Table, reading: MessageSettings, stored: Stored | Non
         at = np.append(found.at, np.full(len(gone), -1))  # They are of no message.
         found = replace(found, rows=pa.concat_tables([found.rows, gone]), at=at)
     schema = found.rows.schema
+    if UNAVAILABLE in schema.names:  # The rows tell better than bytes of messages.
+        lacks = found.rows[UNAVAILABLE].null_count < len(found.rows)
+        plan = replace(plan, lacks=lacks)
     fields = [f.with_metadata(plan.told) if f.name == UNAVAILABLE else f for f in schema]
     return replace(found, rows=found.rows.cast(pa.schema(fields)))
 

@@ -69,13 +69,14 @@ class MessageSettings:
 
     @property
     def traces(self) -> tuple[bytes, ...]:
-        """Bytes of which one is in every message in JSON that lacks a value."""
+        """Bytes of which one is in every message that lacks a value."""
         numbers = ",".join(map(str, self.placeholder.encode()))
-        varints = b"".join(  # Of Avro.
+        varints = [  # Of Avro. Before a number that may be null stands its branch of the union.
             bytes([2 * n]) if n < 64 else bytes([2 * n & 127 | 128, n >> 6])
             for n in self.placeholder.encode()
-        )
-        return (*(form.encode() for form in self.forms), numbers.encode(), varints)
+        ]
+        of_avro = (b"".join(varints), b"\x02".join(varints))
+        return (*(form.encode() for form in self.forms), numbers.encode(), *of_avro)
 
     def lacking(self, values: pa.Array) -> npt.NDArray[np.bool_] | None:
         """Return which values of a column stand for one that was not read; None if none can."""

@@ -48,7 +48,7 @@ class IngestReport(Shown):
         Time spent on batches.
     lag : int or None
         What was left of the source after the last batch: files, or rows of a topic. None for a
-        stream, of which Spark's progress tells it, and for dead letters.
+        stream (see Spark's progress) and for dead letters.
     preview : pa.Table or None
         With ``dry_run``: what the first rows become.
     """

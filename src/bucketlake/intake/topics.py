@@ -318,6 +318,8 @@ class Topics:
         """Return the batch of some messages; None if they show no row, and there is no table."""
         starts, upto, ends = span
         path, source = self._table_of(topic), self._source_of(topic)
+        if table is None:
+            self._forms.clear()  # It may have been dropped, and the next one has another form.
         try:
             rows, bad = self.decoder.decode(messages, table, kept)
         except InputError as error:
