@@ -15,6 +15,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.cdc.batch import plan_of, read_messages, schemas_in
+from bucketlake.cdc.json_messages import any_has
 from bucketlake.following import reading_of
 from tests.cdc_streams import (
     as_texts,
@@ -673,7 +674,20 @@ def test_a_lacking_value_is_refused_where_a_table_would_not_keep_the_stored_one(
     assert table.to_arrow()["v"].to_pylist() == ["long"]
     table.upsert(bl.debezium(topic(change("u", {"id": 1, "v": "b", "n": 3}, lsn=30)), table))
     table.upsert(table.to_arrow())
+    text = change("c", {"id": 1, "v": "__debezium_unavailable_value", "n": 4}, lsn=40)
     assert table.to_arrow()["v"].to_pylist() == ["b"]
+    table.upsert(bl.debezium(topic(text), table))
+    assert table.to_arrow()["v"].to_pylist() == ["__debezium_unavailable_value"], "it lacks none"
+
+
+@pytest.mark.parametrize("branch", [b"", b"\x02"], ids=["int", "null or int"])
+def test_a_lacking_list_of_numbers_is_seen_in_avro(branch: bytes) -> None:
+    """A number that may be null has the number of its branch before it."""
+    reading = reading_of(COLUMNS)
+    numbers = (2 * number for number in reading.placeholder.encode())
+    items = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in numbers]
+    message = b"".join(branch + item for item in items)
+    assert any_has(pa.array([b"before", b"\x38" + message + b"\0"], pa.binary()), reading.traces)
 
 
 @pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
