@@ -246,7 +246,7 @@ BENCHMARK = Benchmark(
         "[takes a turn](../how-to/share-a-table-with-hudi.md). Processes are killed by SIGKILL at "
         "random moments, Hudi's writer among them.",
         image="Files, memory and time of the batches, by minute",
-        head="{minutes:g} minutes a piece",
+        head="Pieces of up to 20 minutes",
         blocks=[
             lambda result: (
                 f"{result.row_count:,} keys, a fifth of the changes deletes; a file of "
