@@ -100,7 +100,7 @@ def test_tasks_write_the_files_that_this_process_writes_also_if_they_run_twice(
         def start(self, work: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Any:
             start, rewriter = super().start, work.__self__
             attempts: list[Callable[[], list[Any]]] = [
-                lambda: [stat for stat in map(rewriter.write, plans) if stat is not None],
+                lambda: [stat for held in plans for stat in rewriter.write(held)],
                 lambda: start(work, plans, sizes).results(),
                 lambda: start(work, plans, sizes).results(),
             ]
