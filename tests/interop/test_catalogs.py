@@ -122,3 +122,45 @@ def test_ours_and_that_of_hudi_take_turns(
         assert found == ours[name]
     assert count(names[-1]) == table.count() == 6
     assert bl.open_table(f"{database}.orders", catalog=uri).count() == 6
+
+
+KINDS = {
+    "partition": bl.PartitionBucket((("^eu$", 3),), 2),
+    "consistent": bl.ConsistentBucket(2),
+    "extendible": bl.ExtendibleBucket(2),
+    "dynamic": bl.DynamicBucket(max_records=20, assigners=2),
+    "record": bl.RecordIndex(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_found_and_read_by_its_name(
+    uri: str, hudi_with_hive: HudiPeer, tmp_path: Path, kind: str
+) -> None:
+    hudi, database = hudi_with_hive, f"db_of_{kind}"
+
+    def ids(name: str) -> list[str]:
+        return sorted(row["id"] for row in hudi.sql(f"SELECT id FROM {database}.{name}"))
+
+    for table_type in ("copy_on_write", "merge_on_read"):
+        name = f"orders_{table_type}"
+        table = bl.create_table(
+            str(tmp_path / name),
+            rows(0, "eu", "us"),
+            record_key="id",
+            partition_by="region",
+            index=KINDS[kind],
+            table_type=table_type,  # type: ignore[arg-type]
+            name=name,
+        )
+        table.upsert(rows(1, "asia", "eu"))
+        table.upsert(rows(1, "eu"))  # To a log file, where there are some.
+        bl.sync(table, uri, f"{database}.{name}")
+        every = ["asia-1", "eu-0", "eu-1", "us-0"]
+        assert ids(name) == every
+        if table_type == "merge_on_read":
+            assert ids(f"{name}_rt") == every
+            assert {*ids(f"{name}_ro")} <= {*every}
+            table.compact()
+            hudi.sql(f"REFRESH TABLE {database}.{name}_ro")  # Spark keeps the files of a table.
+            assert ids(f"{name}_ro") == every
