@@ -38,6 +38,18 @@ class ContenderError(RuntimeError):
     """A contender's step failed or its result is wrong."""
 
 
+def guarded(work: Callable[[], None], problems: list[BaseException]) -> Callable[[], None]:
+    """Return the work of a thread, which adds its error to the problems."""
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            problems.append(error)
+
+    return run
+
+
 def serve(module: str, names: Sequence[str]) -> None:
     """Make contenders of a benchmark, and answer the runner's requests until it closes the pipe."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)

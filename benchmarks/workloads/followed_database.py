@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 import bucketlake as bl
-from benchmarks.common.process import REPOSITORY
+from benchmarks.common.process import REPOSITORY, guarded
 from benchmarks.common.rows import DataSet
 from benchmarks.common.usage import core_count, family, machine_cpu_seconds, status_bytes
 from benchmarks.systems.engine_free import EngineFree
@@ -194,16 +194,8 @@ class FollowedDatabase(EngineFree):
     def _threads(self) -> list[threading.Thread]:
         """Start the writer and the killer."""
 
-        def guarded(work: Callable[[], None]) -> Callable[[], None]:
-            def run() -> None:
-                try:
-                    work()
-                except BaseException as error:
-                    self._problems.append(error)
-
-            return run
-
-        made = [threading.Thread(target=guarded(work)) for work in (self._write, self._kill_some)]
+        works = (self._write, self._kill_some)
+        made = [threading.Thread(target=guarded(work, self._problems)) for work in works]
         for thread in made:
             thread.start()
         return made

@@ -31,6 +31,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import bucketlake as bl
+from benchmarks.common.process import guarded
 from benchmarks.common.rows import DataSet
 from benchmarks.common.usage import core_count, family, machine_cpu_seconds
 from benchmarks.systems.engine_free import EngineFree
@@ -121,7 +122,7 @@ class Soak(EngineFree):
         """Run a piece, and return what all pieces so far have told."""
         self._begin()
         works = (self._feed, self._kill)
-        threads = [threading.Thread(target=self._guarded(work)) for work in works]
+        threads = [threading.Thread(target=guarded(work, self._problems)) for work in works]
         try:
             self._settle()
             for name in PARTS:
@@ -223,15 +224,6 @@ class Soak(EngineFree):
     def _end_of_log(self, name: str, code: int) -> str:
         text = (self._state / "logs" / f"{name}.log").read_text(errors="replace")
         return f"{name} ended with {code}: {text[-3_000:]}"
-
-    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:
-                self._problems.append(error)
-
-        return run
 
     def _feed(self) -> None:
         """Give the stream a file each second, and sometimes the backfill one."""
