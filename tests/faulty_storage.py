@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from bucketlake.errors import AlreadyExistsError, BucketLakeError, StorageError
 from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject, VersionedStorage
@@ -199,14 +199,12 @@ class FaultyStorage:
 
     def read_version(self, path: str) -> tuple[bytes, str] | None:
         """Return an object and its version, where the inner storage tells one."""
-        inner = self.inner
-        assert isinstance(inner, VersionedStorage), inner
+        inner = cast("VersionedStorage", self.inner)
         return self._look("read_version", path, lambda: inner.read_version(path))
 
     def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
         """Write an object over a version of it, where the inner storage can."""
-        inner = self.inner
-        assert isinstance(inner, VersionedStorage), inner
+        inner = cast("VersionedStorage", self.inner)
         return self._run("put_if_version", path, lambda: inner.put_if_version(path, data, version))
 
     def delete(self, path: str) -> None:

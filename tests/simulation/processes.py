@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from typing import Any
 from unittest import mock
 
 from bucketlake.flow import threads
-from bucketlake.read import arrow_reader
+from bucketlake.read import arrow_reader, snapshot
 from bucketlake.storage import waiting
-from bucketlake.timeline import commit_order, heartbeat, instant, locks
+from bucketlake.timeline import active, commit_order, heartbeat, instant, locks
 from bucketlake.timeline.instant import IssuedTimes
 from tests.simulation.stage import InTurn, Stage, threads_of
+
+_decoded = lru_cache(maxsize=64)(active.decode_commit_metadata)
+_understood = lru_cache(maxsize=64)(snapshot.understood_columns)
+"""They decode equal bytes once for all processes; nobody changes a result."""
 
 
 class Processes:
@@ -48,6 +53,9 @@ class Processes:
                 set_(module, "threading", threads_of(self._stage, renew=self._renew))
             set_(locks, "system_now_ms", lambda: self._stage.now_ms)
             set_(heartbeat, "_this_process", self._process)
+            set_(heartbeat, "_machine", lambda: "here")  # Each process is elsewhere.
+            set_(active, "decode_commit_metadata", _decoded)
+            set_(snapshot, "understood_columns", _understood)
             set_(heartbeat, "_beating", _PerProcess(self._process))
             set_(instant, "issued_times", self._issued_times)
             set_(commit_order, "_KEPT", 1)  # No actor is overtaken by many others.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject, VersionedStorage
 from tests.faulty_storage import SimulatedCrash
@@ -146,9 +146,12 @@ class Stage:
         self.now_ms += self.random.choice(_TICKS_MS)
         if self.jumps and self.random.random() < 0.002:
             self.now_ms += self.random.choice(_LONG_MS)
+        ready = []
         for actor in self._waiting:
-            actor.still_for = max(0, actor.still_for - 1)
-        ready = [a for a in self._waiting if a.asleep_until_ms <= self.now_ms and not a.still_for]
+            if actor.still_for:
+                actor.still_for -= 1
+            if not actor.still_for and actor.asleep_until_ms <= self.now_ms:
+                ready.append(actor)
         if not ready:
             ready = [min(self._waiting, key=lambda a: (a.asleep_until_ms, a.still_for))]
             self.now_ms = max(self.now_ms, ready[0].asleep_until_ms)
@@ -305,14 +308,12 @@ class StagedStorage:
         return self._inner.duplicate(source, target)
 
     def read_version(self, path: str) -> tuple[bytes, str] | None:
-        assert isinstance(self._inner, VersionedStorage)
         self._stage.pause(f"read version {path}")
-        return self._inner.read_version(path)
+        return cast("VersionedStorage", self._inner).read_version(path)
 
     def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
-        assert isinstance(self._inner, VersionedStorage)
         self._stage.pause(f"put if version {path}")
-        return self._inner.put_if_version(path, data, version)
+        return cast("VersionedStorage", self._inner).put_if_version(path, data, version)
 
     def delete(self, path: str) -> None:
         self._stage.pause(f"delete {path}")

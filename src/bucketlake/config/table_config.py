@@ -13,6 +13,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, Self, TypeAlias
 
 from bucketlake.config import table_keys as keys
@@ -284,7 +285,12 @@ class TableConfig:
         FormatError
             If a folder of the timeline or of the metadata table is outside of the table.
         """
-        entries = ConfigEntries(properties)
+        return cls._of_entries(tuple(properties.items()))
+
+    @classmethod
+    @lru_cache(maxsize=32)  # An action asks for those of its table several times.
+    def _of_entries(cls, properties: tuple[tuple[str, str], ...]) -> Self:
+        entries = ConfigEntries(dict(properties))
         version = entries.integer(keys.VERSION, NEWEST_VERSION)
         ordering_fields = entries.fields(keys.ORDERING_FIELDS, keys.ORDERING_FIELDS_OLD)
         partial_update_mode = entries.text(keys.PARTIAL_UPDATE_MODE)

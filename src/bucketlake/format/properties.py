@@ -23,7 +23,6 @@ LINE_END = re.compile(r"\r\n|\r|\n")
 """The line ends of Java text; ``str.splitlines`` also splits at other characters."""
 
 _KEY = re.compile(rf"(?:[^\\=:{_BLANK}]+|\\.?)*", re.DOTALL)
-_LONE_SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
@@ -45,7 +44,12 @@ def parse_properties(data: bytes) -> dict[str, str]:
     >>> parse_properties(b'# comment\nname = trips\nschema={"type"\\:1}\npath : a\\\n   b\n')
     {'name': 'trips', 'schema': '{"type":1}', 'path': 'ab'}
     """
-    return dict(_split_entry(line) for line in _logical_lines(data.decode("latin-1")))
+    return dict(_entries(data))
+
+
+@lru_cache(maxsize=32)  # An action reads the properties of its table several times.
+def _entries(data: bytes) -> tuple[tuple[str, str], ...]:
+    return tuple(_split_entry(line) for line in _logical_lines(data.decode("latin-1")))
 
 
 def render_properties(properties: Mapping[str, str], header_comment: str = "") -> bytes:
@@ -72,12 +76,8 @@ def java_date(at_ms: int) -> str:
     'Fri Nov 20 23:59:00 UTC 2026'
     """
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    # No strftime, because its names depend on the locale of the process.
-    return (
-        f"{days[at.weekday()]} {months[at.month - 1]} {at.day:02d} {at:%H:%M:%S} UTC {at.year:04d}"
-    )
+    text = at.ctime()  # No strftime, because its names depend on the locale of the process.
+    return f"{text[:8]}{at.day:02d}{text[10:20]}UTC {text[20:]}"
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -116,6 +116,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
 
 def _unescape(text: str) -> str:
+    r"""Replace escapes; a pair ``\uD8xx\uDCxx``, Java's form, becomes one character."""
     if "\\" not in text:
         return text
     plain = _ESCAPE.sub(
@@ -124,17 +125,7 @@ def _unescape(text: str) -> str:
         ),
         text,
     )
-    return _join_surrogates(plain)
-
-
-def _join_surrogates(text: str) -> str:
-    r"""Convert each pair of ``\uD8xx\uDCxx`` escapes, Java's form, to one character."""
-    return _LONE_SURROGATES.sub(
-        lambda match: (
-            match[0].encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
-        ),
-        text,
-    )
+    return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
 def _escape_key(key: str) -> str:

@@ -129,16 +129,14 @@ class MemoryStorage:
         check_folder(folder, "list")
         start = below(folder)
         with self._shelf.lock:
-            found = sorted(
-                (path, len(data), modified_at_ms)
-                for path, (data, modified_at_ms) in self._shelf.objects.items()
-                if path.startswith(start) and (recursive or "/" not in path[len(start) :])
-            )
-        return (
-            StoredObject(*found_object)
-            for found_object in found
-            if not is_side_file(found_object[0].split("/")[-1])
-        )
+            objects = self._shelf.objects
+            paths = sorted([path for path in objects if path.startswith(start)])
+            found = [
+                StoredObject(path, len(objects[path][0]), objects[path][1])
+                for path in paths
+                if recursive or path.find("/", len(start)) < 0
+            ]
+        return (stored for stored in found if not is_side_file(stored.name))
 
     def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
         """Yield the objects directly in a folder with one of some prefixes."""
