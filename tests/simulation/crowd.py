@@ -98,7 +98,9 @@ from tests.simulation.world import (
 )
 
 STREAM = "orders"
-START_MS = 1_750_000_000_000
+START_MS = 1_900_000_000_000
+"""The clocks begin in 2030. A table is created at the time of day, and its metadata table has that
+time: clocks behind it would not tell the times of any write."""
 SKEWS_MS = (2_000, 2_000, 20_000)  # Largest difference of a clock, in both directions.
 LOCKS: tuple[TableLock, ...] = (
     NO_LOCK,

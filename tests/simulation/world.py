@@ -130,7 +130,7 @@ class World:
         self.merges_on_read = table_type == "merge_on_read"
         self.name = f"world-{self.seed}-{id(self)}"
         self.storage = MemoryStorage(self.name)
-        self.now_ms = 1_750_000_000_000
+        self.now_ms = 1_900_000_000_000  # In 2030, after the creation of the metadata table.
         drawn = random.Random(f"indexes of {self.seed}")
         self.converts = self.kind.is_converted and drawn.random() < 0.5
         may_keep_index = not self.kind.needs_metadata_table
