@@ -6,6 +6,7 @@ in ``.venv``, 3.5 in ``.venv-spark35``. Real Hudi is the interop room's own, see
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import sys
@@ -122,6 +123,17 @@ def _prepare_environment_for_spark() -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if "UTF-8" not in os.environ.get("LC_ALL", os.environ.get("LANG", "")):
         os.environ["LC_ALL"] = "C.UTF-8"  # Else Java cannot name files beyond ASCII.
+
+
+def pytest_configure() -> None:
+    """Collect garbage rarely: it walked through all modules and tests for a quarter of the time."""
+    gc.set_threshold(50_000)
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of these walks what is there before the first test."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
