@@ -204,11 +204,27 @@ def test_messages_that_are_too_many_for_the_driver_are_left_to_tasks_and_then_fe
     broker = Broker()
     broker.send("orders", *[row(f"k{n}", n) for n in range(40)])
     made = job(broker, f"{root}/orders", max_rows=10)
-    fetched = spy(monkeypatch, topics.Topics, "_fetched", lambda *given: given[-2:])
+    fetched = spy(monkeypatch, topics.Topics, "_fetch", lambda *given: given[-2])
     assert made.run(None).rows == 40
-    whole = [count for rows_max, count in fetched if rows_max is None]
-    assert whole == [10], "one failed, and no more were as large"
+    assert fetched == [{0: 10, 1: 0}], "one failed, and no more were as large"
     assert rows_of(f"{root}/orders") == {f"k{n}": n for n in range(40)}
+
+
+def test_a_batch_that_was_fetched_ahead_is_left_if_another_job_moved_the_position(
+    root: str,
+) -> None:
+    broker, path = Broker(), f"{root}/orders"
+    broker.send("orders", *[row(f"k{n}", n) for n in range(40)])
+    made = job(broker, path, max_rows=10)
+    batches = made.source.batches(made.rules.opened)
+    made.take(next(batches))
+    assert broker.reads[-1] == ("orders", {0: 10, 1: 0}, {0: 20, 1: 0}), "ahead of its turn"
+    other = job(broker, path, max_rows=5)
+    other.take(next(other.source.batches(other.rules.opened)))
+    for batch in batches:
+        made.take(batch)
+    assert bl.open_table(path).position("orders").last["0"] == 39
+    assert rows_of(path) == {f"k{n}": n for n in range(40)}
 
 
 def test_letters_that_are_too_many_for_the_driver_are_looked_for_in_smaller_batches(
