@@ -71,6 +71,8 @@ def test_topics_become_tables_with_the_key_of_the_messages_and_go_on_after_the_p
     broker.send("clicks", row("x", 7))
     first = take(broker, root)
     assert (first.batches, first.rows, first.lag) == (2, 4, 0)
+    sent = [len(k) + len(v) for topic in broker.topics.values() for p in topic for k, v, _ in p]
+    assert sum(sent) <= first.bytes < 8 * sum(sent), "with the offsets and names around them"
     assert rows_of(f"{root}/orders") == {"a": 1, "b": 1, "c": 1}
     assert rows_of(f"{root}/clicks") == {"x": 7}
     assert last(f"{root}/orders") == {"0": 1, "1": 0}

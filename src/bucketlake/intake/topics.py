@@ -376,7 +376,10 @@ class Topics:
             is_stale=lambda: self.limits != limits,
             stored=stored,
             keys=() if table is not None or not self.decoder.has_keys else key_names(messages),
-            facts={"lag": sum(ends[p] - end for p, end in upto.items())},
+            facts={
+                "lag": sum(ends[p] - end for p, end in upto.items()),
+                "bytes": int(self._bytes.get(topic, 0) * count),
+            },
         )
 
     def _letters(
