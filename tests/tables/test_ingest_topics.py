@@ -71,6 +71,8 @@ def test_topics_become_tables_with_the_key_of_the_messages_and_go_on_after_the_p
     broker.send("clicks", row("x", 7))
     first = take(broker, root)
     assert (first.batches, first.rows, first.lag) == (2, 4, 0)
+    sent = [len(k) + len(v) for topic in broker.topics.values() for p in topic for k, v, _ in p]
+    assert sum(sent) <= first.bytes < 8 * sum(sent), "with the offsets and names around them"
     assert rows_of(f"{root}/orders") == {"a": 1, "b": 1, "c": 1}
     assert rows_of(f"{root}/clicks") == {"x": 7}
     assert last(f"{root}/orders") == {"0": 1, "1": 0}
@@ -204,11 +206,27 @@ def test_messages_that_are_too_many_for_the_driver_are_left_to_tasks_and_then_fe
     broker = Broker()
     broker.send("orders", *[row(f"k{n}", n) for n in range(40)])
     made = job(broker, f"{root}/orders", max_rows=10)
-    fetched = spy(monkeypatch, topics.Topics, "_fetched", lambda *given: given[-2:])
+    fetched = spy(monkeypatch, topics.Topics, "_fetch", lambda *given: given[-2])
     assert made.run(None).rows == 40
-    whole = [count for rows_max, count in fetched if rows_max is None]
-    assert whole == [10], "one failed, and no more were as large"
+    assert fetched == [{0: 10, 1: 0}], "one failed, and no more were as large"
     assert rows_of(f"{root}/orders") == {f"k{n}": n for n in range(40)}
+
+
+def test_a_batch_that_was_fetched_ahead_is_left_if_another_job_moved_the_position(
+    root: str,
+) -> None:
+    broker, path = Broker(), f"{root}/orders"
+    broker.send("orders", *[row(f"k{n}", n) for n in range(40)])
+    made = job(broker, path, max_rows=10)
+    batches = made.source.batches(made.rules.opened)
+    made.take(next(batches))
+    assert broker.reads[-1] == ("orders", {0: 10, 1: 0}, {0: 20, 1: 0}), "ahead of its turn"
+    other = job(broker, path, max_rows=5)
+    other.take(next(other.source.batches(other.rules.opened)))
+    for batch in batches:
+        made.take(batch)
+    assert bl.open_table(path).position("orders").last["0"] == 39
+    assert rows_of(path) == {f"k{n}": n for n in range(40)}
 
 
 def test_letters_that_are_too_many_for_the_driver_are_looked_for_in_smaller_batches(

@@ -22,7 +22,7 @@ _HELP = {
     "deleted": "Rows that were deleted, as far as writes know it.",
     "dead_letters": "Rows that went to the table of dead letters.",
     "files": "Files that were taken.",
-    "bytes": "Bytes of the files.",
+    "bytes": "Bytes of the files, or of the messages.",
     "seconds": "Time spent on batches.",
     "lag": "What was left of the source after the last batch: files, or rows of a topic.",
 }
@@ -42,8 +42,11 @@ class IngestReport(Shown):
         Rows that were deleted, as far as the writes know it.
     dead_letters : int
         Rows that went to the table of dead letters, or with ``replay`` stayed there.
-    files, bytes : int
-        Files that were taken, and their size; 0 for other sources.
+    files : int
+        Files that were taken; 0 for other sources.
+    bytes : int
+        Bytes of the files, or of the messages (an estimate where tasks of Spark decode them); 0 for
+        a stream.
     seconds : float
         Time spent on batches.
     lag : int or None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -107,6 +108,8 @@ class Topics:
     _bytes: dict[str, float] = field(default_factory=dict)  # Of a message, as last seen, by topic.
     _most: dict[str, int] = field(default_factory=dict)  # Messages here, by topic, if known.
     _topics: Sequence[str] = ()
+    _threads: Executor = field(default_factory=partial(ThreadPoolExecutor, 1, "topics"))
+    _coming: tuple[str, object, Future[pa.Table]] | None = None  # The batch that is fetched ahead.
     _fits: set[str] = field(default_factory=set)  # Tables that take the declared columns.
     _forms: dict[str, frozenset[int] | None] = field(default_factory=dict)  # Of positions, by path.
 
@@ -215,12 +218,13 @@ class Topics:
                 check = checks_of(table, partial(self.decode, table=table), lambda _: {})
                 check(LETTERS.empty_table())
                 self._fits.add(path)  # What is refused without a row is the schema.
-            messages = self.reader.messages(topic, starts, upto)
-            count = sum(end - max(starts[p], 0) for p, end in upto.items())
+            messages, count = self.reader.messages(topic, starts, upto), _count(starts, upto)
             if count > self._rows_here(topic):
-                self._fetched(topic, messages, MEASURED_ROWS, count)
-            is_here = count <= self._rows_here(topic)
-            here = self._fetched(topic, messages, None, count) if is_here else None
+                self._fetched(topic, partial(sample_rows, messages, MEASURED_ROWS, _ROLE), count)
+            here = None
+            if count <= self._rows_here(topic):
+                here = self._fetched(topic, self._fetch(topic, starts, upto, messages), count)
+                self._fetch_ahead(topic, {**starts, **upto}, ends)
             with ExitStack() as kept:
                 messages = _kept(messages, kept) if here is None else here
                 try:
@@ -232,12 +236,32 @@ class Topics:
                 if batch is not None:
                     yield batch
 
-    def _fetched(
-        self, topic: str, messages: Records, rows_max: int | None, count: int
-    ) -> pa.Table | None:
-        """Return so many of messages, or all, measured; None if Spark hands over fewer bytes."""
+    def _fetch(
+        self, topic: str, starts: TopicOffsets, upto: TopicOffsets, messages: Records
+    ) -> Callable[[], pa.Table]:
+        """Return what fetches all messages of a span, or waits for those that come already."""
+        if self._coming is not None and self._coming[0] == topic:
+            _, span, rows = self._coming
+            self._coming = None
+            if span == (starts, upto):
+                return rows.result
+        return partial(sample_rows, messages, None, _ROLE)
+
+    def _fetch_ahead(self, topic: str, starts: TopicOffsets, ends: TopicOffsets) -> None:
+        """Begin to fetch what probably comes next, while a batch is decoded and written.
+
+        Only one batch is ahead, whatever the number of topics, since it takes memory.
+        """
+        upto = self._limited(starts, ends)
+        if self._coming is None and 0 < _count(starts, upto) <= self._rows_here(topic):
+            messages = self.reader.messages(topic, starts, upto)
+            rows = self._threads.submit(sample_rows, messages, None, _ROLE)
+            self._coming = topic, (starts, upto), rows
+
+    def _fetched(self, topic: str, fetch: Callable[[], pa.Table], count: int) -> pa.Table | None:
+        """Return messages, measured; None if Spark hands over fewer bytes."""
         try:
-            rows = sample_rows(messages, rows_max, _ROLE)
+            rows = fetch()
         except Exception as error:  # Of Spark or the JVM.
             if not _is_too_much(error):
                 raise
@@ -341,7 +365,7 @@ class Topics:
             {str(p): starts[p] for p in moved if starts[p] != EARLIEST},
         )
 
-        limits, count = self.limits, sum(end - max(starts[p], 0) for p, end in moved.items())
+        limits, count = self.limits, _count(starts, moved)
         return SourceBatch(
             path,
             source,
@@ -352,7 +376,10 @@ class Topics:
             is_stale=lambda: self.limits != limits,
             stored=stored,
             keys=() if table is not None or not self.decoder.has_keys else key_names(messages),
-            facts={"lag": sum(ends[p] - end for p, end in upto.items())},
+            facts={
+                "lag": sum(ends[p] - end for p, end in upto.items()),
+                "bytes": int(self._bytes.get(topic, 0) * count),
+            },
         )
 
     def _letters(
@@ -440,6 +467,11 @@ def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
                 "give this source another name=...",
             )
     return {int(name): end for name, end in last.items()}
+
+
+def _count(starts: TopicOffsets, ends: TopicOffsets) -> int:
+    """Return how many offsets there are; an unknown start counts as 0."""
+    return sum(end - max(starts[p], 0) for p, end in ends.items())
 
 
 def _forms_of(rows: Any) -> frozenset[int]:
