@@ -133,8 +133,10 @@ def values_of_texts(texts: pa.StringArray, to: pa.DataType, form: TextForm = PLA
     """
     if pa.types.is_string(to):
         return texts
-    if pa.types.is_null(to) and texts.null_count < len(texts):
-        raise pa.ArrowInvalid("a column without type has a value")
+    if pa.types.is_null(to):
+        if texts.null_count < len(texts):
+            raise pa.ArrowInvalid("a column without type has a value")
+        return pa.nulls(len(texts))
     try:
         return _values(texts, to, form)
     except pa.ArrowInvalid:
@@ -280,7 +282,7 @@ def type_of_texts(
     return pa.string()
 
 
-def why_no_value(text: str, to: pa.DataType) -> tuple[str, str]:
+def why_no_value(text: str, to: pa.DataType, form: TextForm = PLAIN) -> tuple[str, str]:
     """Return why a text is no value of a type, and what to do; for messages."""
     shown = repr(text if len(text) <= 80 else f"{text[:79]}…")
     problem = f"{shown} is no {type_name(to)}"
@@ -294,8 +296,11 @@ def why_no_value(text: str, to: pa.DataType) -> tuple[str, str]:
         return f"a text cannot hold {type_name(to)}", next_step
     if pa.types.is_timestamp(to) and re.search(_TIME, text):
         zoned = re.search(_ZONE, text) is not None
-        if zoned != (to.tz is not None):
+        if form.time_zone is None and zoned != (to.tz is not None):
             return _wrong_zone(shown, to, zoned=zoned)
+        if form.time_zone is not None and to.tz is not None and not zoned:
+            problem = f"there is no time {shown} in {form.time_zone}, or there are two"
+            return problem, "add the zone to the text, as in 2026-11-02T08:00:00Z"
     if bare.lower() in _NULL_WORDS:
         next_step = (
             f"if it means null, say so: bl.files(..., null_values=['', {text!r}]) "

@@ -158,7 +158,7 @@ def _leaves(
             except UnicodeEncodeError as error:
                 raise BadValueError(row, path, f"the text is not UTF-8: {error}", _FIX) from error
             except pa.ArrowInvalid as error:
-                raise BadValueError(row, path, *why_no_value(text or "", to)) from error
+                raise BadValueError(row, path, *why_no_value(text or "", to, form)) from error
         raise AssertionError("no value is wrong, and all together are") from whole
 
 

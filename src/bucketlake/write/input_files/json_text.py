@@ -24,7 +24,7 @@ from bucketlake.write.input_files.json_objects import (
     objects_table,
     where_of,
 )
-from bucketlake.write.input_files.reading import Reading
+from bucketlake.write.input_files.reading import BYTE_ORDER_MARK, Reading
 from bucketlake.write.input_files.text_rows import cast_rows, may_be_rounded, with_new_types
 
 _NULL_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)[ \t\r\n]*null")  # PyArrow may crash.
@@ -35,7 +35,7 @@ def as_json_lines(data: bytes) -> bytes:
 
     The text of each object stays, so that no number loses a digit.
     """
-    if not data.lstrip().startswith(b"["):
+    if not data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
         return data
     try:
         objects = list(_objects_of_array(data.decode()))
