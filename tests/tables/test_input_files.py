@@ -479,9 +479,7 @@ def test_a_time_in_text_has_a_zone_where_its_column_has_one(
     assert table.to_arrow()["at"].to_pylist() == [found]
     open_storage(landing).put(f"a.{name}", ZONES[name]("2026-10-25 02:30:00"))
     if zone is not None:
-        with pytest.raises(
-            InputError, match="no time '2026-10-25 02:30:00' in .*, or there are tw"
-        ):
+        with pytest.raises(InputError, match=r"no time '2026.*' in Europe.*, or there are two"):
             table.upsert(bl.files(f"{landing}/a.{name}", time_zone="Europe/Berlin"))
 
 

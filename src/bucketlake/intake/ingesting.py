@@ -236,7 +236,7 @@ def _require_options_of(kind: str, options: Mapping[str, Any]) -> None:
 
 def _source_of(
     source: Any,
-    table: str | Mapping[str, str],
+    table: Any,
     options: IngestOptions,
     messages: Mapping[str, Any],
     store: Mapping[str, str],
@@ -262,7 +262,6 @@ def _source_of(
     if source.schema is None and "schema" in messages:
         source = replace(source, schema=arrow_schema(messages["schema"]))
     check_texts(table=table)
-    assert isinstance(table, str), "checked"
     dms = names_of(new_table.get("ordering") or (), "ordering") if is_of_dms else None
     return LandingZone(source, table, options.name or "files", options.limits, dms)
 

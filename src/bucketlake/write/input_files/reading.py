@@ -11,7 +11,6 @@ from bucketlake.errors import InputError
 from bucketlake.model.partition_path import DEFAULT_PARTITION
 from bucketlake.model.text_values import PLAIN, TextForm
 
-
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
