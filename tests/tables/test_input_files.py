@@ -550,10 +550,13 @@ def test_files_of_keys_may_have_different_columns(table: bl.Table, landing: str)
         ("id;day;n;x\nk1;d1;1;1,5\n", {"separator": ";", "decimal": ","}),
         ("id\tday\tn\tx\nk1\td1\t1\t1.5\n", {"separator": "\t"}),
         ("\n\nid,day,n,x\n\nk1, d1,1, 1.5\n", {"columns": ["id", "day", "n", "x"]}),
-        pytest.param(
-            "id,day,n,x,new\nk1,d1,1,1.5,\n",
-            {},
-            marks=pytest.mark.filterwarnings("ignore:.*column new is ignored"),
+        *(
+            pytest.param(
+                f"id,day,n,x,{name}\nk1,d1,1,1.5,\n",
+                {},
+                marks=pytest.mark.filterwarnings("ignore:.*column .*is ignored"),
+            )
+            for name in ("new", "")  # Columns without values.
         ),
     ],
 )
