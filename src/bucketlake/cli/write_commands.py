@@ -297,10 +297,12 @@ def _by_name(option: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
     """Return the values of an option of the form COLUMN=VALUE, by what stands before the sign."""
     found: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
+        name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
             raise click.UsageError(f"{option} {text!r} is not {form}")
-        found[name.strip()] = value.strip()
+        if name in found:
+            raise click.UsageError(f"{option} names {name!r} twice; name it once")
+        found[name] = value
     return found
 
 

@@ -281,16 +281,14 @@ class _Reader:
         return alike[0] if alike else None
 
     def literal(self, node: exp.Expr) -> SqlLiteral:
-        if isinstance(node, exp.Literal) and node.is_string:
+        is_text = isinstance(node, exp.Literal) and node.is_string
+        if is_text or isinstance(node, exp.RawString):
             return SqlLiteral(LiteralKind.STRING, str(node.this))
         if isinstance(node, exp.Literal):
             return number_literal(str(node.this))
         if type(node) is exp.Concat and all(part.is_string for part in node.expressions):
             # Spark joins texts that follow one another to one literal: 'a' 'b'.
-            joined = "".join(str(part.this) for part in node.expressions)
-            return SqlLiteral(LiteralKind.STRING, joined)
-        if isinstance(node, exp.RawString):
-            return SqlLiteral(LiteralKind.STRING, str(node.this))
+            return SqlLiteral(LiteralKind.STRING, "".join(str(p.this) for p in node.expressions))
         if isinstance(node, exp.Boolean):
             return SqlLiteral(LiteralKind.BOOLEAN, bool(node.this))
         if isinstance(node, exp.Null):
