@@ -17,10 +17,9 @@ from bucketlake.actions.progress import LOGGER
 from bucketlake.cli.output import Output, TextOutput, rows_of
 from bucketlake.cli.shared_options import (
     PlacePath,
-    as_command,
     names_option,
     pairs_option,
-    table_path,
+    path_command,
 )
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import facts_of
@@ -29,8 +28,7 @@ if TYPE_CHECKING:  # Most commands ingest nothing, and should start fast.
     from bucketlake.intake.job_file import JobFile
 
 
-@as_command
-@partial(table_path, required=False)
+@partial(path_command, required=False)
 @click.argument("sources", nargs=-1, metavar="[SOURCE...]", type=PlacePath("dir"))
 @click.option(
     *("--config", "--streamer-properties", "config"),

@@ -10,11 +10,10 @@ import click
 import bucketlake as bl
 from bucketlake.cli.output import Output, in_command_words
 from bucketlake.cli.shared_options import (
-    as_command,
     int_option,
-    on_opened_table,
     pairs_option,
     run_option,
+    table_command,
 )
 from bucketlake.cli.table_facts import instant_facts, show_service
 from bucketlake.config.table_config import UPKEEP_MODES
@@ -23,8 +22,7 @@ from bucketlake.model.result import facts_of
 from bucketlake.timeline.instant import Action
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--set", "mode", type=click.Choice(UPKEEP_MODES), help="What to store.")
 @click.option("--keep-deletes", "span", metavar="TIME", help="How long: '7 days', '12 hours', 0.")
 def upkeep_command(table: bl.Table, output: Output, mode: str | None, span: str | None) -> None:
@@ -46,8 +44,7 @@ def upkeep_command(table: bl.Table, output: Output, mode: str | None, span: str 
     output.facts({"upkeep": config.upkeep, "keep_deletes": config.kept_deletes})
 
 
-@as_command
-@on_opened_table
+@table_command
 @int_option(
     "--min-log-files", "Compact only file groups with at least this many log files.", default=1
 )
@@ -72,8 +69,7 @@ def compact_command(table: bl.Table, output: Output, run: bool, **limits: Any) -
     show_service(output, table, Action.COMPACTION, facts, done, ran=run, found=slices)
 
 
-@as_command
-@on_opened_table
+@table_command
 @int_option("--keep-min", "Number of commits that stay on the active timeline.", default=20)
 @int_option("--keep-max", "Number of commits up to which nothing is archived.", least=2, default=30)
 @run_option
@@ -100,8 +96,7 @@ def archive_command(table: bl.Table, output: Output, run: bool, **kept: Any) -> 
     )
 
 
-@as_command
-@on_opened_table
+@table_command
 @int_option("--retain-commits", "Newest commits that stay; if not set: 10.")
 @int_option("--retain-hours", "Instead: keep everything that was readable in the last N hours.")
 @int_option("--retain-versions", "Instead: keep N versions of each file group.")
@@ -127,8 +122,7 @@ def clean_command(table: bl.Table, output: Output, run: bool, **retained: Any) -
     show_service(output, table, Action.CLEAN, facts, report.instants, ran=run, found=partitions)
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("catalog", metavar="CATALOG")
 @click.option("--name", metavar="DATABASE.TABLE", help="Name there; if not set: the table's own.")
 @pairs_option(
@@ -168,8 +162,7 @@ def sync_command(
 # ---- The commands that change the version of a table: upgrade, downgrade -------------------------
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--rebuild", is_flag=True, help="Build partitions, also anew; writers may continue.")
 @click.option(
     "--partition",
@@ -240,8 +233,7 @@ def _metadata_facts(table: bl.Table) -> dict[str, object]:
 _VERSIONS = click.Choice(WRITTEN_VERSIONS)
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option(
     "--to", type=_VERSIONS, default=NEWEST_VERSION, show_default=True, help="Table version."
 )
@@ -262,8 +254,7 @@ def upgrade_command(table: bl.Table, output: Output, to: int, run: bool) -> None
     output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--to", type=_VERSIONS, required=True, help="Table version.")
 @click.option(
     "--drop",
@@ -293,8 +284,7 @@ def downgrade_command(
 # ---- The commands that undo commits and keep a way back: rollback, savepoint, restore ------------
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("instant")
 @click.option("--cascade", is_flag=True, help="Also roll back later commits that build on it.")
 @run_option
@@ -323,8 +313,7 @@ def rollback_command(
     )
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("instant", required=False)
 @click.option("--comment", default="", metavar="TEXT", help="Purpose of the savepoint.")
 @click.option(
@@ -353,8 +342,7 @@ def savepoint_command(
     output.facts({"deleted" if delete else "savepoint": instant})
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("instant")
 @run_option
 def restore_command(table: bl.Table, output: Output, instant: str, run: bool) -> None:

@@ -18,14 +18,13 @@ from bucketlake.cli.shared_options import (
     GivenIndex,
     IndexOption,
     Word,
-    as_command,
     data_parameters,
     format_option,
     index_options,
     int_option,
     names_option,
+    path_command,
     schema_options,
-    table_path,
 )
 from bucketlake.cli.table_facts import table_facts
 from bucketlake.config.table_config import OFF, UPKEEP_MODES
@@ -45,8 +44,7 @@ metadata_table_option = click.option(
 )
 
 
-@as_command
-@table_path
+@path_command
 @click.option(
     "--like",
     type=DataFilePath(),
@@ -168,8 +166,7 @@ def create_command(
     output.facts(table_facts(table))
 
 
-@as_command
-@table_path
+@path_command
 @data_parameters
 @index_options(of_new_table=False)
 @schema_options
@@ -226,8 +223,7 @@ def upsert_command(
     output.facts(_facts(result, output))
 
 
-@as_command
-@table_path
+@path_command
 @click.option(
     "--set",
     "assignments",
@@ -256,8 +252,7 @@ def update_command(
     output.facts(_facts(result, output))
 
 
-@as_command
-@table_path
+@path_command
 @partial(data_parameters, required=False)
 @click.option("--where", metavar="CONDITION", help="SQL condition, in place of FILEs.")
 @index_options(of_new_table=False)
@@ -304,8 +299,7 @@ def _by_name(option: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
     return found
 
 
-@as_command
-@table_path
+@path_command
 @click.argument("statement")
 @click.option(
     "--source",
