@@ -92,7 +92,7 @@ from bucketlake.timeline.commit_order import Head, Turn, last_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, reopened
 
 _BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
 """Instant and partitions of a build between its turn and its end."""
@@ -144,7 +144,7 @@ def build_metadata_table(
     check_writable(table.config, storage.root)
     timeline = settle_failed_writes(table, load_timeline(table))
     # A restore that was continued may take partitions off.
-    table = table.with_config(read_table_config(storage))
+    table = reopened(table)
     needed = needed_index(storage, timeline)
     chosen = partitions_to_build(table.config, partitions, needs_index=needed is not None)
     work = _Work(table)
@@ -322,9 +322,7 @@ class _Found:
         schema = snapshot.understood_schema
         if schema is None:
             return {}
-        columns = indexed_columns(
-            self.table.with_config(read_table_config(self.table.storage)), schema
-        )
+        columns = indexed_columns(reopened(self.table), schema)
         assert columns is not None, "the properties list the partitions that are being built"
         wanted = [file for files in self._files.values() for file in files]
 
@@ -382,8 +380,7 @@ class _IndexBuild:
             snapshot = self._snapshot()
             require_owner(instant)
             # Listed after the commits, which may have opened shards of new partitions.
-            now = read_table_config(self.table.storage)
-            metadata = load_metadata_table(self.table.with_config(now), timeline)
+            metadata = load_metadata_table(reopened(self.table), timeline)
             opened = IndexShards.of_file_ids(metadata.file_groups(name), root)
             require_owner(instant)  # Another build deletes file groups after its turn.
             plan = self._plan(snapshot, instant, opened)
