@@ -232,7 +232,13 @@ def _require_harmless(timeline: Timeline, storage: Storage) -> None:
     # After a commit of bucketlake, Hudi could not continue the clustering, nor write again. Writes
     # that serve a resize of hash rings are no hindrance to it.
     for instant in timeline.pending_clusterings():
-        if not _is_resize(storage, timeline, instant):
+        try:
+            is_resize = timeline.read_clustering_plan(storage, instant).is_resize
+        except ObjectNotFoundError:
+            continue  # It was withdrawn since the listing.
+        except FormatError:
+            is_resize = False  # Nobody knows what it does.
+        if not is_resize:
             raise UnsupportedFeatureError(
                 "writing while a clustering of another program is pending "
                 f"(instant {instant.requested_at})",
@@ -240,14 +246,3 @@ def _require_harmless(timeline: Timeline, storage: Storage) -> None:
                 "let the job of Hudi that planned it finish, or end it in Hudi's SQL with "
                 f"CALL rollback_to_instant(table => '…', instant_time => '{instant.requested_at}')",
             )
-
-
-def _is_resize(storage: Storage, timeline: Timeline, instant: Instant) -> bool:
-    """Return whether a pending clustering resizes hash rings, which writes serve (RFC-42)."""
-    try:
-        plan = timeline.read_clustering_plan(storage, instant)
-    except ObjectNotFoundError:
-        return True  # It was withdrawn since the listing.
-    except FormatError:
-        return False  # Nobody knows what it does.
-    return plan.is_resize

@@ -75,7 +75,7 @@ class PartitionsOfTable:
 
     @cached_property
     def _last_undo(self) -> str:
-        undone = [each for each in self._snapshot.timeline.completed() if each.action in UNDOING]
+        undone = self._snapshot.timeline.completed(*UNDOING)
         return max((each.completed_at or each.requested_at for each in undone), default="")
 
     def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bucketlake.actions.cleaner import carry_out_clean, planned_files, savepointed_files
+from bucketlake.actions.cleaner import carry_out_clean, held_files
 from bucketlake.actions.pending import put_plan
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.actions.stream_batches import position_states
@@ -34,7 +34,7 @@ from bucketlake.services.check.findings import MIN_AGE_SECONDS
 from bucketlake.slices.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.storage.base import clear_staging
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.instant import Action, Instant, InstantClock, State, shift_instant
+from bucketlake.timeline.instant import Action, Instant, InstantClock, shift_instant
 from bucketlake.timeline.open_table import OpenTable
 
 
@@ -182,7 +182,7 @@ def _superseded(
     """Return the files that may be deleted, sorted by path."""
     if earliest is None and retention.policy is not CleanPolicy.VERSIONS:
         return []
-    held = savepointed_files(snapshot) | planned_files(snapshot)
+    held = held_files(snapshot)
     replaced = snapshot.timeline.replaced_file_groups(snapshot.storage)
     files = _listed(snapshot, earliest)
     found: list[DataFile] = []
@@ -226,7 +226,7 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
     matter. If a savepoint was deleted since, its files may be in any partition.
     """
     storage, timeline = snapshot.storage, snapshot.timeline
-    cleans = [instant for instant in timeline.completed() if instant.action is Action.CLEAN]
+    cleans = timeline.completed(Action.CLEAN)
     if earliest is None or not cleans or timeline.start is None:
         return None
     last = read_clean(storage, timeline, cleans[-1])
@@ -255,7 +255,7 @@ def _plan(
 
 
 def _savepoints(timeline: Timeline) -> list[InstantTime]:
-    return [i.requested_at for i in timeline.savepoints() if i.state is State.COMPLETED]
+    return [savepoint.requested_at for savepoint in timeline.completed(Action.SAVEPOINT)]
 
 
 def _described(files: Sequence[DataFile]) -> tuple[CleanedPartition, ...]:

@@ -60,7 +60,12 @@ from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import claim_rollback
-from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
+from bucketlake.timeline.transitions import (
+    create_requested,
+    instant_path,
+    remove_pending,
+    to_inflight,
+)
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.slice_rewrite import compact_slice
 
@@ -310,8 +315,7 @@ def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> bool:
     slices = with_sizes(table.storage, instant, planned)
     inflight = instant_path(table.config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
     with beating(table.storage, instant, is_new=False):
-        with suppress(AlreadyExistsError):
-            table.storage.put_if_absent(inflight, b"")
+        to_inflight(table, instant, Action.COMPACTION)
         drop_files_of_others(table.storage, instant)
         snapshot = with_schema_of_plan(load_snapshot(table, timeline), instant, slices)
         reader = SliceReader.of_snapshot(snapshot)

@@ -27,7 +27,6 @@ from functools import partial
 from bucketlake.actions.conflict import require_no_restore
 from bucketlake.actions.log_copies import committed_copies
 from bucketlake.actions.metadata_upkeep import prepare_commit
-from bucketlake.actions.pending import put_inflight
 from bucketlake.actions.progress import LOGGER, telling_progress
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.actions.rollback import withdraw_resize
@@ -83,7 +82,7 @@ from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import instant_path, to_inflight
 from bucketlake.write.key_rule_check import by_files
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, write_stats_of
 from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult, with_index
@@ -216,7 +215,7 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
         raise OvertakenError(reason)
     inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
     with nullcontext() if is_held else beating(storage, instant, is_new=False):
-        put_inflight(service.table, instant, Action.CLUSTERING)
+        to_inflight(service.table, instant, Action.CLUSTERING)
         drop_files_of_others(storage, instant, HOLD_TOKEN)
         slices = with_sizes(storage, instant, plan.slices)
         snapshot = with_schema_of_plan(load_snapshot(service.table, timeline), instant, slices)
