@@ -112,7 +112,7 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
     return instant
 
 
-def held_files(snapshot: Snapshot) -> set[str]:
+def needed_files(snapshot: Snapshot) -> set[str]:
     """Return the paths of the files that savepoints hold, or pending plans read.
 
     So do pending savepoints. The plans are those of compactions and clusterings.
@@ -143,7 +143,7 @@ def _needed(table: OpenTable, instant: InstantTime, plan: CleanPlan) -> tuple[Ti
         snapshot = load_snapshot(table, now.timeline, lists_storage=True)
         slices = snapshot.partition_slices(plan.files)
         live = {path for file_slice in slices for path in file_slice.paths}
-        return Ready(instant, live | held_files(snapshot))
+        return Ready(instant, live | needed_files(snapshot))
 
     done = transact(table, look, own=instant)
     return done.head.timeline, done.value

@@ -14,7 +14,7 @@ import click
 
 import bucketlake as bl
 from bucketlake.actions.progress import LOGGER
-from bucketlake.cli.output import Output, TextOutput, rows_of
+from bucketlake.cli.output import Output, rows_of
 from bucketlake.cli.shared_options import (
     PlacePath,
     names_option,
@@ -106,7 +106,7 @@ def _from_file(config: str | None, output: Output) -> JobFile:
     if config is None:
         return JobFile()
     told = (read_streamer_properties if config.endswith(".properties") else read_toml)(config)
-    if told.unused and isinstance(output, TextOutput):
+    if told.unused and output.is_text:
         click.echo(f"no meaning here, passed over: {', '.join(told.unused)}", err=True)
     return told
 
@@ -156,7 +156,7 @@ class _Lines(logging.Handler):
 @contextmanager
 def _telling(output: Output) -> Iterator[None]:
     handler, level = _Lines(), LOGGER.level
-    if isinstance(output, TextOutput):
+    if output.is_text:
         LOGGER.addHandler(handler)
         LOGGER.setLevel(logging.INFO)
     try:

@@ -12,7 +12,7 @@ import click
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.cli.output import Output, TextOutput, in_command_words, rows_of
+from bucketlake.cli.output import Output, in_command_words, rows_of
 from bucketlake.cli.shared_options import (
     DataFilePath,
     PlacePath,
@@ -53,7 +53,7 @@ def _shows_rows(command: Callable[..., pa.Table]) -> Callable[..., None]:
         from bucketlake.cli.data_files import write_file
 
         rows = command(output=output, **others)
-        if limit is None and target is None and isinstance(output, TextOutput):
+        if limit is None and target is None and output.is_text:
             limit = ROWS_SHOWN
         some = rows.slice(0, limit) if limit else rows
         if target is None:
@@ -186,7 +186,7 @@ def buckets_command(table: bl.Table, output: Output, by_partition: bool) -> None
         columns.insert(2, hashes)
         found.sort(key=lambda bucket: (bucket.partition_path, bucket.bucket_id or 0))
     rows = [asdict(bucket) for bucket in found]
-    if hashes == "hash_range" and isinstance(output, TextOutput):
+    if hashes == "hash_range" and output.is_text:
         largest = max(bucket.size_bytes for bucket in found)
         rows = [row | _picture(row["hash_range"], row["size_bytes"], largest) for row in rows]
         columns[3:4] = ["of_ring", "size_bytes", "picture"]
@@ -383,7 +383,7 @@ def advise_command(
     found = AdviceList(
         (replace(own, reason=in_command_words(own.reason)) for own in found), found.workload
     )
-    if isinstance(output, TextOutput):
+    if output.is_text:
         for line in found.lines(commands=True):
             click.echo(line)
         return

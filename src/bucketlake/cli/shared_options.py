@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import bucketlake as bl
-from bucketlake.cli.output import JsonOutput, Output, TextOutput
+from bucketlake.cli.output import JsonOutput, Output
 from bucketlake.config.resize_options import MAX_DEPTH_DEFAULT
 from bucketlake.errors import naming_table
 from bucketlake.hashing.directory import DEPTH_MAX
@@ -28,7 +28,7 @@ from bucketlake.write.input_files.files import is_pattern
 from bucketlake.write.input_files.reading import FileFormat, Reading
 
 # Names before "=" in an argument whose -o was forgotten.
-_OUTPUTS = {"text": TextOutput, "json": JsonOutput}
+_OUTPUTS = {"text": Output, "json": JsonOutput}
 INDEX_HELP = "help_index"
 """The option that shows the options of the index; a key of click's metadata of a run, too."""
 

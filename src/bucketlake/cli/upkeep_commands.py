@@ -132,15 +132,7 @@ def clean_command(table: bl.Table, output: Output, run: bool, **retained: Any) -
 )
 @click.option("--replace", is_flag=True, help="Replace an entry of another folder, keys or types.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-def sync_command(
-    table: bl.Table,
-    output: Output,
-    catalog: str,
-    name: str | None,
-    options: dict[str, str],
-    replace: bool,
-    dry_run: bool,
-) -> None:
+def sync_command(table: bl.Table, output: Output, options: dict[str, str], **told: Any) -> None:
     """Register the table in a catalog, or bring its entry up to date.
 
     CATALOG is thrift://host:9083 (Hive Metastore), glue or glue://region. Only differences are
@@ -155,7 +147,7 @@ def sync_command(
 
     given = {key if "." in key else f"{SYNC_PREFIX}{key}": value for key, value in options.items()}
     with output.progress("comparing with the catalog"):
-        result = bl.sync(table, catalog, name, options=given, replace=replace, dry_run=dry_run)
+        result = bl.sync(table, options=given, **told)
     output.facts(facts_of(result))
 
 
@@ -263,9 +255,7 @@ def upgrade_command(table: bl.Table, output: Output, to: int, run: bool) -> None
     help="What may be lost: the times at which commits completed, if that changes their order.",
 )
 @run_option
-def downgrade_command(
-    table: bl.Table, output: Output, to: int, drop: tuple[str, ...], run: bool
-) -> None:
+def downgrade_command(table: bl.Table, output: Output, run: bool, **target: Any) -> None:
     """Put a table into an older table version, in place, so that older releases of Hudi read it.
 
     The metadata table is built anew. Log files are compacted before a
@@ -277,7 +267,7 @@ def downgrade_command(
     bucketlake downgrade orders --to 6 --run
     """
     with output.progress("downgrading" if run else "looking at the table"):
-        report = table.downgrade(to=to, drop=drop, dry_run=not run)
+        report = table.downgrade(**target, dry_run=not run)
     output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)
 
 
@@ -288,9 +278,7 @@ def downgrade_command(
 @click.argument("instant")
 @click.option("--cascade", is_flag=True, help="Also roll back later commits that build on it.")
 @run_option
-def rollback_command(
-    table: bl.Table, output: Output, instant: str, cascade: bool, run: bool
-) -> None:
+def rollback_command(table: bl.Table, output: Output, run: bool, **what: Any) -> None:
     """Roll a commit back: remove its files, its rules and the commit itself.
 
     INSTANT is the time of a commit, as "bucketlake timeline" shows it. To undo a rescale without
@@ -302,7 +290,7 @@ def rollback_command(
     bucketlake rollback orders 20261122101530123 --cascade --run
     """
     with output.progress("rolling back" if run else "looking at the commits"):
-        report = table.rollback(instant, cascade=cascade, dry_run=not run)
+        report = table.rollback(**what, dry_run=not run)
     output.outcome(
         {
             "commits": [asdict(commit) for commit in report.commits],

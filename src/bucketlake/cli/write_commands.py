@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.cli.data_files import input_files, read_input_file, schema_of_file
-from bucketlake.cli.output import Output, TextOutput
+from bucketlake.cli.output import Output
 from bucketlake.cli.shared_options import (
     DataFilePath,
     GivenIndex,
@@ -363,7 +363,7 @@ def _schema(like: Path | None, schema_text: str | None, file_format: str | None)
 def _facts(result: bl.WriteResult, output: Output) -> dict[str, object]:
     """Return the facts of a write; those of lookups only if the kind of index looks keys up."""
     lookups = ("looked_up", "from_cache", "from_table")
-    facts = facts_of(result) if isinstance(output, TextOutput) else asdict(result)
+    facts = facts_of(result) if output.is_text else asdict(result)
     return {
         name: value for name, value in facts.items() if name not in lookups or value is not None
     }

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bucketlake.actions.cleaner import carry_out_clean, held_files
+from bucketlake.actions.cleaner import carry_out_clean, needed_files
 from bucketlake.actions.pending import put_plan
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.actions.stream_batches import position_states
@@ -182,7 +182,7 @@ def _superseded(
     """Return the files that may be deleted, sorted by path."""
     if earliest is None and retention.policy is not CleanPolicy.VERSIONS:
         return []
-    held = held_files(snapshot)
+    held = needed_files(snapshot)
     replaced = snapshot.timeline.replaced_file_groups(snapshot.storage)
     files = _listed(snapshot, earliest)
     found: list[DataFile] = []
