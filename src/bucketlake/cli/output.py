@@ -13,7 +13,6 @@ import re
 import shutil
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from bucketlake.model.text_table import (
     render_table,
     rows_of_value,
 )
+from bucketlake.storage.waiting import repeating
 
 _PROGRESS_AFTER_SECONDS = 1.0  # Shorter work shows no progress.
 _TICK_SECONDS_TERMINAL = 0.5
@@ -191,23 +191,16 @@ class Output:
     def progress(self, doing: str) -> Iterator[None]:
         """Show the progress and the duration of the body while it runs."""
         started = time.monotonic()
-        ended = threading.Event()
         newest = _NewestMessage(doing)
 
         def watch() -> None:
-            wait = _PROGRESS_AFTER_SECONDS
-            while not ended.wait(wait):
-                self.tick(newest.text, time.monotonic() - started, done=False)
-                wait = self.tick_seconds
+            self.tick(newest.text, time.monotonic() - started, done=False)
 
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            with newest.listening():
-                yield
-        finally:
-            ended.set()
-            watcher.join()
+        with (
+            repeating(watch, self.tick_seconds, "progress", _PROGRESS_AFTER_SECONDS),
+            newest.listening(),
+        ):
+            yield
         seconds = time.monotonic() - started
         if seconds > _PROGRESS_AFTER_SECONDS:
             self.tick(doing, seconds, done=True)

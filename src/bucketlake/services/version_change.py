@@ -49,7 +49,6 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import one_of
 from bucketlake.model.result import Shown
 from bucketlake.model.table_type import TableType
-from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.handle import Handle
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.read.stored_keys import is_spelling_open, stored_keys_are_bare
@@ -600,7 +599,8 @@ def _require_none_overtaken(table: OpenTable, timeline: Timeline, drop: Sequence
     for write, commit in commits:
         began_at, ended_at = write.requested_at, timeline.completion_time(write.requested_at)
         for at, compaction in compactions:
-            if ended_at is not None and began_at < at < ended_at and _share(commit, compaction):
+            is_overtaken = ended_at is not None and began_at < at < ended_at
+            if is_overtaken and not commit.file_groups.isdisjoint(compaction.file_groups):
                 raise ConfigError(
                     "drop",
                     tuple(drop),
@@ -609,9 +609,3 @@ def _require_none_overtaken(table: OpenTable, timeline: Timeline, drop: Sequence
                     f"{at} up to the next compaction misses rows of this commit. If there is no "
                     f"such read, give drop={COMPLETION_TIMES!r} (--drop {COMPLETION_TIMES})",
                 )
-
-
-def _share(one: CommitMetadata, other: CommitMetadata) -> bool:
-    """Return whether two commits wrote to one file group."""
-    groups = [{stat.group for stat in each.stats} for each in (one, other)]
-    return not groups[0].isdisjoint(groups[1])

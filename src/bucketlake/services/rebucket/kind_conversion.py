@@ -143,7 +143,9 @@ def run_kind_conversion(
                 engine=engine,
             )
             built.append(plan)
-        target = open_to_convert(reopened(table), wanted)
+        opened = reopened(table)  # Whatever index it has.
+        timeline = settle_failed_writes(opened, load_timeline(opened))
+        target = Target(load_snapshot(opened, timeline), wanted, read_stored(opened.storage))
         if _held(target.snapshot) is None:
             converted.append(convert_kind(target, wanted))
         if _RECORD_INDEX not in read_table_config(table.storage).metadata_partitions:
@@ -294,21 +296,13 @@ def _why_not(held: TableIndex, index: TableIndex) -> str:
 # ---- The commit that puts the table under its new kind, and changes no file ----------------------
 
 
-def open_to_convert(table: OpenTable, index: DynamicBucket) -> Target:
-    """Open a table for :func:`convert_kind`, whatever index it has; see :func:`open_target`."""
-    check_writable(table.config, table.storage.root)
-    timeline = settle_failed_writes(table, load_timeline(table))
-    pinned = load_snapshot(table, timeline)
-    return Target(pinned, index, read_stored(table.storage))
-
-
 def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
     """Put a table under another kind of index, in a commit that changes no file.
 
     Parameters
     ----------
     target : Target
-        From :func:`open_to_convert`, after the record-level index was built.
+        The table, pinned after the record-level index was built; its index is the new one.
     index : DynamicBucket
         The new index.
 

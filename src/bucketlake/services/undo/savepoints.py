@@ -47,7 +47,7 @@ from bucketlake.services.undo.undoable_commits import require_own_logs, why_abse
 from bucketlake.slices.file_system_view import list_files
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_writer import keep_active
+from bucketlake.timeline.archive_writer import instant_files, keep_active
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import LockCheck
@@ -105,10 +105,8 @@ def delete_savepoint(table: OpenTable, instant: InstantTime) -> None:
     check_writable(table.config, table.storage.root)
     timeline = settle_failed_writes(table, load_timeline(table))
     require_savepoint(timeline, instant, pending=True)
-    for stored in list(table.storage.list(table.config.timeline_folder, recursive=False)):
-        found = Instant.from_file_name(stored.path.rpartition("/")[2])
-        if found is not None and (found.requested_at, found.action) == (instant, Action.SAVEPOINT):
-            table.storage.delete(stored.path)
+    for _, stored in instant_files(table).get((instant, Action.SAVEPOINT.value), ()):
+        table.storage.delete(stored.path)
 
 
 def require_savepoint(

@@ -193,7 +193,9 @@ def _require_state_of_before(
         if stat.opens_group or _is_copy(snapshot.timeline, stat, instant.requested_at)
     }
     lost = {group for commit in commits for group in commit.file_groups} - created - held
-    lost -= _opened_with_logs(before, lost) | _replaced_since(before, lost)
+    if lost:  # A commit that stays may have replaced them: a resize that the undone one served.
+        replaced = before.timeline.replaced_file_groups(storage).keys()
+        lost -= _opened_with_logs(before, lost) | replaced
     if lost:
         partition, file_id = min(lost)
         what = f"those of file group {file_id} in partition {partition!r} were cleaned"
@@ -211,17 +213,6 @@ def _needs_files_before(instant: InstantTime, held: str) -> IndexStateError:
     )
 
 
-def _replaced_since(before: Snapshot, groups: set[Group]) -> set[Group]:
-    """Return the groups that a commit replaced which stays: a resize that the undone one served."""
-    replaced = set()
-    if groups:
-        timeline = before.timeline
-        for commit in timeline.completed_commits():
-            if commit.action is Action.REPLACE_COMMIT:
-                replaced |= timeline.read_commit(before.storage, commit).replaced_groups
-    return groups & replaced
-
-
 def _is_copy(timeline: Timeline, stat: WriteStat, instant: InstantTime) -> bool:
     """Return whether a log file was made for a pending resize, in a group that is not read yet."""
     named = log_instant(stat.path)
@@ -232,7 +223,7 @@ def _is_copy(timeline: Timeline, stat: WriteStat, instant: InstantTime) -> bool:
 
 def _opened_with_logs(before: Snapshot, groups: set[Group]) -> set[Group]:
     """Return the groups that no commit before wrote: Hudi does not tell that it opens a group."""
-    if not groups or has_archive(before.table):
+    if has_archive(before.table):
         return set()  # An archived commit may have made the group.
     timeline = before.timeline
     earlier: set[Group] = set()
