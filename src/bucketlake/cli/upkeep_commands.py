@@ -15,7 +15,7 @@ from bucketlake.cli.shared_options import (
     run_option,
     table_command,
 )
-from bucketlake.cli.table_facts import instant_facts, show_service
+from bucketlake.cli.table_facts import show_service
 from bucketlake.config.table_config import UPKEEP_MODES
 from bucketlake.config.table_version import DROPPABLE, NEWEST_VERSION, WRITTEN_VERSIONS
 from bucketlake.model.result import facts_of
@@ -88,7 +88,7 @@ def archive_command(table: bl.Table, output: Output, run: bool, **kept: Any) -> 
         report = table.archive(**kept, dry_run=not run)
     output.outcome(
         {
-            "instants": [instant_facts(instant) for instant in report.instants],
+            "instants": [instant.facts() for instant in report.instants],
             "held_back": report.held_back,
         },
         ran=run,

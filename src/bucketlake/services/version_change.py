@@ -11,15 +11,15 @@ other layout before the properties change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
 from bucketlake.actions.cleaner import carry_out_clean
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.actions.rollback import delete_files
-from bucketlake.actions.transact import Ready, transact
+from bucketlake.actions.transact import beating_turn
 from bucketlake.actions.turns import head
 from bucketlake.config import table_keys as keys
 from bucketlake.config.merge_entries import unstorable_merges
@@ -31,7 +31,6 @@ from bucketlake.config.table_version import (
     DROPPABLE,
     LAYOUT_1,
     TableVersion,
-    TimelineLayout,
     check_version,
     table_version,
     version_of_other_layout,
@@ -254,7 +253,8 @@ def _change(
         store_key_rule(storage, None)  # There is one rule from now on.
     source, place = TimelinePlace.of(table.config), TimelinePlace.of(target)
     look = partial(_settled_head, table, target, drop, engine)
-    with _turn(table, target.layout, look) as instant:
+    # From this turn on, writers of the old layout do not commit.
+    with beating_turn(table, look=look, layout=target.layout.number) as (instant, _):
         mark_move(storage, Move(source, place))
         delete_timeline(storage, place)
         copy_timeline(table, table.with_config(target))
@@ -452,7 +452,7 @@ def end_move(table: OpenTable) -> None:
     with ExitStack() as stack:
         if move.source.layout == table.config.layout:
             # Not decided. After this turn, a process that slept cannot decide any more.
-            stack.enter_context(_turn(table, table.config.layout, partial(head, table)))
+            stack.enter_context(beating_turn(table, layout=table.config.layout.number))
         else:
             _take_back_late_writes(table)
         delete_timeline(table.storage, move.left_by(table.config.layout))
@@ -468,23 +468,6 @@ def _take_back_late_writes(table: OpenTable) -> None:
     for late in load_timeline(table.with_config(before)).pending(*WRITES):
         if claim_rollback(table.storage, late.requested_at).is_rollback:
             delete_files(table, late.requested_at)
-
-
-@contextmanager
-def _turn(
-    table: OpenTable, layout: TimelineLayout, look: Callable[[], Head]
-) -> Iterator[InstantTime]:
-    """Take a turn since which the timeline has a layout; give its instant.
-
-    Its heartbeat ends with the body.
-    """
-    with ExitStack() as beats:
-
-        def change(now: Head) -> Ready[InstantTime]:
-            instant = now.next_instant()
-            return Ready(instant, instant, beats=beats, layout=layout.number)
-
-        yield transact(table, change, look=look).value
 
 
 def _settled_head(

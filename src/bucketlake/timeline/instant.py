@@ -112,6 +112,15 @@ class Instant:
         """Sort key of the timeline: requested time, action as it completes, state."""
         return self.requested_at, self.action.completes_as.value, self.state
 
+    def facts(self) -> dict[str, object]:
+        """Return action, state and times, ready to be shown."""
+        return {
+            "instant": self.requested_at,
+            "action": self.action.value,
+            "state": self.state.name.lower(),
+            "completed_at": self.completed_at,
+        }
+
     @classmethod
     def from_file_name(cls, file_name: str, layout: TimelineLayout = LAYOUT_2) -> Self | None:
         """Parse a file name without its folder; None if it is not the name of an instant.

@@ -24,8 +24,8 @@ meanwhile. If it died before, the next build begins again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ from bucketlake.actions.log_copies import committed_copies
 from bucketlake.actions.metadata_withdrawal import withdraw_compactions
 from bucketlake.actions.progress import counted_progress
 from bucketlake.actions.recovery import end_undoing, settle_failed_writes
-from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
+from bucketlake.actions.transact import beating_turn
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
@@ -524,25 +524,20 @@ class _Work:
         with self.table.lock.held(self.table.storage):
             return list_partitions_as(self.table.storage, valid=partitions, check=check)
 
-    @contextmanager
-    def turn(self, owner: InstantTime | None = None) -> Iterator[tuple[InstantTime, Timeline]]:
+    def turn(
+        self, owner: InstantTime | None = None
+    ) -> AbstractContextManager[tuple[InstantTime, Timeline]]:
         """Take a turn; give its instant, and the timeline since then.
 
-        The heartbeat keeps other writers from using the instant meanwhile. With ``owner``, the last
-        build or removal must be that of this instant.
+        With ``owner``, the last build or removal must be that of this instant.
         """
-        with ExitStack() as beats:
 
-            def change(now: Head) -> Answer[InstantTime]:
-                if owner is not None:
-                    _require_last(now.turn, owner)
-                if end_undoing(self.table, now.timeline):
-                    return AGAIN
-                instant = now.next_instant()
-                return Ready(instant, instant, beats=beats, changes_metadata=True)
+        def is_ready(now: Head) -> bool:
+            if owner is not None:
+                _require_last(now.turn, owner)
+            return not end_undoing(self.table, now.timeline)
 
-            done = transact(self.table, change)
-            yield done.value, done.head.timeline
+        return beating_turn(self.table, is_ready=is_ready, changes_metadata=True)
 
 
 def _require_last(turn: Turn | None, instant: InstantTime) -> None:
