@@ -25,6 +25,7 @@ from bucketlake.actions.restore import carry_out_restore
 from bucketlake.actions.rollback import carry_on_rollback, delete_files, take_back, withdraw_resize
 from bucketlake.actions.turns import finishing_another
 from bucketlake.config.paths_of_table import MARKER_FOLDER
+from bucketlake.config.support import check_writable
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.base import Storage
@@ -80,6 +81,17 @@ def settle_failed_writes(table: OpenTable, timeline: Timeline) -> Timeline:
             timeline = _settle_all(table, require_held)
     _sweep(table)
     return timeline
+
+
+def writable_timeline(table: OpenTable, *, settles: bool = True) -> Timeline:
+    """Return the timeline of a table to write, after :func:`settle_failed_writes`.
+
+    Without ``settles`` nothing is changed, as a dry run needs it. Raise UnsupportedFeatureError if
+    the table cannot be written.
+    """
+    check_writable(table.config, table.storage.root)
+    timeline = load_timeline(table)
+    return settle_failed_writes(table, timeline) if settles else timeline
 
 
 def end_undoing(table: OpenTable, timeline: Timeline) -> bool:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import bucketlake as bl
-from bucketlake.actions.progress import LOGGER
-from bucketlake.cli.output import Output, rows_of
+from bucketlake.cli.output import Output, listening, rows_of
 from bucketlake.cli.shared_options import (
     PlacePath,
     names_option,
@@ -90,7 +89,7 @@ def ingest_command(
         from bucketlake.spark.topic_reader import started_session
 
         started_session(spark_conf)
-    with _telling(output):
+    with listening(_Lines()) if output.is_text else nullcontext():
         report = bl.ingest(source, table, **options)
     rows = report.preview
     if rows is not None:
@@ -151,16 +150,3 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage().startswith("ingest"):
             click.echo(record.getMessage(), err=True)
-
-
-@contextmanager
-def _telling(output: Output) -> Iterator[None]:
-    handler, level = _Lines(), LOGGER.level
-    if output.is_text:
-        LOGGER.addHandler(handler)
-        LOGGER.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        LOGGER.removeHandler(handler)
-        LOGGER.setLevel(level)

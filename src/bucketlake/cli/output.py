@@ -63,16 +63,18 @@ class _NewestMessage(logging.Handler):
         else:
             self.text = record.getMessage()
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        held = LOGGER.level
-        LOGGER.addHandler(self)
-        LOGGER.setLevel(min(held or logging.INFO, logging.INFO))
-        try:
-            yield
-        finally:
-            LOGGER.removeHandler(self)
-            LOGGER.setLevel(held)
+
+@contextmanager
+def listening(handler: logging.Handler) -> Iterator[None]:
+    """Hand what the library logs of its progress to a handler while the body runs."""
+    level = LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(min(level or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
 
 
 class Output:
@@ -198,7 +200,7 @@ class Output:
 
         with (
             repeating(watch, self.tick_seconds, "progress", _PROGRESS_AFTER_SECONDS),
-            newest.listening(),
+            listening(newest),
         ):
             yield
         seconds = time.monotonic() - started

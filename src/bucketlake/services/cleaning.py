@@ -17,11 +17,10 @@ from datetime import timedelta
 
 from bucketlake.actions.cleaner import carry_out_clean, needed_files
 from bucketlake.actions.pending import put_plan
-from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.recovery import writable_timeline
 from bucketlake.actions.stream_batches import position_states
 from bucketlake.actions.tombstone_list import named_by, tombstone_files
 from bucketlake.config.paths_of_table import LEDGER_FOLDER, TOMBSTONE_FOLDER
-from bucketlake.config.support import check_writable
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile
@@ -98,11 +97,9 @@ def clean(table: OpenTable, retention: Retention, *, dry_run: bool = False) -> C
     CommitOutcomeUnknownError
         If storage failed while files were deleted; the next clean continues.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = load_timeline(table)
+    timeline = writable_timeline(table, settles=not dry_run)
     done: list[InstantTime] = []
     if not dry_run:
-        timeline = settle_failed_writes(table, timeline)
         for pending in timeline.pending_cleans():
             done.append(carry_out_clean(table, pending.requested_at))
         timeline = load_timeline(table) if done else timeline

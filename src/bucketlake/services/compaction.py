@@ -16,7 +16,7 @@ from bucketlake.actions.conflict import require_no_restore, rolled_back
 from bucketlake.actions.metadata_upkeep import prepare_commit
 from bucketlake.actions.metadata_withdrawal import COMPACT_OPERATION
 from bucketlake.actions.progress import telling_progress
-from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.recovery import end_undoing, settle_failed_writes, writable_timeline
 from bucketlake.actions.rollback import take_back
 from bucketlake.actions.transact import (
     AGAIN,
@@ -27,7 +27,6 @@ from bucketlake.actions.transact import (
     commit_change,
     transact,
 )
-from bucketlake.config.support import check_writable
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -182,12 +181,10 @@ def compact(
             "is nothing to compact",
             "compacted",
         )
-    check_writable(table.config, table.storage.root)
-    timeline = load_timeline(table)
+    timeline = writable_timeline(table, settles=not dry_run)
     if dry_run:
         slices = _worth_it(table, timeline, limits)
         return CompactionReport(_described(slices))
-    timeline = settle_failed_writes(table, timeline)
     done = []
     if not schedule_only:
         pending = timeline.pending_compactions()

@@ -33,10 +33,9 @@ from bucketlake.actions.conflict import retried
 from bucketlake.actions.log_copies import committed_copies
 from bucketlake.actions.metadata_withdrawal import withdraw_compactions
 from bucketlake.actions.progress import counted_progress
-from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.recovery import end_undoing, writable_timeline
 from bucketlake.actions.transact import beating_turn
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
-from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, ConfigError, ObjectNotFoundError
 from bucketlake.flow.stage import Engine
@@ -141,8 +140,7 @@ def build_metadata_table(
         If a key is stored twice, so that a record-level index has no place for it.
     """
     storage = table.storage
-    check_writable(table.config, storage.root)
-    timeline = settle_failed_writes(table, load_timeline(table))
+    timeline = writable_timeline(table)
     # A restore that was continued may take partitions off.
     table = reopened(table)
     needed = needed_index(storage, timeline)

@@ -28,7 +28,7 @@ from bucketlake.actions.conflict import require_no_restore
 from bucketlake.actions.log_copies import committed_copies
 from bucketlake.actions.metadata_upkeep import prepare_commit
 from bucketlake.actions.progress import LOGGER, telling_progress
-from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.recovery import writable_timeline
 from bucketlake.actions.rollback import withdraw_resize
 from bucketlake.actions.transact import (
     AGAIN,
@@ -39,7 +39,6 @@ from bucketlake.actions.transact import (
     commit_change,
     nothing,
 )
-from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, StorageError
 from bucketlake.flow.stage import Engine
 from bucketlake.format.clustering_plan import ClusteringPlan
@@ -131,15 +130,13 @@ def resize(
     UnsupportedFeatureError
         If the table cannot be written.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = load_timeline(table)
+    timeline = writable_timeline(table, settles=not dry_run)
     service = ResizeService(table, index, limits, engine)
     if dry_run:
         if not is_resize_due(service, timeline):
             return ResizeReport(())
         chosen, left = worth_it(service, timeline)
         return ResizeReport(described(service, timeline, chosen), left)
-    settle_failed_writes(table, timeline)
     done = [] if schedule_only else carry_out_pending(service)
     if not is_resize_due(service, load_timeline(table)):
         return ResizeReport((), instants=tuple(done))

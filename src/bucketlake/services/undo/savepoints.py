@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.pending import begin_instant
-from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.recovery import end_undoing, writable_timeline
 from bucketlake.actions.restore import (
     begin_restore,
     carry_out_restore,
@@ -21,7 +21,6 @@ from bucketlake.actions.restore import (
     require_newest_savepoint,
 )
 from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
-from bucketlake.config.support import check_writable
 from bucketlake.errors import (
     BucketLakeError,
     CommitOutcomeUnknownError,
@@ -76,8 +75,7 @@ def make_savepoint(
     TimelineError
         If there is no such commit, or a clean has deleted files of it or will delete them.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = settle_failed_writes(table, load_timeline(table))
+    timeline = writable_timeline(table)
     chosen = _commit(table, timeline, instant).requested_at
     if any(found.requested_at == chosen for found in timeline.completed(Action.SAVEPOINT)):
         return chosen
@@ -102,8 +100,7 @@ def delete_savepoint(table: OpenTable, instant: InstantTime) -> None:
     TimelineError
         If there is no such savepoint.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = settle_failed_writes(table, load_timeline(table))
+    timeline = writable_timeline(table)
     require_savepoint(timeline, instant, pending=True)
     for _, stored in instant_files(table).get((instant, Action.SAVEPOINT.value), ()):
         table.storage.delete(stored.path)
@@ -252,10 +249,7 @@ def restore(
     CommitOutcomeUnknownError
         If storage failed and the restore may have begun.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = load_timeline(table)
-    if not dry_run:
-        timeline = settle_failed_writes(table, timeline)
+    timeline = writable_timeline(table, settles=not dry_run)
     savepoint = require_savepoint(timeline, instant)
     require_newest_savepoint(timeline, savepoint)
     _require_files(table.storage, timeline, savepoint)
