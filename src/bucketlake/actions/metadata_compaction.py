@@ -497,29 +497,25 @@ def clean_metadata(table: OpenTable) -> None:
         If there is no metadata table.
     """
     with table.lock.held(table.storage) as require_held:
-        _clean(table, require_held)
-
-
-def _clean(table: OpenTable, require_held: LockCheck) -> None:
-    inner = inner_table(table)
-    files = list_all_files(inner.storage)
-    names_slices = inner.config.layout.logs_name_slices
-    working = _at_work(table, inner) if names_slices else set()
-    marked = inner.storage.list_folders(MARKER_FOLDER)
-    # Loaded after the files: the instant of a file is on a timeline before the file exists.
-    metadata = load_metadata_table(table, load_timeline(table))
-    pending = {*metadata.timeline.pending(), *metadata.data_timeline.pending()}
-    living = working | {found.requested_at for found in pending}
-    before_ms = table.clock.now_ms() - KEPT_MS
-    deleted = {*_leftovers(metadata, files, living), *_superseded(metadata, files, before_ms)}
-    at_once(inner.storage, inner.storage.delete, sorted(file.path for file in deleted))
-    for instant in (InstantTime(folder.rpartition("/")[2]) for folder in marked):
-        if instant not in living:
-            delete_markers(inner.storage, instant)
-    if len(metadata.timeline.completed_commits()) > _LIMITS.keep_max:
-        logs = [file.name.instant for file in files if file not in deleted and _is_update(file)]
-        since = None if names_slices else min(logs, default=None)
-        _archive(table, inner, since, require_held)
+        inner = inner_table(table)
+        files = list_all_files(inner.storage)
+        names_slices = inner.config.layout.logs_name_slices
+        working = _at_work(table, inner) if names_slices else set()
+        marked = inner.storage.list_folders(MARKER_FOLDER)
+        # Loaded after the files: the instant of a file is on a timeline before the file exists.
+        metadata = load_metadata_table(table, load_timeline(table))
+        pending = {*metadata.timeline.pending(), *metadata.data_timeline.pending()}
+        living = working | {found.requested_at for found in pending}
+        before_ms = table.clock.now_ms() - KEPT_MS
+        deleted = {*_leftovers(metadata, files, living), *_superseded(metadata, files, before_ms)}
+        at_once(inner.storage, inner.storage.delete, sorted(file.path for file in deleted))
+        for instant in (InstantTime(folder.rpartition("/")[2]) for folder in marked):
+            if instant not in living:
+                delete_markers(inner.storage, instant)
+        if len(metadata.timeline.completed_commits()) > _LIMITS.keep_max:
+            logs = [file.name.instant for file in files if file not in deleted and _is_update(file)]
+            since = None if names_slices else min(logs, default=None)
+            _archive(table, inner, since, require_held)
 
 
 def _at_work(table: OpenTable, inner: OpenTable) -> set[InstantTime]:

@@ -27,7 +27,6 @@ from bucketlake.storage.store_options import StoreOptions
 from bucketlake.write.input_files.files import is_pattern
 from bucketlake.write.input_files.reading import FileFormat, Reading
 
-# Names before "=" in an argument whose -o was forgotten.
 _OUTPUTS = {"text": Output, "json": JsonOutput}
 INDEX_HELP = "help_index"
 """The option that shows the options of the index; a key of click's metadata of a run, too."""

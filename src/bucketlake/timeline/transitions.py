@@ -108,10 +108,10 @@ def to_inflight(
 
 def put_pending(table: OpenTable, instant: InstantTime, action: Action, plan: bytes = b"") -> None:
     """Put an instant on the timeline as inflight, also again; the caller knows its time is free."""
-    for state, content in ((State.REQUESTED, plan), (State.INFLIGHT, b"")):
-        with suppress(AlreadyExistsError):
-            path = instant_path(table.config, Instant(instant, action, state))
-            table.storage.put_if_absent(path, content)
+    requested = instant_path(table.config, Instant(instant, action, State.REQUESTED))
+    with suppress(AlreadyExistsError):
+        table.storage.put_if_absent(requested, plan)
+    to_inflight(table, instant, action)
 
 
 def publish_completed(
