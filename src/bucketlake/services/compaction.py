@@ -310,9 +310,8 @@ def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> bool:
         return False
     timeline = load_timeline(table)
     slices = with_sizes(table.storage, instant, planned)
-    inflight = instant_path(table.config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
     with beating(table.storage, instant, is_new=False):
-        to_inflight(table, instant, Action.COMPACTION)
+        inflight = instant_path(table.config, to_inflight(table, instant, Action.COMPACTION))
         drop_files_of_others(table.storage, instant)
         snapshot = with_schema_of_plan(load_snapshot(table, timeline), instant, slices)
         reader = SliceReader.of_snapshot(snapshot)

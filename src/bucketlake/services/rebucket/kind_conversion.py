@@ -23,7 +23,7 @@ from functools import partial
 
 from bucketlake.actions.commit import CommitView
 from bucketlake.actions.conflict import retried
-from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.recovery import writable_timeline
 from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError
 from bucketlake.flow.stage import Engine
@@ -47,7 +47,6 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata.index_builder import estimated_keys
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.services.rebucket.rescale import RowsOf, move_partitions
-from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import mark_instant
 from bucketlake.timeline.open_table import OpenTable
@@ -144,8 +143,8 @@ def run_kind_conversion(
             )
             built.append(plan)
         opened = reopened(table)  # Whatever index it has.
-        timeline = settle_failed_writes(opened, load_timeline(opened))
-        target = Target(load_snapshot(opened, timeline), wanted, read_stored(opened.storage))
+        pinned = load_snapshot(opened, writable_timeline(opened))
+        target = Target(pinned, wanted, read_stored(opened.storage))
         if _held(target.snapshot) is None:
             converted.append(convert_kind(target, wanted))
         if _RECORD_INDEX not in read_table_config(table.storage).metadata_partitions:

@@ -210,9 +210,8 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
     reason = overtaking(service, instant, plan, timeline)
     if reason is not None:  # Known before any work is done.
         raise OvertakenError(reason)
-    inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
     with nullcontext() if is_held else beating(storage, instant, is_new=False):
-        to_inflight(service.table, instant, Action.CLUSTERING)
+        inflight = instant_path(config, to_inflight(service.table, instant, Action.CLUSTERING))
         drop_files_of_others(storage, instant, HOLD_TOKEN)
         slices = with_sizes(storage, instant, plan.slices)
         snapshot = with_schema_of_plan(load_snapshot(service.table, timeline), instant, slices)
