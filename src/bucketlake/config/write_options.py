@@ -35,8 +35,8 @@ from bucketlake.model.table_type import (
     TableType,
 )
 
-RECORD_KEY = "hoodie.datasource.write.recordkey.field"
-PARTITION_PATH = "hoodie.datasource.write.partitionpath.field"
+_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
+_PARTITION_PATH = "hoodie.datasource.write.partitionpath.field"
 TABLE_TYPE_OPTION = "hoodie.datasource.write.table.type"
 OPERATION = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
@@ -74,8 +74,8 @@ _LAYOUT = "hoodie.storage.layout.type"
 _OPERATIONS = {op.value.lower(): op for op in Operation}
 
 _STORED = {
-    RECORD_KEY: keys.RECORD_KEY_FIELDS,
-    PARTITION_PATH: keys.PARTITION_FIELDS,
+    _RECORD_KEY: keys.RECORD_KEY_FIELDS,
+    _PARTITION_PATH: keys.PARTITION_FIELDS,
     "hoodie.datasource.write.keygenerator.type": keys.KEY_GENERATOR_TYPE,
     "hoodie.datasource.write.keygenerator.class": keys.KEY_GENERATOR_CLASS,
 }
@@ -360,8 +360,8 @@ def _partitions_to_delete(given: Mapping[str, str], entries: ConfigEntries) -> t
 # arguments or options. ``save`` adds the options to what they say.
 
 OPTION_OF_ARGUMENT = {
-    "record_key": RECORD_KEY,
-    "partition_by": PARTITION_PATH,
+    "record_key": _RECORD_KEY,
+    "partition_by": _PARTITION_PATH,
     "ordering": keys.ORDERING_FIELDS,
     "delete_marker": DELETE_FIELD,
     "table_type": TABLE_TYPE_OPTION,
