@@ -45,8 +45,8 @@ from bucketlake.services.compaction import CompactedSlice, CompactionReport
 from bucketlake.services.rebucket.kind_conversion import ConversionReport
 from bucketlake.services.rebucket.rescale import PartitionChange, RescaleReport
 from bucketlake.services.resize.service import ResizedBuckets, ResizeReport
-from bucketlake.services.undo.restore_savepoint import RestoreReport
 from bucketlake.services.undo.rollback_commits import RollbackReport, UndoneCommit
+from bucketlake.services.undo.savepoints import RestoreReport
 from bucketlake.services.version_change import VersionReport
 from bucketlake.write.merge_statement import Merge
 

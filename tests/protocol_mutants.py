@@ -339,7 +339,7 @@ MUTANTS = [
            "after=max(floor, after or floor)", "after=after",
            test_commit.test_a_commit_completes_after_the_instants_of_all_turns),
     # The outcome.
-    Mutant("a claim replaces the one that is there", outcome._put_claim,
+    Mutant("a claim replaces the one that is there", outcome._settle,
            "storage.put_if_absent(", "storage.put(",
            test_outcome.test_commit_after_a_rollback_loses_to_it),
     Mutant("a claim whose answer was lost counts as lost", outcome._settle,

@@ -85,7 +85,7 @@ class NamedPartitions:
         """Return all commits."""
         return self.commits
 
-    def completed(self) -> list[Any]:
+    def completed(self, *_: object) -> list[Any]:
         """Return the instants that are no commits: there are none."""
         return []
 

@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.argument_options import OPTION_OF_ARGUMENT, naming_options
 from bucketlake.config.merge_entries import DELETE_MARKER, WRITE_MERGE_MODE, WRITE_PAYLOAD
 from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import NEWEST_VERSION
-from bucketlake.config.write_options import JobOptions, parse_job_options
+from bucketlake.config.write_options import (
+    OPTION_OF_ARGUMENT,
+    JobOptions,
+    naming_options,
+    parse_job_options,
+)
 from bucketlake.engine import are_files, engine_of, input_of, row_columns, session_of, source_of
 from bucketlake.errors import (
     AlreadyExistsError,

@@ -86,8 +86,8 @@ if TYPE_CHECKING:
     from bucketlake.services.rebucket.kind_conversion import ConversionReport
     from bucketlake.services.rebucket.rescale import RescaleReport
     from bucketlake.services.resize.service import ResizeReport
-    from bucketlake.services.undo.restore_savepoint import RestoreReport
     from bucketlake.services.undo.rollback_commits import RollbackReport
+    from bucketlake.services.undo.savepoints import RestoreReport
     from bucketlake.services.version_change import VersionReport
     from bucketlake.write.merge_statement import Merge
 
@@ -1108,7 +1108,7 @@ class Table:
         ``instant`` is the requested time of its commit; TimelineError is raised if there is no such
         savepoint, or a later one exists.
         """
-        from bucketlake.services.undo.restore_savepoint import restore
+        from bucketlake.services.undo.savepoints import restore
 
         check_texts(instant=instant)
         check_flags(dry_run=dry_run)
@@ -1245,7 +1245,7 @@ class Table:
         min_age_seconds : int
             Smallest age of a leftover. Younger files may belong to an active writer.
         """
-        from bucketlake.catalogs.entry_check import EntryCheck
+        from bucketlake.catalogs.table_sync import EntryCheck
         from bucketlake.services.check.doctor import diagnose
 
         check_flags(check_keys=check_keys, check_files=check_files)
@@ -1275,7 +1275,7 @@ class Table:
         decision by a person.
         Options are those of :meth:`doctor`; only what is checked is repaired.
         """
-        from bucketlake.catalogs.entry_check import EntryCheck
+        from bucketlake.catalogs.table_sync import EntryCheck
         from bucketlake.services.check.repair import repair
 
         check_flags(dry_run=dry_run, check_keys=check_keys, check_files=check_files)

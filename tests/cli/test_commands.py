@@ -1085,5 +1085,7 @@ def test_rows_are_updated_and_deleted_by_condition(flights: Run) -> None:
     )
     usage = flights("update", "flights", "--set", "delay", exit_code=2).output
     assert "COLUMN=EXPRESSION" in usage
+    twice = ["--set", "delay=1", "--set", "delay = 2"]
+    assert "names 'delay' twice" in flights("update", "flights", *twice, exit_code=2).output
     both = flights("delete", "flights", "flights.csv", "--where", "delay = 9", exit_code=2)
     assert "either files with keys, or --where" in both.output

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import bucketlake as bl
 from bucketlake.cli.main import main
-from bucketlake.cli.output import TextOutput
+from bucketlake.cli.output import Output
 
 TYPES = "id string, s struct<a:int,b:string,c:array<struct<x:int,y:string>>>, op string"
 
@@ -61,7 +61,7 @@ def test_show_and_timeline_fit_into_80_cells(table: None, monkeypatch: pytest.Mo
     handle = bl.open_table("orders")
     for name in ("a", "b"):
         handle.upsert([{"id": name, "s": None, "op": "I"}])
-    monkeypatch.setattr(TextOutput, "_room", 80)
+    monkeypatch.setattr(Output, "_room", 80)
     for command in ("show", "timeline", "clean", "doctor"):
         lines = said(command, "orders").splitlines()
         assert max(map(len, lines)) <= 80, lines

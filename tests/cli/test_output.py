@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.cli import output
-from bucketlake.cli.output import JsonOutput, TextOutput, rows_of
+from bucketlake.cli.output import JsonOutput, Output, rows_of
 from bucketlake.errors import BucketOutOfRangeError
 from bucketlake.model.text_table import plain_value, render_table
 from tests.bounds import set_bounds
@@ -54,14 +54,14 @@ def test_a_row_too_wide_for_the_terminal_is_shown_a_fact_a_line(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "20")
-    TextOutput().rows([{"key": "k" * 15, "path": "p" * 15}], ["key", "path"], row_count=1)
+    Output().rows([{"key": "k" * 15, "path": "p" * 15}], ["key", "path"], row_count=1)
     assert capsys.readouterr().out.splitlines() == ["key   " + "k" * 15, "path  " + "p" * 15]
 
 
 def test_facts_are_aligned_and_lists_of_facts_become_a_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    TextOutput().facts(
+    Output().facts(
         {"name": "orders", "key": ("a", "b"), "size_bytes": 10, "columns": [{"name": "a"}]}
     )
     assert capsys.readouterr().out.splitlines() == [
@@ -76,7 +76,7 @@ def test_facts_are_aligned_and_lists_of_facts_become_a_table(
 
 
 def test_rows_that_are_left_out_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().rows([{"a": 1}], ["a"], row_count=2000)
+    Output().rows([{"a": 1}], ["a"], row_count=2000)
     assert "1 of 2,000 rows" in capsys.readouterr().err
 
 
@@ -110,7 +110,7 @@ def test_a_json_error_holds_its_kind_its_sentence_and_its_facts(
 
 
 def test_an_error_of_several_lines_is_said_in_one(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().error(ValueError("one\n  two"))
+    Output().error(ValueError("one\n  two"))
     assert capsys.readouterr().err == "Error: one two\n"
 
 
@@ -138,7 +138,7 @@ def test_values_become_what_json_can_hold() -> None:
     }
 
 
-@pytest.mark.parametrize("face", [TextOutput(), JsonOutput()])
+@pytest.mark.parametrize("face", [Output(), JsonOutput()])
 def test_long_work_says_so_and_short_work_is_silent(
     face: output.Output, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline import archive_writer
-from bucketlake.timeline.archive_files import newest_manifest
-from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.open_table import opened_table
 from tests.bounds import set_bounds
 from tests.choices import DEEP, combinations

@@ -49,9 +49,8 @@ from bucketlake.services.check.repair import repair
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.resize.service import ResizeLimits
-from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.services.undo.rollback_commits import roll_back
-from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint, restore
 from bucketlake.services.version_change import change_version
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat
@@ -439,12 +438,10 @@ class Crowd:
         def run(target: Callable[[], Target]) -> object:
             at = target()
             return change_version(
-                at.storage,
+                table_at(at.storage, self.lock, at.table.clock.now_ms),
                 NEWEST_VERSION,
                 given=self.kind.index,
                 engine=ONE_BY_ONE,
-                lock=self.lock,
-                now_ms=at.table.clock.now_ms,
             )
 
         self._perform(name, Deed("upgrade", same), run)

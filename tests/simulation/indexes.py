@@ -63,6 +63,5 @@ def build_index(table: OpenTable) -> None:
 
 def convert(target: Target, *, lock: TableLock = NO_LOCK) -> ConversionReport:
     """Convert an opened table to dynamic buckets in this process."""
-    return run_kind_conversion(
-        target.storage, CONVERTED, lock=lock, now_ms=target.table.clock.now_ms
-    )
+    table = table_at(target.storage, lock, target.table.clock.now_ms)
+    return run_kind_conversion(table, CONVERTED)

@@ -45,9 +45,8 @@ from bucketlake.services.archival import archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.metadata.rebuild import build_metadata_table
-from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.services.undo.rollback_commits import roll_back
-from bucketlake.services.undo.savepoints import make_savepoint
+from bucketlake.services.undo.savepoints import make_savepoint, restore
 from bucketlake.storage.base import Buffer, StoredObject
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat

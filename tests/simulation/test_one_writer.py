@@ -16,9 +16,8 @@ from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.services.undo.rollback_commits import roll_back
-from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint, restore
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archive_writer
 from bucketlake.timeline.active import load_timeline

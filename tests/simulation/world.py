@@ -41,14 +41,16 @@ from bucketlake.services.metadata.rebuild import build_metadata_table, drop_meta
 from bucketlake.services.rebucket.kind_conversion import ConversionReport
 from bucketlake.services.rebucket.rescale import RescaleReport, plan_rescale, run_rescale
 from bucketlake.services.resize.service import ResizeReport
-from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.services.undo.rollback_commits import roll_back
-from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint, restore
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_files import newest_manifest
-from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
+from bucketlake.timeline.archive_reader import (
+    archived_completion_times,
+    newest_manifest,
+    read_archive,
+)
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
 from bucketlake.timeline.outcome import read_outcome

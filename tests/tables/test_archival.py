@@ -40,8 +40,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archive_writer
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archive_files import newest_manifest
-from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.archive_writer import append, keep_active
 from bucketlake.timeline.instant import Action, Instant, InstantClock, State, shift_instant
 from bucketlake.timeline.locks import NO_LOCK
@@ -885,7 +884,7 @@ def plan_archival(table: bl.Table, number: int) -> Callable[[], archive_writer.A
     opened = opened_table(storage, config)
     files = archive_writer.instant_files(opened)
     encoded = archive_writer.encode_instants(opened, files, gone, {})
-    return lambda: append(opened, manifest, encoded)
+    return lambda: append(opened, manifest, gone, encoded)
 
 
 def assert_whole(table: bl.Table, commits: list[Instant], story: str = "") -> None:

@@ -38,8 +38,7 @@ from bucketlake.services.cleaning import clean
 from bucketlake.storage.local import STAGING_FOLDER
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archive_files import newest_manifest
-from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
 from bucketlake.timeline.open_table import OpenTable, opened_table
 from bucketlake.write.ingest import write_records

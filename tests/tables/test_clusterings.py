@@ -25,7 +25,7 @@ from bucketlake.services.check.findings import Severity
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.archive_files import newest_manifest, read_archive_file
+from bucketlake.timeline.archive_reader import newest_manifest, read_archive_file
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import opened_table
 from tests.golden.objects import objects_of_table

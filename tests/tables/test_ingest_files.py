@@ -70,7 +70,7 @@ def row(key: str, n: Any = 1, **more: Any) -> dict[str, Any]:
 
 
 def take(landing: Path, table: str, **options: Any) -> Any:
-    return bl.ingest(str(landing), table, record_key="id", index=bl.SimpleBucket(1), **options)
+    return bl.ingest(landing, table, record_key="id", index=bl.SimpleBucket(1), **options)
 
 
 def rows_of(table: str) -> dict[str, Any]:
@@ -446,7 +446,7 @@ def test_metrics_are_lines_of_json_and_a_text_for_prometheus(
     lines, text = tmp_path / "m.jsonl", tmp_path / "m.prom"
     for n in range(3):
         put(landing, f"{n}.jsonl", row(f"k{n}"))
-    take(landing, table, max_files=2, metrics=[str(lines), str(text)])
+    take(landing, table, max_files=2, metrics=[lines, text], dead_letters=tmp_path)
     told = [json.loads(line) for line in lines.read_text().splitlines()]
     assert [(t["rows"], t["files"], t["lag"]) for t in told] == [(2, 2, 1), (1, 1, 0)]
     assert f'bucketlake_ingest_rows_total{{table="{table}"}} 3\n' in text.read_text()
@@ -500,7 +500,7 @@ def test_a_job_without_end_stops_at_sigterm_after_its_batch(
     watcher = threading.Thread(target=stop_after_a_batch)
     watcher.start()
     try:
-        report = take(landing, table, every=60, metrics=str(lines))
+        report = take(landing, table, every=60, metrics=lines)
     finally:
         ended.set()
         watcher.join()

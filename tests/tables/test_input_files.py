@@ -174,7 +174,7 @@ def test_compressed_text_and_arrays_of_objects_are_read(table: bl.Table, landing
     put(
         landing,
         a_dot_csv_dot_gz=gzip.compress(csv(rows(0, 1))),
-        b_dot_json=objects,
+        b_dot_json=b"\xef\xbb\xbf" + objects,  # Some programs of Windows begin texts so.
         c_dot_jsonl_dot_gz=gzip.compress(json_lines(rows(4))),
     )
     assert table.upsert(bl.files(landing)).inserted == 5
@@ -477,6 +477,10 @@ def test_a_time_in_text_has_a_zone_where_its_column_has_one(
         found = datetime(2026, 11, 2, 7, tzinfo=None if zone is None else UTC)
     table.upsert(some)
     assert table.to_arrow()["at"].to_pylist() == [found]
+    open_storage(landing).put(f"a.{name}", ZONES[name]("2026-10-25 02:30:00"))
+    if zone is not None:
+        with pytest.raises(InputError, match=r"no time '2026.*' in Europe.*, or there are two"):
+            table.upsert(bl.files(f"{landing}/a.{name}", time_zone="Europe/Berlin"))
 
 
 @pytest.mark.parametrize("name", ZONES)
@@ -546,6 +550,14 @@ def test_files_of_keys_may_have_different_columns(table: bl.Table, landing: str)
         ("id;day;n;x\nk1;d1;1;1,5\n", {"separator": ";", "decimal": ","}),
         ("id\tday\tn\tx\nk1\td1\t1\t1.5\n", {"separator": "\t"}),
         ("\n\nid,day,n,x\n\nk1, d1,1, 1.5\n", {"columns": ["id", "day", "n", "x"]}),
+        *(
+            pytest.param(
+                f"id,day,n,x,{name}\nk1,d1,1,1.5,\n",
+                {},
+                marks=pytest.mark.filterwarnings("ignore:.*column .*is ignored"),
+            )
+            for name in ("new", "")  # Columns without values.
+        ),
     ],
 )
 def test_csv_of_each_form_is_read(
@@ -575,6 +587,8 @@ def test_columns_of_another_name_are_renamed(name: str, table: bl.Table, landing
         ("id,day,n,x\nk1,d1,1,1\nk2,d1,1\n", r"row 2: it has 3 values, and the file has 4"),
         ("id,day,n,x\nk1,d1,1,1\nk2,d1,1.5,1\n", r"row 2, column n: '1\.5' is no bigint"),
         ("id,day,n,x\nk1,d1,9007199254740993,9007199254740993\n", "column x: '9007.* no double"),
+        ('x,n,id,day\n1,1,k0,d1\n1,1,k1,"d1\n1,1,k2,d2\n', r"a quote is not closed.*'d1'"),
+        ('x,n,id,day\n1,1,k0,"d1', r"a quote is not closed"),
     ],
 )
 def test_a_message_about_csv_names_row_column_and_option(
@@ -590,10 +604,12 @@ def test_a_row_late_in_a_large_text_is_named_by_its_number(
     table: bl.Table, landing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_bounds(monkeypatch, heads, PIECE_BYTES=50, HEAD_BYTES=60)
-    lines = [f'"k\n{i}",d1,{i},1.0\n' for i in range(30)] + ["k,d1,one,1.0\n"]
-    put(landing, a_dot_csv=("id,day,n,x\n" + "".join(lines)).encode())
-    with pytest.raises(InputError, match=r"a\.csv, row 31, column n: 'one'"):
-        table.upsert(bl.files(f"{landing}/a.csv"))
+    lines = [f'"k\n{i}",d1,{i},1.0\n' for i in range(30)]
+    ends = {"k,d1,one,1.0\n": ", row 31, column n: 'one'", 'k,d1,1,"1.0\n': ": a quote is not"}
+    for end, words in ends.items():
+        put(landing, a_dot_csv=("id,day,n,x\n" + "".join([*lines, end])).encode())
+        with pytest.raises(InputError, match=rf"a\.csv{words}"):
+            table.upsert(bl.files(f"{landing}/a.csv"))
 
 
 def test_columns_of_folders_are_filled_beside_a_name_that_comes_late(

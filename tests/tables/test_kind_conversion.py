@@ -337,7 +337,7 @@ def test_a_conversion_that_died_anywhere_goes_on_and_writes_meanwhile_are_right(
         return MemoryStorage(name)
 
     done = FaultyStorage(fresh(), reads_count=False)
-    run_kind_conversion(done, DYNAMIC)
+    run_kind_conversion(table_at(done), DYNAMIC)
     deaths = distinct_deaths(done)
     assert any(step.path.startswith(VERSIONS_FOLDER) for step in done.trace)
     for number, death in enumerate(some(deaths, 16)):
@@ -345,14 +345,14 @@ def test_a_conversion_that_died_anywhere_goes_on_and_writes_meanwhile_are_right(
         storage = fresh()
         faulty = FaultyStorage(storage, [fault], reads_count=False)
         with suppress(SimulatedCrash, BucketLakeError):
-            run_kind_conversion(faulty, DYNAMIC)
+            run_kind_conversion(table_at(faulty), DYNAMIC)
         assert rows_in(storage) == expected(*range(12)), faulty.replay()
         wanted = expected(*range(12))
         if number % 2:  # A writer comes before the next attempt.
             with suppress(IndexStateError):  # Under the new kind, without an index: a named error.
                 upsert_in(storage, rows(*range(10, 16), at=2))
                 wanted |= expected(*range(10, 16), at=2)
-        run_kind_conversion(storage, DYNAMIC)
+        run_kind_conversion(table_at(storage), DYNAMIC)
         upsert_in(storage, rows(*range(14, 20), at=3))
         wanted |= expected(*range(14, 20), at=3)
         assert rows_in(storage) == wanted, faulty.replay()

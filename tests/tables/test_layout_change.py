@@ -42,8 +42,7 @@ from bucketlake.services.version_change import change_version
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archive_files import history_files
-from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.archive_reader import history_files, read_archive
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State
@@ -187,7 +186,7 @@ def test_a_savepoint_is_restored_afterwards(new_path: NewPath, version: int, to:
     table = lived(new_path(), version)
     saved = next(i.requested_at for i in table.timeline() if i.action is Action.SAVEPOINT)
     then = values_of(table, as_of=saved)
-    change_version(storage_of(table), to)
+    change_version(table_at(storage_of(table)), to)
     table.restore(saved)
     assert values_of(table) == then
     table.upsert(rows(30, v=11))
@@ -255,7 +254,7 @@ def test_the_inflight_file_of_a_clean_repeats_its_plan_for_hudi_0_15() -> None:
     cleans = [i for i in load_timeline(table_at(storage)).completed() if i.action is Action.CLEAN]
     inflight = f".hoodie/timeline/{cleans[-1].requested_at}.clean.inflight"
     storage.put(inflight, b"")
-    change_version(storage, 6)
+    change_version(table_at(storage), 6)
     folder = f".hoodie/{cleans[-1].requested_at}.clean"
     assert storage.read(f"{folder}.inflight") == storage.read(f"{folder}.requested") != b""
 
@@ -271,13 +270,13 @@ def test_tables_of_hudi_keep_rows_history_and_every_field(name: str) -> None:
     table = bl.open_table(storage.root)
     version = table.config().version
     before, told, said = all_rows(storage), history(storage), raw(storage)
-    report = change_version(storage, 9 if version == 6 else 6)
+    report = change_version(table_at(storage), 9 if version == 6 else 6)
     assert all_rows(storage) == before
     assert history(storage) == told
     require_nothing_left(storage)
     if report.built:
         require_true_metadata(storage)
-    change_version(storage, version)
+    change_version(table_at(storage), version)
     assert all_rows(storage) == before
     assert raw(storage) == said
     assert not table.doctor(min_age_seconds=0)
@@ -332,7 +331,7 @@ def test_log_files_of_version_6_stay_in_their_slices(name: str) -> None:
     before = all_rows(storage)
     slices = [(found.base_file, found.log_files) for found in slices_of(storage)]
     assert any(logs for _, logs in slices)
-    change_version(storage, 9)
+    change_version(table_at(storage), 9)
     assert all_rows(storage) == before
     assert [(found.base_file, found.log_files) for found in slices_of(storage)] == slices
     table = bl.open_table(storage.root)
@@ -353,10 +352,10 @@ def test_what_was_written_to_log_files_of_version_6_is_not_undone() -> None:
     storage.put(saved, b"")
     before = objects_of(storage)
     with pytest.raises(TimelineError, match="this savepoint could not be restored"):
-        change_version(storage, 9)
+        change_version(table_at(storage), 9)
     assert objects_of(storage) == before
     storage.delete(saved)
-    change_version(storage, 9)
+    change_version(table_at(storage), 9)
     table = bl.open_table(storage.root, index=bl.SimpleBucket(2))
     with pytest.raises(TimelineError, match="before an upgrade"):
         table.rollback(last.requested_at)
@@ -375,14 +374,14 @@ def test_a_change_that_dies_anywhere_is_finished_or_undone(
     expected = values_of(bl.open_table(first.root))
     told = history(first)
     counted = FaultyStorage(memory_of(base), reads_count=False)
-    change_version(counted, to)
+    change_version(table_at(counted), to)
     faults = distinct_deaths(counted)
     versions = set()
     for fault in some(faults, 14):
         storage = memory_of(base)
         faulty = FaultyStorage(storage, [fault], reads_count=False)
         with suppress(SimulatedCrash):
-            change_version(faulty, to)
+            change_version(table_at(faulty), to)
         table = bl.open_table(storage.root)
         found = table.config().version
         versions.add(found)
@@ -395,7 +394,7 @@ def test_a_change_that_dies_anywhere_is_finished_or_undone(
         other.upsert(rows(50, v=20))
         assert values_of(other) == expected | {"k50": 20}, faulty.replay()
         for target, by in ((storage, expected), (copied, expected | {"k50": 20})):
-            change_version(target, to)
+            change_version(table_at(target), to)
             changed = bl.open_table(target.root)
             assert changed.config().version == to
             assert values_of(changed) == by, faulty.replay()
@@ -410,12 +409,12 @@ def test_after_a_death_the_table_may_also_go_back(new_path: NewPath) -> None:
     first = memory_of(base)
     expected = values_of(bl.open_table(first.root))
     counted = FaultyStorage(memory_of(base), reads_count=False)
-    change_version(counted, 6)
+    change_version(table_at(counted), 6)
     for fault in some(distinct_deaths(counted), 10):
         storage = memory_of(base)
         with suppress(SimulatedCrash):
-            change_version(FaultyStorage(storage, [fault], reads_count=False), 6)
-        change_version(storage, 9)
+            change_version(table_at(FaultyStorage(storage, [fault], reads_count=False)), 6)
+        change_version(table_at(storage), 9)
         require_nothing_left(storage)
         assert values_of(bl.open_table(storage.root)) == expected
         require_true_metadata(storage)
@@ -516,7 +515,7 @@ def test_a_first_write_that_dies_during_a_change_is_never_visible(
             table.upsert(rows(60))
 
     meanwhile(monkeypatch, die, PUTS, VERSION_CHANGE_FILE, after=True)
-    change_version(storage, to)
+    change_version(table_at(storage), to)
     for number in range(3):
         table.upsert(rows(*range(4), v=number))
     assert table.archive(keep_min=1, keep_max=2).instants
@@ -553,7 +552,7 @@ def test_a_pending_resize_is_named(new_path: NewPath) -> None:
     storage = memory_of(objects_of_table("mor_resize_pending"))
     before = objects_of(storage)
     with pytest.raises((TimelineError, UnsupportedFeatureError)):
-        change_version(storage, 6)
+        change_version(table_at(storage), 6)
     assert objects_of(storage) == before
 
 
@@ -748,7 +747,7 @@ def test_the_zone_of_writers_is_not_taken_from_files_that_moved() -> None:
     storage = MemoryStorage.fresh(clock=lambda: now_ms)
     for path, data in objects_of_table("cow_of_0_15_0").items():
         storage.put(path, data)
-    change_version(storage, 9, now_ms=lambda: now_ms)
+    change_version(table_at(storage, now_ms=lambda: now_ms), 9)
     table = table_at(storage, now_ms=lambda: now_ms)
     timeline = load_timeline(table)
     assert timeline.newest_written_ms is None
@@ -816,7 +815,7 @@ def test_a_batch_of_a_stream_is_not_written_again(new_path: NewPath, version: in
     table = make(new_path(), version)
     for batch_id in (1, 2):
         table.upsert_batch("q")(rows(batch_id), batch_id)
-    change_version(storage_of(table), to)
+    change_version(table_at(storage_of(table)), to)
     count = len(table.timeline())
     table.upsert_batch("q")(rows(2, v=5), 2)
     assert len(table.timeline()) == count

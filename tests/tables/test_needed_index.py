@@ -18,7 +18,7 @@ from bucketlake.errors import (
 from bucketlake.metadata.file_listing import list_partitions_as
 from bucketlake.services.check.findings import FindingKind, Severity
 from bucketlake.services.metadata import needed_index, rebuild
-from bucketlake.services.undo.restore_savepoint import restore
+from bucketlake.services.undo.savepoints import restore
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.commit_order import last_turn, take_turn

@@ -28,8 +28,7 @@ from bucketlake.services.archival import ArchiveReport
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archive_files import history_files
-from bucketlake.timeline.archive_reader import archived_commit, read_archive
+from bucketlake.timeline.archive_reader import archived_commit, history_files, read_archive
 from bucketlake.timeline.archive_writer import (
     Appended,
     append,
@@ -94,7 +93,7 @@ def plan_archival(storage: Storage) -> Callable[[], Appended]:
     state = newest_state(table)
     first = load_timeline(table).completed_commits()[:1]
     encoded = encode_instants(table, instant_files(table), first, {})
-    return lambda: append(table, state, encoded)
+    return lambda: append(table, state, first, encoded)
 
 
 def steps_of(storage: Storage, *, reads_count: bool) -> int:
@@ -184,7 +183,7 @@ def test_a_claim_whose_archival_died_is_carried_out_before_an_instant_is_kept(
     state = newest_state(table)
     first = load_timeline(table).completed_commits()[:1]
     encoded = encode_instants(table, instant_files(table), first, {})
-    storage.put(f"{ARCHIVAL_FOLDER}/{state.number + 1}", encoded.data)  # And it dies.
+    storage.put(f"{ARCHIVAL_FOLDER}/{state.number + 1}", encoded)  # And it dies.
     assert not keep_active(table, InstantTime(commits[0]))
     assert commits[0] in archived(storage)
     archive_now(storage)

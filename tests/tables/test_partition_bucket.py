@@ -27,7 +27,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archive_files import Manifest
+from bucketlake.timeline.archive_reader import Manifest
 from bucketlake.timeline.archive_writer import (
     Appended,
     append,
@@ -421,7 +421,7 @@ def test_old_versions_are_archived_once_the_timeline_has_passed_them(table: bl.T
     ]
     opened = opened_table(storage, config)
     entries = encode_instants(opened, instant_files(opened), gone, {})
-    assert append(opened, Manifest(), entries) is Appended.DONE
+    assert append(opened, Manifest(), gone, entries) is Appended.DONE
     remove_archived(opened)
     table.rescale(add={"2033": 2}, dry_run=False)
     active = sorted(p.name[:17] for p in Path(table.path, CONFIGS_FOLDER).iterdir())

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.argument_options import OPTION_OF_ARGUMENT
+from bucketlake.config.write_options import OPTION_OF_ARGUMENT
 from bucketlake.errors import (
     AlreadyExistsError,
     BucketLakeError,

@@ -27,7 +27,7 @@ from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.undo.restore_savepoint import restore
+from bucketlake.services.undo.savepoints import restore
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.instant import Action, InstantClock, State

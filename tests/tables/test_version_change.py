@@ -242,14 +242,14 @@ def test_a_change_that_dies_anywhere_is_finished_by_the_next_one(
         return table
 
     counted = FaultyStorage(open_storage(fresh().path), reads_count=False)
-    change_version(counted, to)
+    change_version(table_at(counted), to)
     for fault in distinct_deaths(counted):
         table = fresh()
         storage = open_storage(table.path)
         with suppress(SimulatedCrash):
-            change_version(FaultyStorage(storage, [fault], reads_count=False), to)
+            change_version(table_at(FaultyStorage(storage, [fault], reads_count=False)), to)
         assert values_of(table) == {"k1": 1, "k2": 1}, fault
-        change_version(storage, to)
+        change_version(table_at(storage), to)
         config = read_table_config(storage)
         assert config.version == to, fault
         assert config.metadata_partitions == ("column_stats", "files", "partition_stats"), fault

@@ -12,13 +12,13 @@ ends such cleans before.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
 from bucketlake.actions.completion import finish
 from bucketlake.actions.metadata_upkeep import prepare_deletion
-from bucketlake.actions.pending import decide_plan, put_inflight
+from bucketlake.actions.pending import decide_plan
 from bucketlake.actions.progress import counted_progress
 from bucketlake.actions.recovery import end_undoing
 from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
@@ -31,12 +31,12 @@ from bucketlake.metadata.metadata_table import inner_table
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage, at_once
-from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
+from bucketlake.timeline.active import Timeline, load_timeline, planned_paths
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import read_outcome
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import instant_path, to_inflight
 
 _DEAD_AFTER_MS: Final = 60_000
 """Age of a clean from which on it is taken for dead if it has log files and no outcome.
@@ -84,7 +84,7 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
         content = table.storage.read(requested)
         plan = decode_clean_plan(content, requested)
         # Hudi 0.15 goes on with the plan that it finds here.
-        put_inflight(table, instant, Action.CLEAN, content)
+        to_inflight(table, instant, Action.CLEAN, content)
         with table.lock.held(table.storage) as require_held:
             timeline, needed = _needed(table, instant, plan)
             deleted = _without(plan, needed)
@@ -97,7 +97,10 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
 
-        with _lock_of_end(table):
+        # In timeline layout 1, a compaction of Hudi would make new slices meanwhile of what this
+        # writes to the metadata table.
+        is_locked = table.config.layout.logs_name_slices
+        with table.lock.held(table.storage) if is_locked else nullcontext():
             metadata_commit = prepare_deletion(table, timeline, instant, deleted.files)
             outcome = decide_plan(table, instant, Action.CLEAN, metadata, metadata_commit)
             is_finished = finish(table, instant, Action.CLEAN, outcome)
@@ -109,20 +112,13 @@ def carry_out_clean(table: OpenTable, instant: InstantTime) -> InstantTime:
     return instant
 
 
-def _lock_of_end(table: OpenTable) -> AbstractContextManager[object]:
-    """Return what is held while a clean writes to the metadata table and is completed.
+def needed_files(snapshot: Snapshot) -> set[str]:
+    """Return the paths of the files that savepoints hold, or pending plans read.
 
-    In timeline layout 1, a compaction of Hudi would make new slices of that meanwhile.
+    So do pending savepoints. The plans are those of compactions and clusterings.
     """
-    if table.config.layout.logs_name_slices:
-        return table.lock.held(table.storage)
-    return nullcontext()
-
-
-def savepointed_files(snapshot: Snapshot) -> set[str]:
-    """Return the paths of the files that savepoints hold, also pending savepoints."""
     storage, timeline = snapshot.storage, snapshot.timeline
-    held: set[str] = set()
+    held = planned_paths(storage, timeline)
     for savepoint in timeline.savepoints():
         if savepoint.state is State.COMPLETED:
             path = timeline.path_of(savepoint)
@@ -132,12 +128,6 @@ def savepointed_files(snapshot: Snapshot) -> set[str]:
             then = replace(snapshot, timeline=timeline.as_of(savepoint.requested_at))
             held |= {path for kept in then.all_slices() for path in kept.paths}
     return held
-
-
-def planned_files(snapshot: Snapshot) -> set[str]:
-    """Return the paths of the files that pending compactions and clusterings read."""
-    slices = planned_slices(snapshot.storage, snapshot.timeline)
-    return {path for planned in slices for path in planned.paths}
 
 
 def _needed(table: OpenTable, instant: InstantTime, plan: CleanPlan) -> tuple[Timeline, set[str]]:
@@ -153,8 +143,7 @@ def _needed(table: OpenTable, instant: InstantTime, plan: CleanPlan) -> tuple[Ti
         snapshot = load_snapshot(table, now.timeline, lists_storage=True)
         slices = snapshot.partition_slices(plan.files)
         live = {path for file_slice in slices for path in file_slice.paths}
-        needed = live | savepointed_files(snapshot) | planned_files(snapshot)
-        return Ready(instant, needed)
+        return Ready(instant, live | needed_files(snapshot))
 
     done = transact(table, look, own=instant)
     return done.head.timeline, done.value

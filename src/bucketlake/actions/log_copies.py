@@ -19,7 +19,7 @@ copies in the order of their writes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bucketlake.actions.progress import LOGGER
 from bucketlake.model.file_name import InstantTime, LogFileName, file_path, log_instant
@@ -77,19 +77,14 @@ def log_copies(
         else:
             name = LogFileName(copy.file_id, instant, 1, f"1-{copy.number}-1")
         path = file_path(stat.partition_path, name.to_file_name())
-        own = replace(
-            stat,
-            file_id=copy.file_id,
-            path=path,
-            previous_commit=name.instant if names_slices else instant,
-            record_count=0,
-            insert_count=0,
-            update_count=0,
-            delete_count=0,
-            opens_group=False,
-            change_files=(),
-            slice_files=(),
-            log_copy=None,
+        own = WriteStat(
+            copy.file_id,
+            path,
+            stat.partition_path,
+            name.instant if names_slices else instant,
+            stat.previous_base_file,
+            file_size_bytes=stat.file_size_bytes,
+            statistics=stat.statistics,
         )
         copies.append(LogCopyFile(stat.path, own))
     return copies

@@ -59,7 +59,7 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.slices.file_system_view import FileVersion
 from bucketlake.storage.base import at_once
 from bucketlake.storage.waiting import looks, pause
-from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
+from bucketlake.timeline.active import Timeline, load_timeline, planned_paths
 from bucketlake.timeline.archive_writer import Stops, move_oldest, oldest_instants
 from bucketlake.timeline.commit_order import Head, last_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
@@ -68,7 +68,7 @@ from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import claim_rollback, read_outcome
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import reopened
 from bucketlake.timeline.transitions import (
     create_requested,
     instant_path,
@@ -161,13 +161,12 @@ class _Plan:
 
 def _metadata_of_now(table: OpenTable) -> MetadataTable:
     """Load the metadata table with the properties of now; a build may have changed them."""
-    table = table.with_config(read_table_config(table.storage))
-    return load_metadata_table(table, load_timeline(table))
+    return load_metadata_table(reopened(table), load_timeline(table))
 
 
 def _unchanged(table: OpenTable, plan: _Plan) -> MetadataTable | None:
     """Return the metadata table of now; None if a commit is undone, or a partition built anew."""
-    table = table.with_config(read_table_config(table.storage))
+    table = reopened(table)
     data = load_timeline(table)
     names = {planned.partition_path for planned in plan.slices}
     if data.is_undoing or not names <= {*table.config.metadata_partitions}:
@@ -498,29 +497,25 @@ def clean_metadata(table: OpenTable) -> None:
         If there is no metadata table.
     """
     with table.lock.held(table.storage) as require_held:
-        _clean(table, require_held)
-
-
-def _clean(table: OpenTable, require_held: LockCheck) -> None:
-    inner = inner_table(table)
-    files = list_all_files(inner.storage)
-    names_slices = inner.config.layout.logs_name_slices
-    working = _at_work(table, inner) if names_slices else set()
-    marked = inner.storage.list_folders(MARKER_FOLDER)
-    # Loaded after the files: the instant of a file is on a timeline before the file exists.
-    metadata = load_metadata_table(table, load_timeline(table))
-    pending = {*metadata.timeline.pending(), *metadata.data_timeline.pending()}
-    living = working | {found.requested_at for found in pending}
-    before_ms = table.clock.now_ms() - KEPT_MS
-    deleted = {*_leftovers(metadata, files, living), *_superseded(metadata, files, before_ms)}
-    at_once(inner.storage, inner.storage.delete, sorted(file.path for file in deleted))
-    for instant in (InstantTime(folder.rpartition("/")[2]) for folder in marked):
-        if instant not in living:
-            delete_markers(inner.storage, instant)
-    if len(metadata.timeline.completed_commits()) > _LIMITS.keep_max:
-        logs = [file.name.instant for file in files if file not in deleted and _is_update(file)]
-        since = None if names_slices else min(logs, default=None)
-        _archive(table, inner, since, require_held)
+        inner = inner_table(table)
+        files = list_all_files(inner.storage)
+        names_slices = inner.config.layout.logs_name_slices
+        working = _at_work(table, inner) if names_slices else set()
+        marked = inner.storage.list_folders(MARKER_FOLDER)
+        # Loaded after the files: the instant of a file is on a timeline before the file exists.
+        metadata = load_metadata_table(table, load_timeline(table))
+        pending = {*metadata.timeline.pending(), *metadata.data_timeline.pending()}
+        living = working | {found.requested_at for found in pending}
+        before_ms = table.clock.now_ms() - KEPT_MS
+        deleted = {*_leftovers(metadata, files, living), *_superseded(metadata, files, before_ms)}
+        at_once(inner.storage, inner.storage.delete, sorted(file.path for file in deleted))
+        for instant in (InstantTime(folder.rpartition("/")[2]) for folder in marked):
+            if instant not in living:
+                delete_markers(inner.storage, instant)
+        if len(metadata.timeline.completed_commits()) > _LIMITS.keep_max:
+            logs = [file.name.instant for file in files if file not in deleted and _is_update(file)]
+            since = None if names_slices else min(logs, default=None)
+            _archive(table, inner, since, require_held)
 
 
 def _at_work(table: OpenTable, inner: OpenTable) -> set[InstantTime]:
@@ -569,7 +564,7 @@ def _superseded(
         for commit in timeline.completed_commits()
     )
     limit = InstantTime(completed[-KEPT_COMMITS] if len(completed) >= KEPT_COMMITS else "")
-    planned = {path for held in planned_slices(metadata.storage, timeline) for path in held.paths}
+    planned = planned_paths(metadata.storage, timeline)
     for versions in metadata.versions(files).values():
         is_kept = False
         for version in versions:

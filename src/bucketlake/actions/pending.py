@@ -17,10 +17,10 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.commit_order import Head, last_turn
 from bucketlake.timeline.heartbeat import beating
-from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.instant import Action, instant_to_ms
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Outcome, Publication, claim_commit, claim_rollback
-from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
+from bucketlake.timeline.transitions import create_requested, remove_pending
 
 
 def put_plan(table: OpenTable, timeline: Timeline, action: Action, content: bytes) -> InstantTime:
@@ -76,16 +76,6 @@ def withdraw_plan(table: OpenTable, instant: InstantTime, action: Action) -> boo
     take_back_metadata(table, instant)
     remove_pending(table, instant, action)
     return True
-
-
-def put_inflight(
-    table: OpenTable, instant: InstantTime, action: Action, content: bytes = b""
-) -> None:
-    """Mark an instant as inflight; several writers may do so at once."""
-    with suppress(AlreadyExistsError):
-        table.storage.put_if_absent(
-            instant_path(table.config, Instant(instant, action, State.INFLIGHT)), content
-        )
 
 
 def decide_plan(

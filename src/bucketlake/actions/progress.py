@@ -8,7 +8,6 @@ driver lists the markers from time to time.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from bucketlake.errors import StorageError
 from bucketlake.flow.call import doing as step_of_work
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
+from bucketlake.storage.waiting import repeating
 from bucketlake.timeline.markers import read_markers
 
 PROGRESS_SECONDS = 5.0
@@ -69,24 +69,17 @@ def telling_progress(
     total : int
         Greatest number of file groups that get a file.
     """
-    ended = threading.Event()
     started = time.monotonic()
 
-    def watch() -> None:
-        while not ended.wait(PROGRESS_SECONDS):
-            with suppress(StorageError):  # The next round logs it.
-                done = len(read_markers(storage, instant))
-                left = remaining(done, total, time.monotonic() - started)
-                LOGGER.info("%s %s: %d of %d file groups%s", doing, instant, done, total, left)
+    def tell() -> None:
+        with suppress(StorageError):  # The next round logs it.
+            done = len(read_markers(storage, instant))
+            left = remaining(done, total, time.monotonic() - started)
+            LOGGER.info("%s %s: %d of %d file groups%s", doing, instant, done, total, left)
 
     with step_of_work(instant, "writing"):
         if not LOGGER.isEnabledFor(logging.INFO):
             yield
             return
-        watcher = threading.Thread(target=watch, name=f"progress-{instant}", daemon=True)
-        watcher.start()
-        try:
+        with repeating(tell, PROGRESS_SECONDS, f"progress-{instant}"):
             yield
-        finally:
-            ended.set()
-            watcher.join()

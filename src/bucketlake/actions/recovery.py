@@ -25,6 +25,7 @@ from bucketlake.actions.restore import carry_out_restore
 from bucketlake.actions.rollback import carry_on_rollback, delete_files, take_back, withdraw_resize
 from bucketlake.actions.turns import finishing_another
 from bucketlake.config.paths_of_table import MARKER_FOLDER
+from bucketlake.config.support import check_writable
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.base import Storage
@@ -80,6 +81,17 @@ def settle_failed_writes(table: OpenTable, timeline: Timeline) -> Timeline:
             timeline = _settle_all(table, require_held)
     _sweep(table)
     return timeline
+
+
+def writable_timeline(table: OpenTable, *, settles: bool = True) -> Timeline:
+    """Return the timeline of a table to write, after :func:`settle_failed_writes`.
+
+    Without ``settles`` nothing is changed, as a dry run needs it. Raise UnsupportedFeatureError if
+    the table cannot be written.
+    """
+    check_writable(table.config, table.storage.root)
+    timeline = load_timeline(table)
+    return settle_failed_writes(table, timeline) if settles else timeline
 
 
 def end_undoing(table: OpenTable, timeline: Timeline) -> bool:
@@ -232,7 +244,13 @@ def _require_harmless(timeline: Timeline, storage: Storage) -> None:
     # After a commit of bucketlake, Hudi could not continue the clustering, nor write again. Writes
     # that serve a resize of hash rings are no hindrance to it.
     for instant in timeline.pending_clusterings():
-        if not _is_resize(storage, timeline, instant):
+        try:
+            is_resize = timeline.read_clustering_plan(storage, instant).is_resize
+        except ObjectNotFoundError:
+            continue  # It was withdrawn since the listing.
+        except FormatError:
+            is_resize = False  # Nobody knows what it does.
+        if not is_resize:
             raise UnsupportedFeatureError(
                 "writing while a clustering of another program is pending "
                 f"(instant {instant.requested_at})",
@@ -240,14 +258,3 @@ def _require_harmless(timeline: Timeline, storage: Storage) -> None:
                 "let the job of Hudi that planned it finish, or end it in Hudi's SQL with "
                 f"CALL rollback_to_instant(table => '…', instant_time => '{instant.requested_at}')",
             )
-
-
-def _is_resize(storage: Storage, timeline: Timeline, instant: Instant) -> bool:
-    """Return whether a pending clustering resizes hash rings, which writes serve (RFC-42)."""
-    try:
-        plan = timeline.read_clustering_plan(storage, instant)
-    except ObjectNotFoundError:
-        return True  # It was withdrawn since the listing.
-    except FormatError:
-        return False  # Nobody knows what it does.
-    return plan.is_resize

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from bucketlake.actions.completion import finish
 from bucketlake.actions.metadata_upkeep import prepare_undoing
-from bucketlake.actions.pending import decide_plan, put_inflight, put_plan, withdraw_plan
+from bucketlake.actions.pending import decide_plan, put_plan, withdraw_plan
 from bucketlake.actions.progress import counted_progress
 from bucketlake.actions.rollback import carry_out_rollback, read_rollback_plan, rollback_plan, undo
 from bucketlake.actions.transact import Ready, transact
@@ -33,7 +33,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import instant_path, to_inflight
 
 _SERVICES = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
@@ -108,7 +108,7 @@ def carry_out_restore(table: OpenTable, instant: InstantTime) -> None:
         raise CommitConflictError(
             instant, "another writer treated this restore as dead before it began; restore again"
         )
-    put_inflight(table, instant, Action.RESTORE)
+    to_inflight(table, instant, Action.RESTORE)
     pending = _pending_rollbacks(table, rollbacks)
     begun = {rollback.instant for rollback in pending.values()}
     actions = {action.value: action for action in Action}
@@ -152,7 +152,7 @@ def _misfit(timeline: Timeline, plan: RestorePlan) -> str | None:
     """Return what happened on the timeline after the plan; None if nothing did."""
     if plan.savepoint is None:
         return "there is a plan without a savepoint"
-    savepoints = (i for i in timeline.savepoints() if i.state is State.COMPLETED)
+    savepoints = timeline.completed(Action.SAVEPOINT)
     found = next((i for i in savepoints if i.requested_at == plan.savepoint), None)
     if found is None:
         return f"the savepoint {plan.savepoint} was deleted"

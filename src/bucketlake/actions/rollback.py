@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from bucketlake.actions.completion import finish
 from bucketlake.actions.metadata_upkeep import prepare_undoing, record_deletion, take_back_metadata
-from bucketlake.actions.pending import decide_plan, put_inflight, withdraw_plan
+from bucketlake.actions.pending import decide_plan, withdraw_plan
 from bucketlake.actions.progress import counted_progress
 from bucketlake.actions.transact import Ready, transact
 from bucketlake.errors import ObjectNotFoundError, UnsupportedFeatureError
@@ -22,14 +22,14 @@ from bucketlake.index.state import undo_state
 from bucketlake.model.file_name import InstantTime, LogFileName
 from bucketlake.slices.file_system_view import list_files
 from bucketlake.storage.base import Storage, at_once
-from bucketlake.timeline.active import Timeline, load_timeline, planned_slices, written_files
+from bucketlake.timeline.active import Timeline, load_timeline, planned_paths, written_files
 from bucketlake.timeline.archive_writer import keep_active
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import claim_rollback, forbid_commit, is_rolled_back
-from bucketlake.timeline.transitions import instant_path, remove_pending
+from bucketlake.timeline.transitions import instant_path, remove_pending, to_inflight
 
 _UNDONE = (*WRITES, Action.COMPACTION, Action.CLUSTERING)
 _OF_CLUSTERINGS = (Action.REPLACE_COMMIT, Action.CLUSTERING)
@@ -96,7 +96,7 @@ def carry_out_rollback(table: OpenTable, instant: InstantTime, plan: RollbackPla
     if outcome.publication is None:
         withdraw_plan(table, instant, Action.ROLLBACK)
         return False
-    put_inflight(table, instant, Action.ROLLBACK)
+    to_inflight(table, instant, Action.ROLLBACK)
     undo(table, plan, action)
     finish(table, instant, Action.ROLLBACK, outcome)
     return True
@@ -223,7 +223,7 @@ def _reopen(table: OpenTable, instant: InstantTime, action: Action) -> None:
     """Make a completed commit pending again."""
     completed = load_timeline(table).find_completed(instant)
     if completed is not None:
-        put_inflight(table, instant, action)
+        to_inflight(table, instant, action)
         table.storage.delete(instant_path(table.config, completed))
 
 
@@ -261,7 +261,7 @@ def cancel_blocks(table: OpenTable, instant: InstantTime, paths: Iterable[str]) 
     storage, timeline = table.storage, load_timeline(table)
     foreign = [path for path, name in logs.items() if name.writer != instant]
     kept = _of_commits(storage, timeline, instant, foreign)
-    planned = {path for held in planned_slices(storage, timeline) for path in held.paths}
+    planned = planned_paths(storage, timeline)
     block = encode_rollback_block(instant, target=instant)
     for path in planned.intersection(logs) - kept:
         if storage.stat(path) is not None:

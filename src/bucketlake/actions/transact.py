@@ -19,18 +19,19 @@ A change without a decision only orders itself: it ends with step 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from bucketlake.actions.completion import finish
 from bucketlake.actions.metadata_upkeep import PreparedCommit
 from bucketlake.actions.turns import head
 from bucketlake.errors import AlreadyExistsError, CommitConflictError, StorageError
 from bucketlake.model.file_name import InstantTime
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Head, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import WRITES, Instant
@@ -172,6 +173,47 @@ def _takes(now: Head, ready: Ready[object]) -> bool:
         if is_taken and ready.beats is not None:
             ready.beats.push(attempt.pop_all())
         return is_taken
+
+
+@contextmanager
+def beating_turn(
+    table: OpenTable,
+    *,
+    is_ready: Callable[[Head], bool] = lambda _: True,
+    look: Callable[[], Head] | None = None,
+    **facts: Any,
+) -> Iterator[tuple[InstantTime, Timeline]]:
+    """Take a turn with a new instant, which beats until the body ends.
+
+    The heartbeat keeps other writers from using the instant, which is on no timeline.
+
+    Parameters
+    ----------
+    table : OpenTable
+    is_ready : callable
+        Checks the head before each try; the turn waits while it returns False.
+    look : callable, optional
+        As for :func:`transact`.
+    **facts
+        What the turn changes, as in :class:`Ready`.
+
+    Yields
+    ------
+    InstantTime
+        The instant.
+    Timeline
+        The timeline since the turn.
+    """
+    with ExitStack() as beats:
+
+        def change(now: Head) -> Answer[InstantTime]:
+            if not is_ready(now):
+                return AGAIN
+            instant = now.next_instant()
+            return Ready(instant, instant, beats=beats, **facts)
+
+        done = transact(table, change, look=look)
+        yield done.value, done.head.timeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class PartitionsOfTable:
 
     @cached_property
     def _last_undo(self) -> str:
-        undone = [each for each in self._snapshot.timeline.completed() if each.action in UNDOING]
+        undone = self._snapshot.timeline.completed(*UNDOING)
         return max((each.completed_at or each.requested_at for each in undone), default="")
 
     def _touched_since(self, commit: str) -> Mapping[KeyValues, str | None] | None:
@@ -174,6 +174,8 @@ def entry_in_place(
     stored = catalog.table(wanted.database, wanted.name)
     if stored is None:
         return None, None
+    types = zip(stored.columns, wanted.columns, strict=False)
+    types_differ = any(old.type != new.type for old, new in types)  # A metastore may refuse that.
     if not stored.is_hudi:
         problem = f"{wanted.title} is no table of Hudi there, but {stored.format}"
         step = (
@@ -188,18 +190,13 @@ def entry_in_place(
             f"{_told_keys(wanted.keys)}"
         )
         step = "pass replace=True (--replace) to drop that entry, and no file, and make another"
-    elif replaces and _types_differ(stored.columns, wanted.columns):
+    elif replaces and types_differ:
         return None, stored
     else:
         return stored, None
     if not replaces:
         raise CatalogError(catalog.address, problem, step)
     return None, stored
-
-
-def _types_differ(stored: Sequence[CatalogColumn], wanted: Sequence[CatalogColumn]) -> bool:
-    """Return whether types at the same places differ, which a metastore may refuse."""
-    return any(old.type != new.type for old, new in zip(stored, wanted, strict=False))
 
 
 def _same_keys(stored: Sequence[CatalogColumn], wanted: Sequence[CatalogColumn]) -> bool:

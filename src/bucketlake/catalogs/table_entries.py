@@ -7,10 +7,9 @@ by a catalog finds these, and so that a sync of Hudi that follows has nothing to
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 
@@ -190,7 +189,7 @@ def _spark_parameters(
     named = {*fields}
     ordered = [each for each in schema if each.name not in named]
     ordered += [known.get(name, pa.field(name, pa.string(), nullable=False)) for name in fields]
-    text = "".join(_json_struct(pa.schema(ordered)))
+    text = _json_struct(ordered, [_words(each.type) for each in ordered])
     length = settings.schema_length
     parts = [text[at : at + length] for at in range(0, len(text), length)]
     found = {
@@ -212,63 +211,52 @@ def hive_type(data_type: pa.DataType, timestamps: bool = False) -> str:
     >>> hive_type(pa.list_(pa.struct([("X", pa.int32())])))
     'array<struct<x:int>>'
     """
-    if pa.types.is_timestamp(data_type):
-        return "timestamp" if timestamps else "bigint"
-    if pa.types.is_decimal(data_type):
-        return f"decimal({data_type.precision},{data_type.scale})"
+    return _words(data_type, timestamps)[0]
+
+
+def _words(data_type: pa.DataType, timestamps: bool = False) -> tuple[str, str]:
+    """Return Hive's word for a type, and Spark's JSON."""
+    types = pa.types
+    if types.is_timestamp(data_type):
+        spark = "timestamp" if data_type.tz else "timestamp_ntz"
+        return "timestamp" if timestamps else "bigint", f'"{spark}"'
+    if types.is_decimal(data_type):
+        word = f"decimal({data_type.precision},{data_type.scale})"
+        return word, f'"{word}"'
     if is_vector(data_type):
-        return "binary"  # As Hudi 1.2.0 does, also in Spark's JSON.
+        return "binary", '"binary"'  # As Hudi 1.2.0 does.
     if is_list(data_type):
-        return f"array<{hive_type(data_type.value_type, timestamps)}>"
-    if pa.types.is_map(data_type):
-        return f"map<string,{hive_type(data_type.item_type, timestamps)}>"
-    if pa.types.is_struct(data_type):
-        inner = (f"{f.name.lower()}:{hive_type(f.type, timestamps)}" for f in data_type)
-        return f"struct<{','.join(inner)}>"
-    return _words(data_type)[0]
-
-
-def _words(data_type: pa.DataType) -> tuple[str, str]:
-    if pa.types.is_dictionary(data_type):
+        hive, spark = _words(data_type.value_type, timestamps)
+        nullable = str(data_type.value_field.nullable).lower()
+        json_text = f'{{"type":"array", "elementType":{spark},"containsNull":{nullable}}}'
+        return f"array<{hive}>", json_text
+    if types.is_map(data_type):
+        hive, spark = _words(data_type.item_type, timestamps)
+        nullable = f'"valueContainsNull":{str(data_type.item_field.nullable).lower()}'
+        json_text = f'{{"type":"map", "keyType":"string","valueType":{spark},{nullable}}}'
+        return f"map<string,{hive}>", json_text
+    if types.is_struct(data_type):
+        words = [_words(f.type, timestamps) for f in data_type]
+        inner = (f"{f.name.lower()}:{hive}" for f, (hive, _) in zip(data_type, words, strict=True))
+        return f"struct<{','.join(inner)}>", _json_struct(data_type, words)
+    if types.is_dictionary(data_type):
         return _words(data_type.value_type)
     for is_it, hive, spark in _HIVE_TYPES:
         if is_it(data_type):
-            return hive, spark
+            return hive, f'"{spark}"'
     raise InputError(
         f"a column of type {data_type}", "catalogs have no word for it", "cast or drop the column"
     )
 
 
-def _json_struct(fields: Any) -> str:
+def _json_struct(fields: Iterable[pa.Field], words: Iterable[tuple[str, str]]) -> str:
     """Return Spark's JSON of columns, with the blanks that Hudi's own printer makes."""
     inner = ",".join(
-        f'{{"name":{json.dumps(f.name, ensure_ascii=False)},"type":{_json_type(f.type)},'
+        f'{{"name":{json.dumps(f.name, ensure_ascii=False)},"type":{spark},'
         f'"nullable":{str(f.nullable).lower()},"metadata":{{}}}}'
-        for f in fields
+        for f, (_, spark) in zip(fields, words, strict=True)
     )
     return f'{{"type":"struct","fields":[{inner}]}}'
-
-
-def _json_type(data_type: pa.DataType) -> str:
-    if pa.types.is_struct(data_type):
-        return _json_struct(data_type)
-    if is_vector(data_type):
-        return '"binary"'
-    if is_list(data_type):
-        held = str(data_type.value_field.nullable).lower()
-        element = _json_type(data_type.value_type)
-        return f'{{"type":"array", "elementType":{element},"containsNull":{held}}}'
-    if pa.types.is_map(data_type):
-        held = str(data_type.item_field.nullable).lower()
-        value = _json_type(data_type.item_type)
-        return (
-            f'{{"type":"map", "keyType":"string","valueType":{value},"valueContainsNull":{held}}}'
-        )
-    if pa.types.is_timestamp(data_type):
-        return '"timestamp"' if data_type.tz else '"timestamp_ntz"'
-    if pa.types.is_decimal(data_type):
-        return f'"decimal({data_type.precision},{data_type.scale})"'
-    return f'"{_words(data_type)[1]}"'
 
 
 def extractor_of(facts: TableFacts, settings: SyncSettings) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -30,13 +30,14 @@ from bucketlake.catalogs.synchronize import (
 )
 from bucketlake.catalogs.table_entries import TableFacts, entries_of
 from bucketlake.config.table_keys import SYNC
-from bucketlake.errors import CatalogError, ConfigError
+from bucketlake.errors import CatalogError, ConfigError, InputError
 from bucketlake.flow.call import note
 from bucketlake.model.arguments import check_methods, check_texts, options_of
 from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.partition_path import formatted_fields
 from bucketlake.model.result import Shown
 from bucketlake.model.table_type import TableType
+from bucketlake.services.check.findings import Finding, FindingKind
 
 if TYPE_CHECKING:
     from bucketlake.read.snapshot import Snapshot
@@ -143,7 +144,9 @@ def sync_table(
     """Bring the entries of a pinned table in a catalog up to date; see ``bl.sync``."""
     with closing(open_catalog(catalog, settings.batch)) as opened:
         before = opened.calls
-        entries = _synced(snapshot, opened, settings, replaces=replaces, dry_run=dry_run)
+        database = settings.database or snapshot.config.database.lower() or "default"
+        named, facts = replace(settings, database=database), _facts(snapshot)
+        entries = sync_facts(snapshot, facts, opened, named, replaces=replaces, dry_run=dry_run)
         names = [(opened.address, entry.name) for entry in entries]
         note(lambda call: call.entries.extend(names))
     return SyncResult(entries, opened.calls - before, dry_run)
@@ -172,15 +175,6 @@ def open_catalog(given: str | Catalog, batch: int = 1000) -> Catalog:
         check_methods("add_partitions", "an address, or an object with its methods", catalog=given)
         return given
     return HiveMetastore(given, batch) if kind_of(given) == "thrift" else GlueCatalog(given)
-
-
-def _synced(
-    snapshot: Snapshot, catalog: Catalog, settings: SyncSettings, *, replaces: bool, dry_run: bool
-) -> tuple[TableSync, ...]:
-    database = settings.database or snapshot.config.database.lower() or "default"
-    named = replace(settings, database=database)
-    facts = _facts(snapshot)
-    return sync_facts(snapshot, facts, catalog, named, replaces=replaces, dry_run=dry_run)
 
 
 def sync_facts(
@@ -304,3 +298,45 @@ def entries_in_database(catalog: str | Catalog, database: str) -> list[TableEntr
             raise CatalogError(opened.address, f"there is no database {database}", step)
         found = [opened.table(database, name) for name in opened.table_names(database)]
     return [each for each in found if each is not None and each.is_hudi]
+
+
+# ---- The doctor's look at the catalog in which a table registers itself, and a repair -------
+
+_REFUSED = (CatalogError, ConfigError, InputError)
+
+
+class EntryCheck:
+    """Compares all partitions and columns, also where no commit followed the last sync."""
+
+    def check(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """Find the entries of a table that a sync would change, or why that cannot be told."""
+        try:
+            told = _synced(snapshot, dry_run=True)
+        except _REFUSED as error:
+            yield Finding(FindingKind.CATALOG_NOT_COMPARED, str(error))
+            return
+        for each in told.entries:
+            if each.action != "unchanged":
+                yield Finding(FindingKind.CATALOG_BEHIND, _meaning(each))
+
+    def mend(self, snapshot: Snapshot) -> None:
+        """Sync; what the catalog refuses remains a finding."""
+        with suppress(*_REFUSED):
+            _synced(snapshot, dry_run=False)
+
+
+def _synced(snapshot: Snapshot, *, dry_run: bool) -> SyncResult:
+    assert snapshot.config.sync is not None
+    where = Registration.of_text(snapshot.config.sync)
+    settings = replace(where.settings, incremental=False)
+    return sync_table(snapshot, where.catalog, settings, dry_run=dry_run)
+
+
+def _meaning(entry: TableSync) -> str:
+    if entry.action == "created":
+        return f"the catalog has no table {entry.name}"
+    counts = {"missing": entry.added, "elsewhere": entry.moved, "no longer there": entry.dropped}
+    differs = [f"{count} partitions {how}" for how, count in counts.items() if count]
+    if entry.columns:
+        differs.insert(0, f"columns {', '.join(entry.columns)}")
+    return f"{entry.name} in the catalog differs: {'; '.join(differs) or 'its properties'}"

@@ -118,8 +118,7 @@ def _postgres(source: pa.StructArray, flags: Numbers) -> pa.Array:
 
 def _mysql(source: pa.StructArray, flags: Numbers) -> pa.Array:
     file = pc.extract_regex(source.field("file"), r"\.(?P<number>\d+)$").field("number")
-    rest = (place_numbers(source.field(name)) for name in ("pos", "row"))
-    place, row = rest
+    place, row = (place_numbers(source.field(name)) for name in ("pos", "row"))
     texts = hexadecimal((place_numbers(file), 4), (place, 8), (row, 4), (flags, 1))
     is_told = pc.and_(pc.not_equal(file, ""), source.field("pos").is_valid())
     return pc.if_else(pc.fill_null(is_told, False), texts, pa.scalar(None, pa.string()))

@@ -10,7 +10,7 @@ import click
 
 import bucketlake as bl
 from bucketlake.cli.output import Output, in_command_words
-from bucketlake.cli.shared_options import as_command, run_option, table_path
+from bucketlake.cli.shared_options import path_command, run_option
 from bucketlake.services.check.findings import MIN_AGE_SECONDS, Finding
 
 
@@ -30,8 +30,7 @@ def _checks(command: Callable[..., None]) -> Callable[..., Any]:
     return keys(files(age(command)))
 
 
-@as_command
-@table_path
+@path_command
 @_checks
 @click.option(
     "--bundle",
@@ -70,8 +69,7 @@ def doctor_command(
     )
 
 
-@as_command
-@table_path
+@path_command
 @_checks
 @run_option
 def repair_command(

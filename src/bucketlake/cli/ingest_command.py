@@ -5,22 +5,20 @@ from __future__ import annotations
 import inspect
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import bucketlake as bl
-from bucketlake.actions.progress import LOGGER
-from bucketlake.cli.output import Output, TextOutput, rows_of
+from bucketlake.cli.output import Output, listening, rows_of
 from bucketlake.cli.shared_options import (
     PlacePath,
-    as_command,
     names_option,
     pairs_option,
-    table_path,
+    path_command,
 )
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import facts_of
@@ -29,8 +27,7 @@ if TYPE_CHECKING:  # Most commands ingest nothing, and should start fast.
     from bucketlake.intake.job_file import JobFile
 
 
-@as_command
-@partial(table_path, required=False)
+@partial(path_command, required=False)
 @click.argument("sources", nargs=-1, metavar="[SOURCE...]", type=PlacePath("dir"))
 @click.option(
     *("--config", "--streamer-properties", "config"),
@@ -92,7 +89,7 @@ def ingest_command(
         from bucketlake.spark.topic_reader import started_session
 
         started_session(spark_conf)
-    with _telling(output):
+    with listening(_Lines()) if output.is_text else nullcontext():
         report = bl.ingest(source, table, **options)
     rows = report.preview
     if rows is not None:
@@ -108,7 +105,7 @@ def _from_file(config: str | None, output: Output) -> JobFile:
     if config is None:
         return JobFile()
     told = (read_streamer_properties if config.endswith(".properties") else read_toml)(config)
-    if told.unused and isinstance(output, TextOutput):
+    if told.unused and output.is_text:
         click.echo(f"no meaning here, passed over: {', '.join(told.unused)}", err=True)
     return told
 
@@ -153,16 +150,3 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage().startswith("ingest"):
             click.echo(record.getMessage(), err=True)
-
-
-@contextmanager
-def _telling(output: Output) -> Iterator[None]:
-    handler, level = _Lines(), LOGGER.level
-    if isinstance(output, TextOutput):
-        LOGGER.addHandler(handler)
-        LOGGER.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        LOGGER.removeHandler(handler)
-        LOGGER.setLevel(level)

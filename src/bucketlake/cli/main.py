@@ -18,7 +18,7 @@ from bucketlake.cli import (
     upkeep_commands,
     write_commands,
 )
-from bucketlake.cli.output import JsonOutput, Output, TextOutput, in_command_words
+from bucketlake.cli.output import JsonOutput, Output, in_command_words
 from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, without_given_secrets
 from bucketlake.errors import BucketLakeError
 from bucketlake.model.names import did_you_mean
@@ -44,7 +44,7 @@ class CommandGroup(CommandWithExample, click.Group):
         """Run a command; turn an exception into a message and an exit code."""
         postpone_pandas()
         in_json = asks_for_json(ctx.meta[_WORDS])
-        output: Output = JsonOutput() if in_json else TextOutput()
+        output: Output = JsonOutput() if in_json else Output()
         try:
             return super().invoke(ctx)
         except BucketLakeError as error:

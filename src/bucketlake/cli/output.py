@@ -13,9 +13,7 @@ import re
 import shutil
 import sys
 import textwrap
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +33,7 @@ from bucketlake.model.text_table import (
     render_table,
     rows_of_value,
 )
+from bucketlake.storage.waiting import repeating
 
 _PROGRESS_AFTER_SECONDS = 1.0  # Shorter work shows no progress.
 _TICK_SECONDS_TERMINAL = 0.5
@@ -51,86 +50,6 @@ _BOTH_WORDS = re.compile(
 )
 
 
-class Output(ABC):
-    """Renders the results, errors and progress of a command."""
-
-    @abstractmethod
-    def facts(self, facts: Facts) -> None:
-        """Show named facts."""
-
-    @abstractmethod
-    def outcome(self, facts: Facts, *, ran: bool, idle: bool) -> None:
-        """Show what a command with ``--run`` did, or would do.
-
-        Parameters
-        ----------
-        facts : mapping
-            What was done, or would be done.
-        ran : bool
-            Whether the command had ``--run``.
-        idle : bool
-            Whether there was nothing to do.
-        """
-
-    @abstractmethod
-    def rows(
-        self,
-        rows: Sequence[Facts],
-        columns: Sequence[str],
-        row_count: int,
-        spare: Sequence[str] = (),
-    ) -> None:
-        """Show rows with the same columns.
-
-        Parameters
-        ----------
-        rows, columns
-            The rows.
-        row_count : int
-            Total number of rows.
-        spare : sequence of str
-            Columns that a narrow terminal may leave out.
-        """
-
-    @abstractmethod
-    def error(self, error: BaseException) -> None:
-        """Show an error."""
-
-    @abstractmethod
-    def tick(self, doing: str, seconds: float, *, done: bool) -> None:
-        """Show that work is running or done."""
-
-    @property
-    def tick_seconds(self) -> float:
-        """Seconds between two progress messages: long, because each message is a new line."""
-        return _TICK_SECONDS_LOG
-
-    @contextmanager
-    def progress(self, doing: str) -> Iterator[None]:
-        """Show the progress and the duration of the body while it runs."""
-        started = time.monotonic()
-        ended = threading.Event()
-        newest = _NewestMessage(doing)
-
-        def watch() -> None:
-            wait = _PROGRESS_AFTER_SECONDS
-            while not ended.wait(wait):
-                self.tick(newest.text, time.monotonic() - started, done=False)
-                wait = self.tick_seconds
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            with newest.listening():
-                yield
-        finally:
-            ended.set()
-            watcher.join()
-        seconds = time.monotonic() - started
-        if seconds > _PROGRESS_AFTER_SECONDS:
-            self.tick(doing, seconds, done=True)
-
-
 class _NewestMessage(logging.Handler):
     """The last progress message of the library."""
 
@@ -144,20 +63,27 @@ class _NewestMessage(logging.Handler):
         else:
             self.text = record.getMessage()
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        held = LOGGER.level
-        LOGGER.addHandler(self)
-        LOGGER.setLevel(min(held or logging.INFO, logging.INFO))
-        try:
-            yield
-        finally:
-            LOGGER.removeHandler(self)
-            LOGGER.setLevel(held)
+
+@contextmanager
+def listening(handler: logging.Handler) -> Iterator[None]:
+    """Hand what the library logs of its progress to a handler while the body runs."""
+    level = LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(min(level or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
 
 
-class TextOutput(Output):
-    """Output for people: aligned columns, sizes with units, one sentence per error."""
+class Output:
+    """The output of a command for people: aligned columns, sizes with units, one-line errors.
+
+    :class:`JsonOutput` is that for programs.
+    """
+
+    is_text = True
 
     def facts(self, facts: Facts) -> None:
         """Show one line per fact, with aligned values."""
@@ -171,7 +97,17 @@ class TextOutput(Output):
                 self._folded(render_fact(key, value, width), width + len(COLUMN_GAP))
 
     def outcome(self, facts: Facts, *, ran: bool, idle: bool) -> None:
-        """Show the facts, and a last line if nothing was changed."""
+        """Show what a command with ``--run`` did, or would do; a last line if nothing was changed.
+
+        Parameters
+        ----------
+        facts : mapping
+            What was done, or would be done.
+        ran : bool
+            Whether the command had ``--run``.
+        idle : bool
+            Whether there was nothing to do.
+        """
         self.facts(facts)
         if idle:
             print("Nothing was changed: there is nothing to do.")
@@ -185,7 +121,17 @@ class TextOutput(Output):
         row_count: int,
         spare: Sequence[str] = (),
     ) -> None:
-        """Show a table, and a note if there are more rows."""
+        """Show rows with the same columns as a table, and a note if there are more rows.
+
+        Parameters
+        ----------
+        rows, columns
+            The rows.
+        row_count : int
+            Total number of rows.
+        spare : sequence of str
+            Columns that a narrow terminal may leave out.
+        """
         self._table(rows, columns, spare=spare)
         if len(rows) < row_count:
             _note(f"{len(rows):,} of {row_count:,} rows; --limit 0 shows all, --to writes a file")
@@ -202,7 +148,7 @@ class TextOutput(Output):
 
     @property
     def tick_seconds(self) -> float:
-        """Short on a terminal, which rewrites the line; long elsewhere."""
+        """Seconds between two progress messages: few on a terminal, which rewrites the line."""
         return _TICK_SECONDS_TERMINAL if sys.stderr.isatty() else _TICK_SECONDS_LOG
 
     @property
@@ -243,9 +189,30 @@ class TextOutput(Output):
         if hidden:
             _note(f"columns that do not fit: {printable(', '.join(hidden))}")
 
+    @contextmanager
+    def progress(self, doing: str) -> Iterator[None]:
+        """Show the progress and the duration of the body while it runs."""
+        started = time.monotonic()
+        newest = _NewestMessage(doing)
+
+        def watch() -> None:
+            self.tick(newest.text, time.monotonic() - started, done=False)
+
+        with (
+            repeating(watch, self.tick_seconds, "progress", _PROGRESS_AFTER_SECONDS),
+            listening(newest),
+        ):
+            yield
+        seconds = time.monotonic() - started
+        if seconds > _PROGRESS_AFTER_SECONDS:
+            self.tick(doing, seconds, done=True)
+
 
 class JsonOutput(Output):
     """Output for programs: one JSON document on stdout, one JSON document per line on stderr."""
+
+    is_text = False
+    tick_seconds = _TICK_SECONDS_LOG
 
     def facts(self, facts: Facts) -> None:
         """Write an object."""

@@ -12,19 +12,18 @@ import click
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.cli.output import Output, TextOutput, in_command_words, rows_of
+from bucketlake.cli.output import Output, in_command_words, rows_of
 from bucketlake.cli.shared_options import (
     DataFilePath,
     PlacePath,
     apply_all,
-    as_command,
     format_option,
     int_option,
     names_option,
-    on_opened_table,
     pairs_option,
+    path_command,
     split_names,
-    table_path,
+    table_command,
 )
 from bucketlake.cli.table_facts import history_facts, table_facts
 from bucketlake.config.table_version import NEWEST_VERSION, WRITTEN_VERSIONS
@@ -54,7 +53,7 @@ def _shows_rows(command: Callable[..., pa.Table]) -> Callable[..., None]:
         from bucketlake.cli.data_files import write_file
 
         rows = command(output=output, **others)
-        if limit is None and target is None and isinstance(output, TextOutput):
+        if limit is None and target is None and output.is_text:
             limit = ROWS_SHOWN
         some = rows.slice(0, limit) if limit else rows
         if target is None:
@@ -81,8 +80,7 @@ def _shows_rows(command: Callable[..., pa.Table]) -> Callable[..., None]:
     return apply_all(show, [row_limit, target_file, named_format])
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--where", metavar="SQL", help="Condition, such as \"month = 1 AND origin = 'JFK'\".")
 @_columns
 @click.option("--as-of", metavar="TIME", help="Read the table as it was at this time.")
@@ -105,8 +103,7 @@ def read_command(table: bl.Table, output: Output, **options: Any) -> pa.Table:
         return table.to_arrow(**options)
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--since", metavar="TIME", help="Only changes after this time; if not set: all.")
 @click.option("--until", metavar="TIME", help="Only changes up to this time.")
 @click.option("--where", metavar="SQL", help="Condition of the row before or after a change.")
@@ -127,8 +124,7 @@ def changes_command(table: bl.Table, output: Output, **options: Any) -> pa.Table
         return table.changes_to_arrow(**options)
 
 
-@as_command
-@on_opened_table
+@table_command
 def show_command(table: bl.Table, output: Output) -> None:
     """Show the facts of a table: keys, index, columns, newest commit.
 
@@ -140,8 +136,7 @@ def show_command(table: bl.Table, output: Output) -> None:
     output.facts(table_facts(table))
 
 
-@as_command
-@on_opened_table
+@table_command
 def timeline_command(table: bl.Table, output: Output) -> None:
     """Show the instants of a table, oldest first.
 
@@ -158,8 +153,7 @@ def timeline_command(table: bl.Table, output: Output) -> None:
     output.rows(rows, columns, len(rows), spare=spare)
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option(
     "--by-partition", is_flag=True, help="Show the size and the skew of each partition instead."
 )
@@ -192,7 +186,7 @@ def buckets_command(table: bl.Table, output: Output, by_partition: bool) -> None
         columns.insert(2, hashes)
         found.sort(key=lambda bucket: (bucket.partition_path, bucket.bucket_id or 0))
     rows = [asdict(bucket) for bucket in found]
-    if hashes == "hash_range" and isinstance(output, TextOutput):
+    if hashes == "hash_range" and output.is_text:
         largest = max(bucket.size_bytes for bucket in found)
         rows = [row | _picture(row["hash_range"], row["size_bytes"], largest) for row in rows]
         columns[3:4] = ["of_ring", "size_bytes", "picture"]
@@ -219,8 +213,7 @@ def _picture(
     return {"of_ring": share, "picture": "█" * cells or "▏"}
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option(
     "--to",
     "target",
@@ -244,8 +237,7 @@ def report_command(table: bl.Table, output: Output, target: str) -> None:
     output.facts({"file": written})
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("source")
 @click.option("--as-of", metavar="TIME", help="The position as it was at this time.")
 def position_command(table: bl.Table, output: Output, source: str, as_of: str | None) -> None:
@@ -259,8 +251,7 @@ def position_command(table: bl.Table, output: Output, source: str, as_of: str | 
     output.facts({"source": source, "last": None if found is None else dict(found.last)})
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("record_key", metavar="[KEY]", required=False)
 @pairs_option(
     *("--key", "fields"),
@@ -321,8 +312,7 @@ def _typed(fields: dict[str, str], table: bl.Table) -> dict[str, object]:
 # ---- The command that advises which index, table type and services a table should have -----------
 
 
-@as_command
-@partial(table_path, required=False)
+@partial(path_command, required=False)
 @click.option(
     "--sample",
     multiple=True,
@@ -393,7 +383,7 @@ def advise_command(
     found = AdviceList(
         (replace(own, reason=in_command_words(own.reason)) for own in found), found.workload
     )
-    if isinstance(output, TextOutput):
+    if output.is_text:
         for line in found.lines(commands=True):
             click.echo(line)
         return

@@ -11,14 +11,13 @@ import bucketlake as bl
 from bucketlake.cli.output import Output
 from bucketlake.cli.shared_options import (
     Word,
-    as_command,
     bucket_limits,
     given_of,
     index_options,
     int_option,
-    on_opened_table,
+    path_command,
     run_option,
-    table_path,
+    table_command,
 )
 from bucketlake.cli.table_facts import show_service
 from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
@@ -33,8 +32,7 @@ from bucketlake.services.resize.service import (
 from bucketlake.timeline.instant import Action
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--rules", metavar="TEXT", help="All rules: pattern,count;pattern,count ...")
 @click.option("--add", metavar="TEXT", help="Rules to put before the table's rules.")
 @int_option("--default", "Buckets of partitions that no rule matches; if not set: unchanged.")
@@ -77,8 +75,7 @@ def rescale_command(
     )
 
 
-@as_command
-@table_path
+@path_command
 @index_options(of_new_table=False)
 @int_option(
     "--max-file-size",
@@ -158,8 +155,7 @@ def _resized(buckets: ResizedBuckets) -> dict[str, object]:
     return {name: getattr(buckets, name) for name in names}
 
 
-@as_command
-@on_opened_table
+@table_command
 @int_option(
     "--max-file-size",
     "Let a bucket have several file groups; the next is opened at this size.",

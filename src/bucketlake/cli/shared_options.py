@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import bucketlake as bl
-from bucketlake.cli.output import JsonOutput, Output, TextOutput
+from bucketlake.cli.output import JsonOutput, Output
 from bucketlake.config.resize_options import MAX_DEPTH_DEFAULT
 from bucketlake.errors import naming_table
 from bucketlake.hashing.directory import DEPTH_MAX
@@ -27,8 +27,7 @@ from bucketlake.storage.store_options import StoreOptions
 from bucketlake.write.input_files.files import is_pattern
 from bucketlake.write.input_files.reading import FileFormat, Reading
 
-# Names before "=" in an argument whose -o was forgotten.
-_OUTPUTS = {"text": TextOutput, "json": JsonOutput}
+_OUTPUTS = {"text": Output, "json": JsonOutput}
 INDEX_HELP = "help_index"
 """The option that shows the options of the index; a key of click's metadata of a run, too."""
 
@@ -72,11 +71,6 @@ class CommandWithExample(click.Command):
         super().format_epilog(ctx, formatter)
         with formatter.section("Example"):
             formatter.write(indent(self.examples, " " * formatter.current_indent) + "\n")
-
-
-def as_command(function: Callable[..., Any]) -> CommandWithExample:
-    """Make a command of a function, with its name and its docstring."""
-    return click.command(cls=CommandWithExample)(function)
 
 
 class Word(click.Choice[str]):
@@ -178,8 +172,11 @@ def open_output(_context: click.Context, _parameter: click.Parameter, name: str)
     return _OUTPUTS[name]()
 
 
-def table_path(command: Command, *, required: bool = True) -> Command:
-    """Add the arguments of every command: the table, its storage options, the output format."""
+def path_command(command: Callable[..., Any], *, required: bool = True) -> CommandWithExample:
+    """Make a command of a function, with its name and its docstring.
+
+    It has the arguments of every command: the table, its storage options, the output format.
+    """
     decorators: list[Decorator[Any]] = [
         click.argument("path", required=required, type=PlacePath("dir")),
         pairs_option(
@@ -201,18 +198,18 @@ def table_path(command: Command, *, required: bool = True) -> Command:
         with naming_table(shown_address(path)) if path is not None else nullcontext():
             return command(*args, path=path, **others)
 
-    return cast(Command, apply_all(naming_it, decorators))
+    return click.command(cls=CommandWithExample)(apply_all(naming_it, decorators))
 
 
-def on_opened_table(command: Command) -> Any:
-    """Add the arguments of :func:`table_path`; the command gets the opened ``table``."""
+def table_command(command: Callable[..., Any]) -> CommandWithExample:
+    """Make a command as :func:`path_command` does; the function gets the opened ``table``."""
 
     @wraps(command)
     def with_table(*args: Any, path: str, storage_options: dict[str, str], **others: Any) -> Any:
         table = bl.open_table(path, storage_options=storage_options)
         return command(*args, table=table, **others)
 
-    return table_path(with_table)
+    return path_command(with_table)
 
 
 def data_parameters(command: Command, *, required: bool = True) -> Command:

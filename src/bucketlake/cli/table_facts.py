@@ -10,7 +10,7 @@ from bucketlake.cli.output import Output
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.history import TimelineEntry
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action, State
 
 
 def table_facts(table: bl.Table) -> dict[str, object]:
@@ -80,19 +80,9 @@ def pending_of(table: bl.Table, action: Action) -> list[InstantTime]:
     ]
 
 
-def instant_facts(instant: Instant) -> dict[str, object]:
-    """Return the action, state and times of an instant."""
-    return {
-        "instant": instant.requested_at,
-        "action": instant.action.value,
-        "state": instant.state.name.lower(),
-        "completed_at": instant.completed_at,
-    }
-
-
 def history_facts(entry: TimelineEntry) -> dict[str, object]:
     """Return the facts of an instant, and what its commit wrote."""
-    return instant_facts(entry) | {name: getattr(entry, name) for name in _OF_COMMITS}
+    return entry.facts() | {name: getattr(entry, name) for name in _OF_COMMITS}
 
 
 _OF_COMMITS = (

@@ -10,21 +10,19 @@ import click
 import bucketlake as bl
 from bucketlake.cli.output import Output, in_command_words
 from bucketlake.cli.shared_options import (
-    as_command,
     int_option,
-    on_opened_table,
     pairs_option,
     run_option,
+    table_command,
 )
-from bucketlake.cli.table_facts import instant_facts, show_service
+from bucketlake.cli.table_facts import show_service
 from bucketlake.config.table_config import UPKEEP_MODES
 from bucketlake.config.table_version import DROPPABLE, NEWEST_VERSION, WRITTEN_VERSIONS
 from bucketlake.model.result import facts_of
 from bucketlake.timeline.instant import Action
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--set", "mode", type=click.Choice(UPKEEP_MODES), help="What to store.")
 @click.option("--keep-deletes", "span", metavar="TIME", help="How long: '7 days', '12 hours', 0.")
 def upkeep_command(table: bl.Table, output: Output, mode: str | None, span: str | None) -> None:
@@ -46,8 +44,7 @@ def upkeep_command(table: bl.Table, output: Output, mode: str | None, span: str 
     output.facts({"upkeep": config.upkeep, "keep_deletes": config.kept_deletes})
 
 
-@as_command
-@on_opened_table
+@table_command
 @int_option(
     "--min-log-files", "Compact only file groups with at least this many log files.", default=1
 )
@@ -72,8 +69,7 @@ def compact_command(table: bl.Table, output: Output, run: bool, **limits: Any) -
     show_service(output, table, Action.COMPACTION, facts, done, ran=run, found=slices)
 
 
-@as_command
-@on_opened_table
+@table_command
 @int_option("--keep-min", "Number of commits that stay on the active timeline.", default=20)
 @int_option("--keep-max", "Number of commits up to which nothing is archived.", least=2, default=30)
 @run_option
@@ -92,7 +88,7 @@ def archive_command(table: bl.Table, output: Output, run: bool, **kept: Any) -> 
         report = table.archive(**kept, dry_run=not run)
     output.outcome(
         {
-            "instants": [instant_facts(instant) for instant in report.instants],
+            "instants": [instant.facts() for instant in report.instants],
             "held_back": report.held_back,
         },
         ran=run,
@@ -100,8 +96,7 @@ def archive_command(table: bl.Table, output: Output, run: bool, **kept: Any) -> 
     )
 
 
-@as_command
-@on_opened_table
+@table_command
 @int_option("--retain-commits", "Newest commits that stay; if not set: 10.")
 @int_option("--retain-hours", "Instead: keep everything that was readable in the last N hours.")
 @int_option("--retain-versions", "Instead: keep N versions of each file group.")
@@ -127,8 +122,7 @@ def clean_command(table: bl.Table, output: Output, run: bool, **retained: Any) -
     show_service(output, table, Action.CLEAN, facts, report.instants, ran=run, found=partitions)
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("catalog", metavar="CATALOG")
 @click.option("--name", metavar="DATABASE.TABLE", help="Name there; if not set: the table's own.")
 @pairs_option(
@@ -138,15 +132,7 @@ def clean_command(table: bl.Table, output: Output, run: bool, **retained: Any) -
 )
 @click.option("--replace", is_flag=True, help="Replace an entry of another folder, keys or types.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-def sync_command(
-    table: bl.Table,
-    output: Output,
-    catalog: str,
-    name: str | None,
-    options: dict[str, str],
-    replace: bool,
-    dry_run: bool,
-) -> None:
+def sync_command(table: bl.Table, output: Output, options: dict[str, str], **told: Any) -> None:
     """Register the table in a catalog, or bring its entry up to date.
 
     CATALOG is thrift://host:9083 (Hive Metastore), glue or glue://region. Only differences are
@@ -161,15 +147,14 @@ def sync_command(
 
     given = {key if "." in key else f"{SYNC_PREFIX}{key}": value for key, value in options.items()}
     with output.progress("comparing with the catalog"):
-        result = bl.sync(table, catalog, name, options=given, replace=replace, dry_run=dry_run)
+        result = bl.sync(table, options=given, **told)
     output.facts(facts_of(result))
 
 
 # ---- The commands that change the version of a table: upgrade, downgrade -------------------------
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--rebuild", is_flag=True, help="Build partitions, also anew; writers may continue.")
 @click.option(
     "--partition",
@@ -240,8 +225,7 @@ def _metadata_facts(table: bl.Table) -> dict[str, object]:
 _VERSIONS = click.Choice(WRITTEN_VERSIONS)
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option(
     "--to", type=_VERSIONS, default=NEWEST_VERSION, show_default=True, help="Table version."
 )
@@ -262,8 +246,7 @@ def upgrade_command(table: bl.Table, output: Output, to: int, run: bool) -> None
     output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.option("--to", type=_VERSIONS, required=True, help="Table version.")
 @click.option(
     "--drop",
@@ -272,9 +255,7 @@ def upgrade_command(table: bl.Table, output: Output, to: int, run: bool) -> None
     help="What may be lost: the times at which commits completed, if that changes their order.",
 )
 @run_option
-def downgrade_command(
-    table: bl.Table, output: Output, to: int, drop: tuple[str, ...], run: bool
-) -> None:
+def downgrade_command(table: bl.Table, output: Output, run: bool, **target: Any) -> None:
     """Put a table into an older table version, in place, so that older releases of Hudi read it.
 
     The metadata table is built anew. Log files are compacted before a
@@ -286,21 +267,18 @@ def downgrade_command(
     bucketlake downgrade orders --to 6 --run
     """
     with output.progress("downgrading" if run else "looking at the table"):
-        report = table.downgrade(to=to, drop=drop, dry_run=not run)
+        report = table.downgrade(**target, dry_run=not run)
     output.outcome(asdict(report), ran=run, idle=report.version == report.version_before)
 
 
 # ---- The commands that undo commits and keep a way back: rollback, savepoint, restore ------------
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("instant")
 @click.option("--cascade", is_flag=True, help="Also roll back later commits that build on it.")
 @run_option
-def rollback_command(
-    table: bl.Table, output: Output, instant: str, cascade: bool, run: bool
-) -> None:
+def rollback_command(table: bl.Table, output: Output, run: bool, **what: Any) -> None:
     """Roll a commit back: remove its files, its rules and the commit itself.
 
     INSTANT is the time of a commit, as "bucketlake timeline" shows it. To undo a rescale without
@@ -312,7 +290,7 @@ def rollback_command(
     bucketlake rollback orders 20261122101530123 --cascade --run
     """
     with output.progress("rolling back" if run else "looking at the commits"):
-        report = table.rollback(instant, cascade=cascade, dry_run=not run)
+        report = table.rollback(**what, dry_run=not run)
     output.outcome(
         {
             "commits": [asdict(commit) for commit in report.commits],
@@ -323,8 +301,7 @@ def rollback_command(
     )
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("instant", required=False)
 @click.option("--comment", default="", metavar="TEXT", help="Purpose of the savepoint.")
 @click.option(
@@ -353,8 +330,7 @@ def savepoint_command(
     output.facts({"deleted" if delete else "savepoint": instant})
 
 
-@as_command
-@on_opened_table
+@table_command
 @click.argument("instant")
 @run_option
 def restore_command(table: bl.Table, output: Output, instant: str, run: bool) -> None:

@@ -12,20 +12,19 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.cli.data_files import input_files, read_input_file, schema_of_file
-from bucketlake.cli.output import Output, TextOutput
+from bucketlake.cli.output import Output
 from bucketlake.cli.shared_options import (
     DataFilePath,
     GivenIndex,
     IndexOption,
     Word,
-    as_command,
     data_parameters,
     format_option,
     index_options,
     int_option,
     names_option,
+    path_command,
     schema_options,
-    table_path,
 )
 from bucketlake.cli.table_facts import table_facts
 from bucketlake.config.table_config import OFF, UPKEEP_MODES
@@ -45,8 +44,7 @@ metadata_table_option = click.option(
 )
 
 
-@as_command
-@table_path
+@path_command
 @click.option(
     "--like",
     type=DataFilePath(),
@@ -168,8 +166,7 @@ def create_command(
     output.facts(table_facts(table))
 
 
-@as_command
-@table_path
+@path_command
 @data_parameters
 @index_options(of_new_table=False)
 @schema_options
@@ -226,8 +223,7 @@ def upsert_command(
     output.facts(_facts(result, output))
 
 
-@as_command
-@table_path
+@path_command
 @click.option(
     "--set",
     "assignments",
@@ -256,8 +252,7 @@ def update_command(
     output.facts(_facts(result, output))
 
 
-@as_command
-@table_path
+@path_command
 @partial(data_parameters, required=False)
 @click.option("--where", metavar="CONDITION", help="SQL condition, in place of FILEs.")
 @index_options(of_new_table=False)
@@ -297,15 +292,16 @@ def _by_name(option: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
     """Return the values of an option of the form COLUMN=VALUE, by what stands before the sign."""
     found: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
+        name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
             raise click.UsageError(f"{option} {text!r} is not {form}")
-        found[name.strip()] = value.strip()
+        if name in found:
+            raise click.UsageError(f"{option} names {name!r} twice; name it once")
+        found[name] = value
     return found
 
 
-@as_command
-@table_path
+@path_command
 @click.argument("statement")
 @click.option(
     "--source",
@@ -369,7 +365,7 @@ def _schema(like: Path | None, schema_text: str | None, file_format: str | None)
 def _facts(result: bl.WriteResult, output: Output) -> dict[str, object]:
     """Return the facts of a write; those of lookups only if the kind of index looks keys up."""
     lookups = ("looked_up", "from_cache", "from_table")
-    facts = facts_of(result) if isinstance(output, TextOutput) else asdict(result)
+    facts = facts_of(result) if output.is_text else asdict(result)
     return {
         name: value for name, value in facts.items() if name not in lookups or value is not None
     }

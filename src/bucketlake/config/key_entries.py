@@ -61,8 +61,9 @@ def key_spec_of(entries: ConfigEntries) -> KeySpec:
     record_key_fields = entries.fields(keys.RECORD_KEY_FIELDS)
     partition_fields = entries.fields(keys.PARTITION_FIELDS)
     generator = key_generator_of(key_generator_name(entries) or "")
-    if generator is None:
-        generator = _inferred(record_key_fields, partition_fields)
+    if generator is None and any(":" in partition_field for partition_field in partition_fields):
+        generator = KeyGenerator.CUSTOM
+    generator = generator or inferred_generator(record_key_fields, partition_fields)
     if generator is KeyGenerator.NON_PARTITION:
         partition_fields = ()  # Hudi ignores and does not store them.
     names, kinds = _split_kinds(partition_fields)
@@ -128,14 +129,6 @@ def _stated(
         names += [f"{keys.TIMESTAMP_PREFIX}{name}" for name in _TIMESTAMP_NAMES]
     texts = {name: entries.text(name) for name in names}
     return stated | {name: text for name, text in texts.items() if text is not None}
-
-
-def _inferred(
-    record_key_fields: tuple[str, ...], partition_fields: tuple[str, ...]
-) -> KeyGenerator:
-    if any(":" in partition_field for partition_field in partition_fields):
-        return KeyGenerator.CUSTOM
-    return inferred_generator(record_key_fields, partition_fields)
 
 
 def _split_kinds(partition_fields: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

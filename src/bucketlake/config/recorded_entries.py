@@ -9,7 +9,7 @@ wrote last is not checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from bucketlake.config import table_keys as keys
@@ -34,20 +34,24 @@ _NOT_RECORDED = frozenset(
 )
 """Entries that change during the life of a table, and the schema, which each commit has."""
 
-_LASTING = (
-    keys.TABLE_TYPE,
-    keys.RECORD_KEY_FIELDS,
-    keys.KEY_GENERATOR_TYPE,  # Before the partition fields, which follow from it.
-    keys.PARTITION_FIELDS,
-    keys.HIVE_STYLE,
-    keys.URL_ENCODE,
-    keys.MERGE_MODE,
-    keys.ORDERING_FIELDS,
-    keys.STORED_DELETE_FIELD,
-    keys.STORED_DELETE_MARKER,
-    keys.ORDERING_GROUPS,
-)
-"""Entries that nobody may change: stored keys, partition paths and winners follow from them."""
+_LASTING: Mapping[str, Callable[[TableConfig], str]] = {
+    keys.TABLE_TYPE: lambda config: config.table_type.value,
+    keys.RECORD_KEY_FIELDS: lambda config: ",".join(config.key_spec.record_key_fields),
+    # Before the partition fields, which follow from it.
+    keys.KEY_GENERATOR_TYPE: lambda config: config.key_spec.generator.value,
+    keys.PARTITION_FIELDS: lambda config: ",".join(config.key_spec.partition_fields),
+    keys.HIVE_STYLE: lambda config: str(config.key_spec.hive_style).lower(),
+    keys.URL_ENCODE: lambda config: str(config.key_spec.url_encode).lower(),
+    keys.MERGE_MODE: lambda config: config.merge_mode.value,
+    keys.ORDERING_FIELDS: lambda config: ",".join(config.ordering_fields),
+    keys.STORED_DELETE_FIELD: lambda config: config.delete_field or "",
+    keys.STORED_DELETE_MARKER: lambda config: config.delete_marker or "",
+    keys.ORDERING_GROUPS: lambda config: json.dumps(config.ordering_groups, sort_keys=True),
+}
+"""Entries that nobody may change, also where they are inferred.
+
+Stored keys, partition paths and winners follow from them.
+"""
 
 _OTHER_SPELLINGS = (keys.ORDERING_FIELDS_OLD, keys.KEY_GENERATOR_CLASS)
 
@@ -117,18 +121,5 @@ def _recorded_facts(text: str) -> tuple[str, ...] | None:
 
 
 def _facts(config: TableConfig) -> tuple[str, ...]:
-    """Return the values of the lasting entries, also where they are inferred."""
-    spec = config.key_spec
-    return (
-        config.table_type.value,
-        ",".join(spec.record_key_fields),
-        spec.generator.value,
-        ",".join(spec.partition_fields),
-        str(spec.hive_style).lower(),
-        str(spec.url_encode).lower(),
-        config.merge_mode.value,
-        ",".join(config.ordering_fields),
-        config.delete_field or "",
-        config.delete_marker or "",
-        json.dumps(config.ordering_groups, sort_keys=True),
-    )
+    """Return the values of the lasting entries."""
+    return tuple(value_in(config) for value_in in _LASTING.values())

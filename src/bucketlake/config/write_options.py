@@ -7,8 +7,11 @@ about them. Keys and defaults are those of Hudi's configuration reference.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from bucketlake.config import record_options as record
 from bucketlake.config import resize_options as resizing
@@ -16,9 +19,9 @@ from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import ConfigEntries
 from bucketlake.config.hudi_options import accepted_options, hudi_options, unknown_option
 from bucketlake.config.key_entries import key_generator_of, key_spec_of
-from bucketlake.config.merge_entries import MergeSettings, merge_settings_of_job
+from bucketlake.config.merge_entries import DELETE_FIELD, MergeSettings, merge_settings_of_job
 from bucketlake.config.table_version import check_version
-from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.errors import ConfigError, IndexStateError, InputError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.names import one_of
 from bucketlake.model.retention import CleanPolicy, Retention
@@ -32,6 +35,8 @@ from bucketlake.model.table_type import (
     TableType,
 )
 
+_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
+_PARTITION_PATH = "hoodie.datasource.write.partitionpath.field"
 TABLE_TYPE_OPTION = "hoodie.datasource.write.table.type"
 OPERATION = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
@@ -69,8 +74,8 @@ _LAYOUT = "hoodie.storage.layout.type"
 _OPERATIONS = {op.value.lower(): op for op in Operation}
 
 _STORED = {
-    "hoodie.datasource.write.recordkey.field": keys.RECORD_KEY_FIELDS,
-    "hoodie.datasource.write.partitionpath.field": keys.PARTITION_FIELDS,
+    _RECORD_KEY: keys.RECORD_KEY_FIELDS,
+    _PARTITION_PATH: keys.PARTITION_FIELDS,
     "hoodie.datasource.write.keygenerator.type": keys.KEY_GENERATOR_TYPE,
     "hoodie.datasource.write.keygenerator.class": keys.KEY_GENERATOR_CLASS,
 }
@@ -347,3 +352,65 @@ def _partitions_to_delete(given: Mapping[str, str], entries: ConfigEntries) -> t
             "operation delete_partition needs a list of partition paths, without *",
         )
     return paths
+
+
+# ---- Errors in the words of a Hudi job: the options that stand for the arguments of a hint -------
+#
+# The parts of bucketlake that check a table and its records do not know whether a caller passed
+# arguments or options. ``save`` adds the options to what they say.
+
+OPTION_OF_ARGUMENT = {
+    "record_key": _RECORD_KEY,
+    "partition_by": _PARTITION_PATH,
+    "ordering": keys.ORDERING_FIELDS,
+    "delete_marker": DELETE_FIELD,
+    "table_type": TABLE_TYPE_OPTION,
+    "name": keys.NAME,
+    "hive_style": keys.HIVE_STYLE,
+    "url_encode": keys.URL_ENCODE,
+    "metadata_table": METADATA_ENABLE,
+    "cdc": keys.CDC_MODE,
+    "version": keys.WRITE_VERSION,
+    "hash_fields": "hoodie.bucket.index.hash.field",
+    "max_file_size": "hoodie.bucket.index.ext.max.file.size",
+    "timestamp_partition": f"{keys.TIMESTAMP_PREFIX}timestamp.type",
+}
+"""The option for each argument of ``create_table`` that a job can give."""
+
+_ADVISED = re.compile(
+    rf"\b(?:(?P<argument>{'|'.join(OPTION_OF_ARGUMENT)})(?:=(?P<value>True|False)\b|(?= names ))"
+    r"|merge_schema=(?P<change>'\w+'|\[[^]]*\]))"
+)
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Add the options of a job to an error that names arguments."""
+    try:
+        yield
+    except (ConfigError, InputError, IndexStateError, UnsupportedFeatureError) as error:
+        facts: list[Any] = [_with_options(fact) for fact in error.args]  # An error of them is made.
+        if isinstance(error, ConfigError) and error.key in OPTION_OF_ARGUMENT:
+            facts[0] = OPTION_OF_ARGUMENT[error.key]
+        if tuple(facts) == error.args:
+            raise
+        raise type(error)(*facts).with_traceback(error.__traceback__) from error.__cause__
+
+
+def _with_options(fact: Any) -> Any:
+    return _ADVISED.sub(_and_option, fact) if isinstance(fact, str) else fact
+
+
+def _and_option(found: re.Match[str]) -> str:
+    """Return an argument and its option.
+
+    >>> _with_options("create the table with url_encode=True")
+    'create the table with url_encode=True (hoodie.datasource.write.partitionpath.urlencode=true)'
+    """
+    if found["argument"] is None:
+        option = FILL_MISSING if found["change"] == "'fill_missing'" else MERGE_SCHEMA
+        option = f"{option}=true"
+    else:
+        value = found["value"]
+        option = OPTION_OF_ARGUMENT[found["argument"]] + (f"={value.lower()}" if value else "")
+    return f"{found[0]} ({option})"

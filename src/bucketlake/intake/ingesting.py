@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +29,7 @@ from bucketlake.model.arguments import (
     items_of,
     names_of,
     options_of,
+    path_of,
 )
 from bucketlake.model.names import one_of
 from bucketlake.write.input_files.files import InputFiles, files
@@ -91,7 +93,7 @@ class IngestOptions:
         """Return what counts the batches."""
         given = self.metrics
         paths = [given] if isinstance(given, str) else items_of(given, "metrics", "give paths")
-        return Metrics(paths)
+        return Metrics([path_of(path) for path in paths])
 
 
 _OF_JOB = {held.name for held in fields(IngestOptions)}
@@ -107,8 +109,8 @@ _OF_SOURCE = {
 
 
 def ingest(
-    source: InputFiles | str | Mapping[str, str] | DataFrame,
-    table: str | Mapping[str, str],
+    source: InputFiles | str | os.PathLike[str] | Mapping[str, str] | DataFrame,
+    table: str | os.PathLike[str] | Mapping[str, str],
     *,
     on_bad_row: Literal["dead_letter", "fail"] = "dead_letter",
     dry_run: bool = False,
@@ -123,12 +125,12 @@ def ingest(
 
     Parameters
     ----------
-    source : str, InputFiles, dict of str to str, or DataFrame
+    source : str, Path, InputFiles, dict of str to str, or DataFrame
         A folder or pattern of files, whose new or changed files are taken; :func:`files` says how
         they are read. Or the options of Spark's Kafka source, such as
         ``{"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}``. Or a streaming
         DataFrame, which needs ``checkpoint``.
-    table : str or dict of str to str
+    table : str, Path or dict of str to str
         Path of the table, which is made with the first rows if it is not there. ``{topic}`` in it
         stands for the topic; or the paths by topic.
     on_bad_row : {"dead_letter", "fail"}
@@ -179,6 +181,8 @@ def ingest(
     (1, 0)
     """
     check_flags(dry_run=dry_run, replay=replay)
+    options = {name: _text_of(value) for name, value in options.items()}
+    source, table = _text_of(source), _text_of(table)
     if dry_run and replay:
         raise ConfigError("replay", replay, "leave out dry_run: a replay cannot be tried")
     if not isinstance(on_bad_row, str) or on_bad_row not in ("dead_letter", "fail"):
@@ -214,6 +218,11 @@ def ingest(
     return job.preview() if dry_run else job.run(job_options.every)
 
 
+def _text_of(given: Any) -> Any:
+    """Return a local path as text, and all else as it is."""
+    return path_of(given) if isinstance(given, os.PathLike) else given
+
+
 def _require_options_of(kind: str, options: Mapping[str, Any]) -> None:
     """Raise ConfigError for an option that a kind of source does not have."""
     is_of_dms = kind == "files" and options.get("envelope") == "dms"
@@ -227,7 +236,7 @@ def _require_options_of(kind: str, options: Mapping[str, Any]) -> None:
 
 def _source_of(
     source: Any,
-    table: str | Mapping[str, str],
+    table: Any,
     options: IngestOptions,
     messages: Mapping[str, Any],
     store: Mapping[str, str],
@@ -253,7 +262,6 @@ def _source_of(
     if source.schema is None and "schema" in messages:
         source = replace(source, schema=arrow_schema(messages["schema"]))
     check_texts(table=table)
-    assert isinstance(table, str), "checked"
     dms = names_of(new_table.get("ordering") or (), "ordering") if is_of_dms else None
     return LandingZone(source, table, options.name or "files", options.limits, dms)
 

@@ -45,7 +45,7 @@ from bucketlake.write.input_files.files import (
     open_bytes,
     open_text,
 )
-from bucketlake.write.input_files.reading import FileFormat
+from bucketlake.write.input_files.reading import BYTE_ORDER_MARK, FileFormat
 
 if TYPE_CHECKING:
     from bucketlake.engine import Records
@@ -248,7 +248,7 @@ class LandingZone:
         try:
             if not file.is_parquet:
                 with open_text(file) as source:
-                    text = source.read().removeprefix(b"\xef\xbb\xbf")
+                    text = source.read().removeprefix(BYTE_ORDER_MARK)
                 is_json = file.file_format is FileFormat.JSONL
                 is_cut = text.lstrip()[:1] != b"[" if is_json else b'"' not in text
                 lines = [(n, line) for n, line in enumerate(text.splitlines()) if line.strip()]

@@ -59,6 +59,14 @@ class Stamp:
     partition_path: str
     file_name: str
 
+    def meta_columns(self, keys: pa.Array) -> list[pa.Array]:
+        """Return the meta columns of new rows, in the order of ``META_NAMES``."""
+        numbers = pa.array(np.arange(len(keys))).cast(pa.string())
+        sequences = pc.binary_join_element_wise(f"{self.instant}_{self.group_number}", numbers, "_")
+        texts = (self.instant, self.partition_path, self.file_name)
+        time, partition, name = (pa.repeat(text, len(keys)) for text in texts)
+        return [time, sequences, keys, partition, name]
+
 
 @dataclass(slots=True)
 class MergeCounts:

@@ -391,7 +391,7 @@ class _Cast:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             row = _first_unfit(array, cast)
             text = "" if row is None else array[row].as_py()
-            problem, next_step = why_no_value(text, to)
+            problem, next_step = why_no_value(text, to, form)
             raise InputError(f"{self.where}, column {path}", problem, next_step) from error
 
     def _unfit(self, array: pa.Array, cast: Callable[[pa.Array], pa.Array], path: str) -> str:

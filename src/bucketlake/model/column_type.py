@@ -334,7 +334,8 @@ def stored_fields(fields: list[pa.Field], prefix: str, where: str) -> list[pa.Fi
     A whole column of fixed-size lists of numbers holds vectors; inside others they are lists. Only
     the fields of a blob or a variant stay required, by which it is known.
     """
-    _check_names([field.name for field in fields], prefix, where)
+    # A separator at the end of each line of CSV makes a column without name and values.
+    _check_names([f.name for f in fields if f.name or not pa.types.is_null(f.type)], prefix, where)
     stored = []
     for field in fields:
         if not prefix and is_vector(field.type):

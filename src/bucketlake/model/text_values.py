@@ -47,17 +47,17 @@ def bytes_of(texts: pa.StringArray) -> pa.BinaryArray:
     >>> bytes_of(pa.array(["AP8=", None, ""])).to_pylist()
     [b'\x00\xff', None, b'']
     """
+    if not len(texts):
+        return pa.array([], pa.binary())
     held = pc.fill_null(texts, "")
-    sizes = pc.binary_length(held).to_numpy(zero_copy_only=False).astype(np.int64)
-    letters = np.frombuffer("".join(held.to_pylist()).encode(), np.uint8)
-    if (sizes % 4).any() or len(letters) != sizes.sum():
-        raise pa.ArrowInvalid("no base64")
-    ends = np.cumsum(sizes)
+    starts = np.frombuffer(held.buffers()[1], np.int32)[held.offset :][: len(held) + 1]
+    letters = np.frombuffer(held.buffers()[2] or b"", np.uint8)[starts[0] : starts[-1]]
+    ends, sizes = starts[1:] - starts[0], np.diff(starts)
     pads = _pads(letters, ends, sizes)
     sixes = _SIXES[letters]
     sixes[letters == _PAD] = 0
-    if (sixes == _BAD).any() or (letters == _PAD).sum() != pads.sum():
-        raise pa.ArrowInvalid("no base64")
+    if (sizes % 4).any() or (sixes == _BAD).any() or (letters == _PAD).sum() != pads.sum():
+        raise pa.ArrowInvalid("a text that is no base64")
     fours = sixes.reshape(-1, 4).astype(np.uint32)
     words = fours[:, 0] << 18 | fours[:, 1] << 12 | fours[:, 2] << 6 | fours[:, 3]
     threes = np.stack([words >> 16, words >> 8, words], axis=1).astype(np.uint8).reshape(-1)
@@ -133,8 +133,10 @@ def values_of_texts(texts: pa.StringArray, to: pa.DataType, form: TextForm = PLA
     """
     if pa.types.is_string(to):
         return texts
-    if pa.types.is_null(to) and texts.null_count < len(texts):
-        raise pa.ArrowInvalid("a column without type has a value")
+    if pa.types.is_null(to):
+        if texts.null_count < len(texts):
+            raise pa.ArrowInvalid("a column without type has a value")
+        return pa.nulls(len(texts))
     try:
         return _values(texts, to, form)
     except pa.ArrowInvalid:
@@ -280,7 +282,7 @@ def type_of_texts(
     return pa.string()
 
 
-def why_no_value(text: str, to: pa.DataType) -> tuple[str, str]:
+def why_no_value(text: str, to: pa.DataType, form: TextForm = PLAIN) -> tuple[str, str]:
     """Return why a text is no value of a type, and what to do; for messages."""
     shown = repr(text if len(text) <= 80 else f"{text[:79]}…")
     problem = f"{shown} is no {type_name(to)}"
@@ -294,8 +296,11 @@ def why_no_value(text: str, to: pa.DataType) -> tuple[str, str]:
         return f"a text cannot hold {type_name(to)}", next_step
     if pa.types.is_timestamp(to) and re.search(_TIME, text):
         zoned = re.search(_ZONE, text) is not None
-        if zoned != (to.tz is not None):
+        if form.time_zone is None and zoned != (to.tz is not None):
             return _wrong_zone(shown, to, zoned=zoned)
+        if form.time_zone is not None and to.tz is not None and not zoned:
+            problem = f"there is no time {shown} in {form.time_zone}, or there are two"
+            return problem, "add the zone to the text, as in 2026-11-02T08:00:00Z"
     if bare.lower() in _NULL_WORDS:
         next_step = (
             f"if it means null, say so: bl.files(..., null_values=['', {text!r}]) "

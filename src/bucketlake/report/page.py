@@ -363,15 +363,7 @@ def _timeline(report: TableReport) -> Iterator[str]:
             svg = commit_chart("commit-seconds", seconds, services, unit="seconds", ends=ends)
             drawn.append(figure("Duration", "from request to completion, in seconds", svg))
         yield charts(drawn)
-    rows = [
-        asdict(entry)
-        | {
-            "instant": entry.requested_at,
-            "action": entry.action.value,
-            "state": entry.state.name.lower(),
-        }
-        for entry in reversed(report.timeline)
-    ]
+    rows = [asdict(entry) | entry.facts() for entry in reversed(report.timeline)]
     yield _table(
         "Instants of the active timeline, newest first",
         _columns(

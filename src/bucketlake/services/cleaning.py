@@ -15,13 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bucketlake.actions.cleaner import carry_out_clean, planned_files, savepointed_files
+from bucketlake.actions.cleaner import carry_out_clean, needed_files
 from bucketlake.actions.pending import put_plan
-from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.recovery import writable_timeline
 from bucketlake.actions.stream_batches import position_states
 from bucketlake.actions.tombstone_list import named_by, tombstone_files
 from bucketlake.config.paths_of_table import LEDGER_FOLDER, TOMBSTONE_FOLDER
-from bucketlake.config.support import check_writable
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile
@@ -34,7 +33,7 @@ from bucketlake.services.check.findings import MIN_AGE_SECONDS
 from bucketlake.slices.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.storage.base import clear_staging
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.instant import Action, Instant, InstantClock, State, shift_instant
+from bucketlake.timeline.instant import Action, Instant, InstantClock, shift_instant
 from bucketlake.timeline.open_table import OpenTable
 
 
@@ -98,11 +97,9 @@ def clean(table: OpenTable, retention: Retention, *, dry_run: bool = False) -> C
     CommitOutcomeUnknownError
         If storage failed while files were deleted; the next clean continues.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = load_timeline(table)
+    timeline = writable_timeline(table, settles=not dry_run)
     done: list[InstantTime] = []
     if not dry_run:
-        timeline = settle_failed_writes(table, timeline)
         for pending in timeline.pending_cleans():
             done.append(carry_out_clean(table, pending.requested_at))
         timeline = load_timeline(table) if done else timeline
@@ -182,7 +179,7 @@ def _superseded(
     """Return the files that may be deleted, sorted by path."""
     if earliest is None and retention.policy is not CleanPolicy.VERSIONS:
         return []
-    held = savepointed_files(snapshot) | planned_files(snapshot)
+    held = needed_files(snapshot)
     replaced = snapshot.timeline.replaced_file_groups(snapshot.storage)
     files = _listed(snapshot, earliest)
     found: list[DataFile] = []
@@ -226,7 +223,7 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
     matter. If a savepoint was deleted since, its files may be in any partition.
     """
     storage, timeline = snapshot.storage, snapshot.timeline
-    cleans = [instant for instant in timeline.completed() if instant.action is Action.CLEAN]
+    cleans = timeline.completed(Action.CLEAN)
     if earliest is None or not cleans or timeline.start is None:
         return None
     last = read_clean(storage, timeline, cleans[-1])
@@ -255,7 +252,7 @@ def _plan(
 
 
 def _savepoints(timeline: Timeline) -> list[InstantTime]:
-    return [i.requested_at for i in timeline.savepoints() if i.state is State.COMPLETED]
+    return [savepoint.requested_at for savepoint in timeline.completed(Action.SAVEPOINT)]
 
 
 def _described(files: Sequence[DataFile]) -> tuple[CleanedPartition, ...]:

@@ -16,7 +16,7 @@ from bucketlake.actions.conflict import require_no_restore, rolled_back
 from bucketlake.actions.metadata_upkeep import prepare_commit
 from bucketlake.actions.metadata_withdrawal import COMPACT_OPERATION
 from bucketlake.actions.progress import telling_progress
-from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.recovery import end_undoing, settle_failed_writes, writable_timeline
 from bucketlake.actions.rollback import take_back
 from bucketlake.actions.transact import (
     AGAIN,
@@ -27,7 +27,6 @@ from bucketlake.actions.transact import (
     commit_change,
     transact,
 )
-from bucketlake.config.support import check_writable
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -60,7 +59,12 @@ from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import claim_rollback
-from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
+from bucketlake.timeline.transitions import (
+    create_requested,
+    instant_path,
+    remove_pending,
+    to_inflight,
+)
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.slice_rewrite import compact_slice
 
@@ -177,12 +181,10 @@ def compact(
             "is nothing to compact",
             "compacted",
         )
-    check_writable(table.config, table.storage.root)
-    timeline = load_timeline(table)
+    timeline = writable_timeline(table, settles=not dry_run)
     if dry_run:
         slices = _worth_it(table, timeline, limits)
         return CompactionReport(_described(slices))
-    timeline = settle_failed_writes(table, timeline)
     done = []
     if not schedule_only:
         pending = timeline.pending_compactions()
@@ -308,10 +310,8 @@ def _carry_out(table: OpenTable, instant: InstantTime, engine: Engine) -> bool:
         return False
     timeline = load_timeline(table)
     slices = with_sizes(table.storage, instant, planned)
-    inflight = instant_path(table.config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
     with beating(table.storage, instant, is_new=False):
-        with suppress(AlreadyExistsError):
-            table.storage.put_if_absent(inflight, b"")
+        inflight = instant_path(table.config, to_inflight(table, instant, Action.COMPACTION))
         drop_files_of_others(table.storage, instant)
         snapshot = with_schema_of_plan(load_snapshot(table, timeline), instant, slices)
         reader = SliceReader.of_snapshot(snapshot)

@@ -11,15 +11,15 @@ other layout before the properties change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
 from bucketlake.actions.cleaner import carry_out_clean
 from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.actions.rollback import delete_files
-from bucketlake.actions.transact import Ready, transact
+from bucketlake.actions.transact import beating_turn
 from bucketlake.actions.turns import head
 from bucketlake.config import table_keys as keys
 from bucketlake.config.merge_entries import unstorable_merges
@@ -31,7 +31,6 @@ from bucketlake.config.table_version import (
     DROPPABLE,
     LAYOUT_1,
     TableVersion,
-    TimelineLayout,
     check_version,
     table_version,
     version_of_other_layout,
@@ -49,18 +48,16 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import one_of
 from bucketlake.model.result import Shown
 from bucketlake.model.table_type import TableType
-from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.handle import Handle
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.read.stored_keys import is_spelling_open, stored_keys_are_bare
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.metadata.rebuild import build_metadata_table
-from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.commit_order import Head, last_turn
-from bucketlake.timeline.instant import WRITES, Action, State, system_now_ms
-from bucketlake.timeline.locks import NO_LOCK, LockCheck, TableLock
+from bucketlake.timeline.instant import WRITES, Action, State
+from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.other_layout import (
     Move,
@@ -75,7 +72,7 @@ from bucketlake.timeline.other_layout import (
 from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.table_properties import (
     read_table_config,
-    table_at,
+    reopened,
     update_table_properties,
 )
 from bucketlake.write.batch_schema import require_known_types
@@ -124,9 +121,7 @@ def put_in_version(
         raise ConfigError("to", to, f"the table has version {version}; {step}")
     if dry_run:
         return plan_version_change(table, to, drop, handle.index)
-    return change_version(
-        table.storage, to, drop=drop, given=handle.index, engine=engine, lock=handle.lock
-    )
+    return change_version(table, to, drop=drop, given=handle.index, engine=engine)
 
 
 def plan_version_change(
@@ -177,21 +172,19 @@ def plan_version_change(
 
 
 def change_version(
-    storage: Storage,
+    table: OpenTable,
     to: int,
     *,
     drop: Sequence[str] = (),
     given: TableIndex | None = None,
     engine: Engine = HERE,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
 ) -> VersionReport:
     """Change the version of a table; see :func:`plan_version_change`.
 
     Parameters
     ----------
-    storage : Storage
-        The table.
+    table : OpenTable
+        The table; its lock is held while the timeline and the properties change.
     to : int
         The version.
     drop : sequence of str
@@ -200,10 +193,6 @@ def change_version(
         The index of a table that stores none.
     engine : Engine
         Compacts slices, and builds a record-level index.
-    lock : TableLock
-        Held while the timeline and the properties change.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -211,26 +200,26 @@ def change_version(
         If another process builds or removes the metadata table meanwhile, or writes to a table
         whose timeline moves.
     """
-    table = table_at(storage, lock, now_ms)
+    storage = table.storage
     plan = plan_version_change(table, to, drop, given)
     is_moved = read_move(storage) is not None  # By a call that died.
     if plan.version_before == to:
         plan = replace(plan, built=plan.built if _unbuilt(table.config) else (), dropped=())
         if not plan.built and not is_moved:
             return plan
-    with lock.held(storage) as require_held:
+    with table.lock.held(storage) as require_held:
         free = table.without_lock()
         if is_moved:
             end_move(free)
         if plan.version_before != to:
             _change(free, plan, drop, engine, require_held)
     if plan.built:
-        _build(table_at(storage, lock, now_ms), plan, engine)
+        _build(reopened(table), plan, engine)
     elif not read_table_config(storage).written_metadata_partitions:
         delete_metadata_table(storage)
-    with lock.held(storage):
-        update_table_properties(storage, _without_unbuilt, now_ms=now_ms)
-        end_move(table_at(storage, now_ms=now_ms))
+    with table.lock.held(storage):
+        update_table_properties(storage, _without_unbuilt, now_ms=table.clock.now_ms)
+        end_move(reopened(table.without_lock()))
     return plan
 
 
@@ -250,33 +239,55 @@ def _change(
     engine: Engine,
     require_held: LockCheck,
 ) -> None:
-    """Replace the properties, with the timeline if its layout changes."""
-    target, now_ms = table.config.in_version(plan.version), table.clock.now_ms
+    """Replace the properties, with the timeline if its layout changes.
 
-    def put(check: LockCheck = lambda: None, entry: Mapping[str, str] | None = None) -> None:
-        def change(entries: dict[str, str]) -> Mapping[str, str]:
-            config = TableConfig.from_properties(entries)
-            check()
-            if config.version == plan.version:
-                return entries
-            return _in_version(config, plan, entry or {}).to_properties()
-
-        update_table_properties(table.storage, change, now_ms=now_ms)
-
+    The caller holds the lock of the table. Raise CommitConflictError if another process writes to
+    it.
+    """
+    storage, target = table.storage, table.config.in_version(plan.version)
     if target.layout == table.config.layout:
         settle_failed_writes(table, load_timeline(table))
-        put()
-    else:
-        if target.layout is not LAYOUT_1:
-            store_key_rule(table.storage, None)  # There is one rule from now on.
-        move_timeline(
-            table,
-            target,
-            lambda check: put(check, {keys.TIMELINE_MOVED: str(now_ms())}),
-            drop=drop,
-            engine=engine,
-            require_held=require_held,
-        )
+        _put_version(table, plan)
+        return
+    if target.layout is not LAYOUT_1:
+        store_key_rule(storage, None)  # There is one rule from now on.
+    source, place = TimelinePlace.of(table.config), TimelinePlace.of(target)
+    look = partial(_settled_head, table, target, drop, engine)
+    # From this turn on, writers of the old layout do not commit.
+    with beating_turn(table, look=look, layout=target.layout.number) as (instant, _):
+        mark_move(storage, Move(source, place))
+        delete_timeline(storage, place)
+        copy_timeline(table, table.with_config(target))
+        require_held()
+        _put_version(table, plan, instant)
+
+
+def _put_version(
+    table: OpenTable, plan: VersionReport, moved_in: InstantTime | None = None
+) -> None:
+    """Put the properties of the new version.
+
+    ``moved_in`` is the turn in which the timeline moved. Raise CommitConflictError if it is the
+    last one no more: another writer took this process for dead.
+    """
+    storage, now_ms = table.storage, table.clock.now_ms
+    further = {keys.UNBUILT_PARTITIONS: ",".join(plan.built)} if plan.built else {}
+    if moved_in is not None:
+        further[keys.TIMELINE_MOVED] = str(now_ms())
+
+    def change(entries: dict[str, str]) -> Mapping[str, str]:
+        config = TableConfig.from_properties(entries)
+        turn = None if moved_in is None else last_turn(storage)
+        if moved_in is not None and (turn is None or turn.instant != moved_in):
+            raise CommitConflictError(
+                moved_in, "another writer took this change of the version for dead; repeat it"
+            )
+        if config.version == plan.version:
+            return entries
+        changed = config.in_version(plan.version)
+        return replace(changed, extra={**config.extra, **further}).to_properties()
+
+    update_table_properties(storage, change, now_ms=now_ms)
 
 
 def _require_known(snapshot: Snapshot, rules: TableVersion) -> None:
@@ -340,11 +351,6 @@ def _require_whole_keys(snapshot: Snapshot, target: TableConfig, given: TableInd
             f"{target.version} would store it once more in another bucket; write the rows to a new "
             f"table instead: create_table(..., version={target.version}), then bulk_insert",
         )
-
-
-def _in_version(config: TableConfig, plan: VersionReport, entry: Mapping[str, str]) -> TableConfig:
-    unbuilt = {keys.UNBUILT_PARTITIONS: ",".join(plan.built)} if plan.built else {}
-    return replace(config.in_version(plan.version), extra={**config.extra, **unbuilt, **entry})
 
 
 def _unbuilt(config: TableConfig) -> frozenset[str]:
@@ -432,57 +438,6 @@ def require_movable(snapshot: Snapshot, target: TableConfig, drop: Sequence[str]
     return len(_to_compact(snapshot))
 
 
-def move_timeline(
-    table: OpenTable,
-    target: TableConfig,
-    decide: Callable[[LockCheck], None],
-    *,
-    drop: Sequence[str],
-    engine: Engine,
-    require_held: LockCheck,
-) -> None:
-    """Write the timeline in the layout of other properties, and have the caller put these.
-
-    Parameters
-    ----------
-    table : OpenTable
-        The table; the caller holds its lock.
-    target : TableConfig
-        The properties.
-    decide : callable
-        Puts the properties. It gets a check, which raises CommitConflictError if another writer
-        took this process for dead.
-    drop : sequence of str
-        What may be lost.
-    engine : Engine
-        Compacts slices.
-    require_held : callable
-        Raises if the lock is lost.
-
-    Raises
-    ------
-    CommitConflictError
-        If another process writes to the table.
-    """
-    storage = table.storage
-    source, place = TimelinePlace.of(table.config), TimelinePlace.of(target)
-    look = partial(_settled_head, table, target, drop, engine)
-    with _turn(table, target.layout, look) as instant:
-
-        def require_own_turn() -> None:
-            turn = last_turn(storage)
-            if turn is None or turn.instant != instant:
-                raise CommitConflictError(
-                    instant, "another writer took this change of the version for dead; repeat it"
-                )
-
-        mark_move(storage, Move(source, place))
-        delete_timeline(storage, place)
-        copy_timeline(table, table.with_config(target))
-        require_held()
-        decide(require_own_turn)
-
-
 def end_move(table: OpenTable) -> None:
     """Delete what a change of version left behind: the old timeline, or the one that it began.
 
@@ -497,7 +452,7 @@ def end_move(table: OpenTable) -> None:
     with ExitStack() as stack:
         if move.source.layout == table.config.layout:
             # Not decided. After this turn, a process that slept cannot decide any more.
-            stack.enter_context(_turn(table, table.config.layout, partial(head, table)))
+            stack.enter_context(beating_turn(table, layout=table.config.layout.number))
         else:
             _take_back_late_writes(table)
         delete_timeline(table.storage, move.left_by(table.config.layout))
@@ -513,23 +468,6 @@ def _take_back_late_writes(table: OpenTable) -> None:
     for late in load_timeline(table.with_config(before)).pending(*WRITES):
         if claim_rollback(table.storage, late.requested_at).is_rollback:
             delete_files(table, late.requested_at)
-
-
-@contextmanager
-def _turn(
-    table: OpenTable, layout: TimelineLayout, look: Callable[[], Head]
-) -> Iterator[InstantTime]:
-    """Take a turn since which the timeline has a layout; give its instant.
-
-    Its heartbeat ends with the body.
-    """
-    with ExitStack() as beats:
-
-        def change(now: Head) -> Ready[InstantTime]:
-            instant = now.next_instant()
-            return Ready(instant, instant, beats=beats, layout=layout.number)
-
-        yield transact(table, change, look=look).value
 
 
 def _settled_head(
@@ -644,7 +582,8 @@ def _require_none_overtaken(table: OpenTable, timeline: Timeline, drop: Sequence
     for write, commit in commits:
         began_at, ended_at = write.requested_at, timeline.completion_time(write.requested_at)
         for at, compaction in compactions:
-            if ended_at is not None and began_at < at < ended_at and _share(commit, compaction):
+            is_overtaken = ended_at is not None and began_at < at < ended_at
+            if is_overtaken and not commit.file_groups.isdisjoint(compaction.file_groups):
                 raise ConfigError(
                     "drop",
                     tuple(drop),
@@ -653,9 +592,3 @@ def _require_none_overtaken(table: OpenTable, timeline: Timeline, drop: Sequence
                     f"{at} up to the next compaction misses rows of this commit. If there is no "
                     f"such read, give drop={COMPLETION_TIMES!r} (--drop {COMPLETION_TIMES})",
                 )
-
-
-def _share(one: CommitMetadata, other: CommitMetadata) -> bool:
-    """Return whether two commits wrote to one file group."""
-    groups = [{stat.group for stat in each.stats} for each in (one, other)]
-    return not groups[0].isdisjoint(groups[1])

@@ -79,9 +79,10 @@ class Timeline:
     newest_written_ms: int | None = None
     undone: frozenset[InstantTime] = frozenset()
 
-    def completed(self) -> tuple[Instant, ...]:
-        """Return the completed instants of every action, in order."""
-        return tuple(instant for instant in self.instants if instant.state is State.COMPLETED)
+    def completed(self, *actions: Action) -> tuple[Instant, ...]:
+        """Return the completed instants, of all actions or of some, in order."""
+        found = (instant for instant in self.instants if instant.state is State.COMPLETED)
+        return tuple(instant for instant in found if not actions or instant.action in actions)
 
     def pending(self, *actions: Action) -> tuple[Instant, ...]:
         """Return the requested and inflight instants, of all actions or of some, in order."""
@@ -357,6 +358,11 @@ def planned_slices(storage: Storage, timeline: Timeline) -> list[FileSlice]:
         with suppress(ObjectNotFoundError):
             slices += timeline.read_clustering_plan(storage, pending).slices
     return slices
+
+
+def planned_paths(storage: Storage, timeline: Timeline) -> set[str]:
+    """Return the paths of the files of these slices."""
+    return {path for held in planned_slices(storage, timeline) for path in held.paths}
 
 
 def create_timeline(table: OpenTable) -> None:

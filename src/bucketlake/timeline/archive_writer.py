@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -43,17 +42,18 @@ from bucketlake.model.grouping import grouped
 from bucketlake.model.retention import ArchivalLimits
 from bucketlake.storage.base import Storage, StoredObject, numbered_objects, put_or_find
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_files import (
+from bucketlake.timeline.archive_reader import (
     VERSION_FILE,
     Manifest,
+    archived_completion_times,
     log_numbers,
     manifest_numbers,
     manifest_path,
     newest_manifest,
+    read_archive,
     read_archive_file,
     read_manifest,
 )
-from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms
 from bucketlake.timeline.locks import LockCheck
@@ -82,23 +82,6 @@ InstantFiles = Mapping[ArchivePlace, Sequence[tuple[Instant, StoredObject]]]
 
 Stops: TypeAlias = Iterable[tuple[InstantTime, str]]
 """Instants that stay with all later ones, and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedInstants:
-    """Instants as a file of the archive.
-
-    Attributes
-    ----------
-    first, last : InstantTime
-        Requested times of the first and the last instant.
-    data : bytes
-        The file.
-    """
-
-    first: InstantTime
-    last: InstantTime
-    data: bytes
 
 
 class Appended(Enum):
@@ -183,9 +166,9 @@ def move_oldest(
             break
         with suppress(ObjectNotFoundError):  # Another archival was faster.
             files = instant_files(table)
-            encoded = encode_instants(table, files, instants, timeline.legacy_completions)
+            data = encode_instants(table, files, instants, timeline.legacy_completions)
             require_held()
-            appended = append(table, manifest, encoded)
+            appended = append(table, manifest, instants, data)
             if appended is Appended.NAME_TAKEN:
                 most = sum(instant.action.writes_data for instant in instants) - 1
     else:
@@ -215,12 +198,15 @@ def instant_files(table: OpenTable) -> InstantFiles:
 def newest_state(table: OpenTable) -> Manifest:
     """Return the state of the archive that :func:`append` follows.
 
-    A caller that plans an archival loads the timeline afterwards. In layout 1 the state is only a
-    number.
+    A caller that plans an archival loads the timeline afterwards. In layout 1 the state is only the
+    last number of a log file or claim, after the log file of the last claim is put.
     """
-    if not table.config.layout.has_tree_archive:
-        return Manifest(last_log_number(table))
-    return newest_manifest(table.storage, table.config.history_folder)
+    if table.config.layout.has_tree_archive:
+        return newest_manifest(table.storage, table.config.history_folder)
+    claims = _claims(table.storage)
+    if claims:
+        _carry_out(table, max(claims))
+    return Manifest(max([*claims, _last_log(table)]))
 
 
 def encode_instants(
@@ -228,7 +214,7 @@ def encode_instants(
     files: InstantFiles,
     instants: Sequence[Instant],
     completion_times: Mapping[InstantTime, InstantTime],
-) -> EncodedInstants:
+) -> bytes:
     """Read completed instants and encode them as a file of the archive.
 
     Parameters
@@ -256,10 +242,20 @@ def encode_instants(
             _entry(table.storage, instant, of_instant, completion_times)
             for instant, of_instant in zip(instants, held, strict=True)
         )
-        data = encode_archive_file([*entries])
-    else:
-        data = encode_files(table, held)
-    return EncodedInstants(instants[0].requested_at, instants[-1].requested_at, data)
+        return encode_archive_file([*entries])
+    zone = table.config.timeline_timezone
+    states = [
+        ArchivedState(
+            instant.requested_at,
+            instant.action.value,
+            instant.state.name,
+            instant_from_ms(stored.modified_at_ms, zone),
+            table.storage.read(stored.path),
+        )
+        for files_of_one in held
+        for instant, stored in files_of_one
+    ]
+    return encode_archive_log(states)
 
 
 def without_overlap(timeline: Timeline, commits: Sequence[Instant], count: int) -> int:
@@ -286,7 +282,9 @@ def without_overlap(timeline: Timeline, commits: Sequence[Instant], count: int) 
     return count
 
 
-def append(table: OpenTable, manifest: Manifest, encoded: EncodedInstants) -> Appended:
+def append(
+    table: OpenTable, manifest: Manifest, instants: Sequence[Instant], data: bytes
+) -> Appended:
     """Add instants to the archive, following a state of it.
 
     Parameters
@@ -294,21 +292,22 @@ def append(table: OpenTable, manifest: Manifest, encoded: EncodedInstants) -> Ap
     table : OpenTable
     manifest : Manifest
         From :func:`newest_state`, before the instants were chosen.
-    encoded : EncodedInstants
-        The instants.
+    instants : sequence of Instant
+        The instants, in order.
+    data : bytes
+        They as a file, from :func:`encode_instants`.
     """
     if not table.config.layout.has_tree_archive:
-        is_added = claim_log(table, manifest.number + 1, encoded.data)
+        is_added = claim_log(table, manifest.number + 1, data)
         return Appended.DONE if is_added else Appended.OVERTAKEN
     folder = table.config.history_folder
-    name = ArchiveFile.name_of(encoded.first, encoded.last, 0)
-    file = _put_file(table.storage, folder, name, encoded.data)
+    name = ArchiveFile.name_of(instants[0].requested_at, instants[-1].requested_at, 0)
+    file = _put_file(table.storage, folder, name, data)
     if file is None:
         return Appended.NAME_TAKEN
     following = Manifest(manifest.number + 1, (*manifest.files, file))
-    return (
-        Appended.DONE if _publish_manifest(table.storage, folder, following) else Appended.OVERTAKEN
-    )
+    is_added = _publish_manifest(table.storage, folder, following)
+    return Appended.DONE if is_added else Appended.OVERTAKEN
 
 
 def remove_archived(table: OpenTable) -> None:
@@ -550,25 +549,13 @@ KEEPING: Final = b""
 _CLAIMS_KEPT = 3  # The newest one is needed; a slow archival may look for its own.
 
 
-def last_log_number(table: OpenTable) -> int:
-    """Return the last number of a log file or claim, after the log file of the last claim is put.
-
-    A caller that plans an archival loads the timeline afterwards.
-    """
-    claims = _claims(table.storage)
-    number = max(claims, default=0)
-    if claims:
-        _carry_out(table, number)
-    return max(number, _last_log(table))
-
-
 def claim_log(table: OpenTable, number: int, content: bytes) -> bool:
     """Claim a number, and put its log file unless the content is ``KEEPING``.
 
     Returns
     -------
     bool
-        False if another writer changed the archive since :func:`last_log_number`.
+        False if another writer changed the archive since :func:`newest_state`.
     """
     storage, path = table.storage, _claim_path(number)
     if not put_or_find(storage, path, content):
@@ -580,32 +567,6 @@ def claim_log(table: OpenTable, number: int, content: bytes) -> bool:
     for old in sorted(_claims(storage))[:-_CLAIMS_KEPT]:
         storage.delete(_claim_path(old))
     return is_put
-
-
-def encode_files(
-    table: OpenTable, instants: Sequence[Sequence[tuple[Instant, StoredObject]]]
-) -> bytes:
-    """Return a log file with the files of instants, each sorted by state.
-
-    Raises
-    ------
-    ObjectNotFoundError
-        If an instant left the active timeline meanwhile.
-    """
-    zone = table.config.timeline_timezone
-    return encode_archive_log(
-        [
-            ArchivedState(
-                instant.requested_at,
-                instant.action.value,
-                instant.state.name,
-                instant_from_ms(stored.modified_at_ms, zone),
-                table.storage.read(stored.path),
-            )
-            for files in instants
-            for instant, stored in files
-        ]
-    )
 
 
 def _carry_out(table: OpenTable, number: int) -> bool:

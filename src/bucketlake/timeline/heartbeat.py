@@ -19,6 +19,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.grouping import grouped
 from bucketlake.storage.base import Storage, read_if_there
+from bucketlake.storage.waiting import repeating
 
 INTERVAL_SECONDS = 15.0
 EXPIRES_AFTER_MS = 60_000
@@ -64,25 +66,18 @@ def beating(
     AlreadyExistsError
         If another writer is about to take the new instant.
     """
-    stop, write = threading.Event(), uuid.uuid4().hex
+    write = uuid.uuid4().hex
     content = _content(write, appended)
     if is_new:
         storage.put_if_absent(_path(instant), content)
     else:
         storage.put(_path(instant), content)
-    thread = threading.Thread(
-        target=_renew,
-        args=(storage, instant, content, stop),
-        name=f"heartbeat-{instant}",
-        daemon=True,
-    )
     _beating[write] = instant, threading.get_ident()
-    thread.start()
+    renew = partial(_renew, storage, instant, content)
     try:
-        yield
+        with repeating(renew, INTERVAL_SECONDS, f"heartbeat-{instant}"):
+            yield
     finally:
-        stop.set()
-        thread.join()
         del _beating[write]
         with suppress(StorageError):  # Without renewal it expires.
             delete_heartbeat(storage, instant)
@@ -126,10 +121,9 @@ def _path(instant: InstantTime) -> str:
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
-def _renew(storage: Storage, instant: InstantTime, content: bytes, stop: threading.Event) -> None:
-    while not stop.wait(INTERVAL_SECONDS):
-        with suppress(StorageError):  # The next renewal may succeed.
-            storage.put(_path(instant), content)
+def _renew(storage: Storage, instant: InstantTime, content: bytes) -> None:
+    with suppress(StorageError):  # The next renewal may succeed.
+        storage.put(_path(instant), content)
 
 
 def _content(write: str, appended: Collection[tuple[str, str]]) -> bytes:

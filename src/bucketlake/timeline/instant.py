@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from functools import cached_property
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import place_of
+
+if TYPE_CHECKING:
+    from bucketlake.timeline.active import Timeline
 
 
 class Action(Enum):
@@ -108,6 +111,15 @@ class Instant:
     def order(self) -> tuple[str, str, State]:
         """Sort key of the timeline: requested time, action as it completes, state."""
         return self.requested_at, self.action.completes_as.value, self.state
+
+    def facts(self) -> dict[str, object]:
+        """Return action, state and times, ready to be shown."""
+        return {
+            "instant": self.requested_at,
+            "action": self.action.value,
+            "state": self.state.name.lower(),
+            "completed_at": self.completed_at,
+        }
 
     @classmethod
     def from_file_name(cls, file_name: str, layout: TimelineLayout = LAYOUT_2) -> Self | None:
@@ -232,6 +244,7 @@ def shift_instant(instant: str, by: timedelta) -> InstantTime:
 # Hudi's, then for hours Hudi's commits would be older than ours, and no reader would see them. So a
 # new time is never ahead of the zone in which the newest instant was written.
 
+_TICK = timedelta(milliseconds=1)
 AHEAD_MS_MAX = 60_000
 """How far instants may be ahead of a clock: the clocks of hosts differ by seconds."""
 
@@ -242,21 +255,6 @@ _STORAGE_BEHIND_MS_MAX = 60_000  # How far storage's clock may be behind; it may
 def system_now_ms() -> int:
     """Return milliseconds since 1970 UTC from the clock of this host."""
     return time.time_ns() // 1_000_000
-
-
-class SeenTimes(Protocol):
-    """What a clock asks of a timeline; see :class:`~bucketlake.timeline.active.Timeline`."""
-
-    @property
-    def instants(self) -> Sequence[Instant]:
-        """The instants, each in its latest state."""
-
-    @property
-    def newest_written_ms(self) -> int | None:
-        """When storage wrote the instant that completed last."""
-
-    def newest_time(self) -> InstantTime | None:
-        """Return the greatest requested or completion time."""
 
 
 class IssuedTimes:
@@ -270,7 +268,7 @@ class IssuedTimes:
         """Issue the wanted time, or the first time after all seen and issued times."""
         with self._lock:
             newest = max(seen, self._newest)
-            self._newest = wanted if wanted > newest else _following(newest)
+            self._newest = wanted if wanted > newest else shift_instant(newest, _TICK)
             return self._newest
 
 
@@ -309,7 +307,7 @@ class InstantClock:
         self.now_ms = now_ms
         self._issued = issued or IssuedTimes()
 
-    def next_instant(self, timeline: SeenTimes, after: InstantTime | None = None) -> InstantTime:
+    def next_instant(self, timeline: Timeline, after: InstantTime | None = None) -> InstantTime:
         """Return a time greater than every requested and completion time on the timeline.
 
         If ``after`` is given, the time is also greater than that instant, which may not be on the
@@ -319,7 +317,7 @@ class InstantClock:
         seen = max(timeline.newest_time() or InstantTime(""), after or InstantTime(""))
         return self._issued.issue(self.now(timeline), seen)
 
-    def now(self, timeline: SeenTimes) -> InstantTime:
+    def now(self, timeline: Timeline) -> InstantTime:
         """Return the time of this clock, in the zone of the timeline's writers if that is behind.
 
         The timeline may hold greater times; see :meth:`future_of`.
@@ -330,7 +328,7 @@ class InstantClock:
             return local
         return min(local, _in_zone_of_writers(now_ms, timeline, local))
 
-    def future_of(self, timeline: SeenTimes) -> list[InstantTime]:
+    def future_of(self, timeline: Timeline) -> list[InstantTime]:
         """Return the instants with a time that is more than a minute ahead of this clock.
 
         The clock of a writer was ahead or still is, or on a ``LOCAL`` timeline its zone is ahead of
@@ -361,7 +359,7 @@ def told_future(instants: Sequence[InstantTime]) -> str:
     )
 
 
-def _in_zone_of_writers(now_ms: int, timeline: SeenTimes, local: InstantTime) -> InstantTime:
+def _in_zone_of_writers(now_ms: int, timeline: Timeline, local: InstantTime) -> InstantTime:
     """Return the time in the zone of the newest instant's writer; local if both zones agree."""
     newest = max(
         (instant.completed_at for instant in timeline.instants if instant.completed_at),
@@ -380,10 +378,6 @@ def _offset_ms(instant: InstantTime, written_ms: int) -> int:
     """Return how far the zone of an instant is ahead of UTC, from the time of its file."""
     behind_ms = written_ms + _STORAGE_BEHIND_MS_MAX - instant_to_ms(instant, "UTC")
     return -(behind_ms // _ZONE_STEP_MS) * _ZONE_STEP_MS
-
-
-def _following(instant: InstantTime) -> InstantTime:
-    return shift_instant(instant, timedelta(milliseconds=1))
 
 
 def table_clock(

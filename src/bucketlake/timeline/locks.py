@@ -33,7 +33,7 @@ from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.names import one_of
 from bucketlake.storage.base import Storage, VersionedStorage, put_or_find, read_if_there
 from bucketlake.storage.location import place_of
-from bucketlake.storage.waiting import until
+from bucketlake.storage.waiting import repeating, until
 from bucketlake.timeline.instant import system_now_ms
 
 FILE_LOCK = f"{HOODIE_FOLDER}/lock"
@@ -195,23 +195,16 @@ class StorageLock:
                 "use FileSystemLock",
             )
         lease = _Lease(storage, self.validity_seconds * 1000)
-        ended = threading.Event()
 
-        def renew() -> None:
-            while not ended.wait(self.renew_seconds):
-                with suppress(StorageError):  # The next renewal may succeed.
-                    if not lease.renewed():
-                        return
+        def renew() -> bool:
+            with suppress(StorageError):  # The next renewal may succeed.
+                return lease.renewed()
+            return True
 
-        renewer = threading.Thread(target=renew, name="lock-renewal", daemon=True)
         try:
             _until(lease.taken, storage, STORAGE_LOCK, self.timeout_seconds)
-            renewer.start()
-            try:
+            with repeating(renew, self.renew_seconds, "lock-renewal"):
                 yield lease.check
-            finally:
-                ended.set()
-                renewer.join()
         finally:
             with suppress(StorageError, FormatError):  # Without release the lease expires.
                 lease.release()

@@ -135,10 +135,6 @@ def _texts(storage: Storage, folder: str) -> Iterator[str]:
     for stored in storage.list(folder):
         text = stored.path.removeprefix(f"{folder}/")
         if _LIST.fullmatch(text):
-            yield from _lines(storage.read(stored.path))
+            yield from LINE_END.split(storage.read(stored.path).decode(errors="replace"))
         else:
             yield text
-
-
-def _lines(data: bytes) -> Iterable[str]:
-    return LINE_END.split(data.decode(errors="replace"))

@@ -245,23 +245,16 @@ def _settle(storage: Storage, instant: InstantTime, path: str, claim: Outcome) -
     """Put the claim if there is none; return the claim that storage holds."""
     failures: list[StorageError] = []
     while len(failures) < _ATTEMPTS:
-        failure = _put_claim(storage, path, claim)
-        if failure is None:
+        try:
+            storage.put_if_absent(path, claim.to_json())
             return replace(claim, won=True)
-        winner = _winner(storage, instant, path, failure)
-        if winner is not None:
-            # The existing object may be ours: a client repeats a put after a lost response.
-            return replace(winner, won=winner.claim == claim.claim)
-        failures.append(failure)
+        except StorageError as failure:
+            winner = _winner(storage, instant, path, failure)
+            if winner is not None:
+                # The existing object may be ours: a client repeats a put after a lost response.
+                return replace(winner, won=winner.claim == claim.claim)
+            failures.append(failure)
     raise _unknown(instant, path, failures[-1])
-
-
-def _put_claim(storage: Storage, path: str, claim: Outcome) -> StorageError | None:
-    try:
-        storage.put_if_absent(path, claim.to_json())
-    except StorageError as error:
-        return error
-    return None
 
 
 def _winner(

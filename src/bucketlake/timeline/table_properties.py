@@ -91,6 +91,11 @@ def table_at(
     return opened_table(storage, read_table_config(storage), lock, now_ms)
 
 
+def reopened(table: OpenTable) -> OpenTable:
+    """Return a table with its properties of now."""
+    return table.with_config(read_table_config(table.storage))
+
+
 def create_properties(
     storage: Storage, entries: Mapping[str, str], *, now_ms: Callable[[], int] = system_now_ms
 ) -> None:

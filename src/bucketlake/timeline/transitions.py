@@ -94,13 +94,13 @@ def to_inflight(
     action: Action,
     content: bytes = b"",
 ) -> Instant:
-    """Mark an instant that the caller requested as inflight.
+    """Mark an instant as inflight; several processes that carry out one plan may do so at once.
 
     If it was rolled back meanwhile, it still cannot be committed (``timeline/outcome.py``).
     """
     inflight = Instant(instant, action, State.INFLIGHT)
-    # Only the writer of the requested file creates the inflight file. If it exists, the client
-    # repeated the put after a lost response.
+    # Only its writer creates the inflight file of a write. If it exists, the client repeated the
+    # put after a lost response.
     with suppress(AlreadyExistsError):
         table.storage.put_if_absent(instant_path(table.config, inflight), content)
     return inflight
@@ -108,10 +108,10 @@ def to_inflight(
 
 def put_pending(table: OpenTable, instant: InstantTime, action: Action, plan: bytes = b"") -> None:
     """Put an instant on the timeline as inflight, also again; the caller knows its time is free."""
-    for state, content in ((State.REQUESTED, plan), (State.INFLIGHT, b"")):
-        with suppress(AlreadyExistsError):
-            path = instant_path(table.config, Instant(instant, action, state))
-            table.storage.put_if_absent(path, content)
+    requested = instant_path(table.config, Instant(instant, action, State.REQUESTED))
+    with suppress(AlreadyExistsError):
+        table.storage.put_if_absent(requested, plan)
+    to_inflight(table, instant, action)
 
 
 def publish_completed(

@@ -14,22 +14,22 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
 from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.model.cast import Value, doubles_of
+from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.field_path import column_of, spelled, why_missing
 from bucketlake.where.arrow_filter import COMPARISONS, truth_of
-from bucketlake.where.parser import OPERATORS, predicate_of
+from bucketlake.where.parser import OPERATORS, literal_of, predicate_of
 from bucketlake.where.predicate import COLUMN_TESTS, And, Constant, Not, Predicate
 from bucketlake.where.sql_literal import (
     DECIMAL_DIGITS_MAX,
     LiteralKind,
     NotUnderstood,
-    number_literal,
+    fits_bits,
 )
 from bucketlake.where.syntax import find_doubt, find_regrouping, parse_tokens, tokenize
 from bucketlake.where.words import FUNCTIONS
@@ -220,8 +220,6 @@ def _is_scalar(value: Value) -> bool:
 
 # ---- Expressions of an update or merge: SQL text in Spark's dialect, and values for Arrow rows ---
 
-_INT32 = np.iinfo(np.int32)
-_INT64 = np.iinfo(np.int64)
 _ARITHMETIC: Mapping[type[exp.Expr], Function] = {
     exp.Add: pc.add_checked,
     exp.Sub: pc.subtract_checked,
@@ -229,6 +227,11 @@ _ARITHMETIC: Mapping[type[exp.Expr], Function] = {
 }
 _OF_TEXT: Mapping[type[exp.Expr], Callable[[Value], Value]] = {exp.Upper: upper, exp.Lower: lower}
 _JOINING: Mapping[type[exp.Expr], Function] = {exp.And: pc.and_kleene, exp.Or: pc.or_kleene}
+_TIMES = {
+    LiteralKind.DATE: pa.date32(),
+    LiteralKind.TIMESTAMP: TIMESTAMP,
+    LiteralKind.LOCAL_TIMESTAMP: TIMESTAMP_NTZ,
+}
 _TESTS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ,
           exp.Is, exp.In, exp.Between, exp.Like)  # fmt: skip
 
@@ -347,10 +350,11 @@ class Expression:
             if path is None:
                 raise NotUnderstood("a function")
             return column_of(rows, path, "updated")
-        if isinstance(node, exp.Literal | exp.Boolean | exp.Null):
+        is_cast = isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal)
+        if is_cast or isinstance(node, exp.Boolean | exp.Null | exp.Literal) or _is_number(node):
             return _literal(node)
         if isinstance(node, exp.Neg):
-            return _number(f"-{node.this.this}") if _is_number(node) else negated(of(node.this))
+            return negated(of(node.this))
         if kind in _ARITHMETIC:
             return calculated(_ARITHMETIC[kind], of(node.this), of(node.expression))
         if kind in _OF_TEXT:
@@ -397,13 +401,17 @@ def _of_predicate(predicate: Predicate, rows: pa.Table) -> Value | None:
 
 
 def _literal(node: exp.Expr) -> pa.Scalar:
-    if isinstance(node, exp.Null):
-        return pa.scalar(None)
-    if isinstance(node, exp.Boolean):
-        return pa.scalar(bool(node.this))
-    if node.is_string:
-        return pa.scalar(str(node.this))
-    return _number(str(node.this))
+    """Return a literal in the type of Spark; of casts, those of texts to dates and times."""
+    literal = literal_of(node)
+    value, kind = literal.value, _TIMES.get(literal.kind)
+    if isinstance(node, exp.Cast) and kind is None:
+        raise NotUnderstood("a cast to another type than a date or a time")
+    if literal.kind is LiteralKind.INTEGER:
+        assert isinstance(value, int)
+        if not fits_bits(value, 64):
+            raise NotUnderstood("a number of more than 64 bits")
+        kind = pa.int32() if fits_bits(value, 32) else pa.int64()
+    return pa.scalar(value, kind)
 
 
 def _is_number(node: exp.Expr) -> bool:
@@ -411,20 +419,6 @@ def _is_number(node: exp.Expr) -> bool:
     node = node.unnest()
     literal = node.this if isinstance(node, exp.Neg) else node
     return isinstance(literal, exp.Literal) and not literal.is_string
-
-
-def _number(text: str) -> pa.Scalar:
-    """Return a number in the type of Spark, by its text with its sign."""
-    literal = number_literal(text.removeprefix("-"))
-    value = (literal.negated() if text.startswith("-") else literal).value
-    if literal.kind is LiteralKind.INTEGER and isinstance(value, int):
-        if not _INT64.min <= value <= _INT64.max:
-            raise NotUnderstood("a number of more than 64 bits")
-        is_short = _INT32.min <= value <= _INT32.max
-        return pa.scalar(value, pa.int32() if is_short else pa.int64())
-    if isinstance(value, Decimal | float):
-        return pa.scalar(value)
-    raise NotUnderstood("this number")
 
 
 def _path(column: exp.Column) -> str:

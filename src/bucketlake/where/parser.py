@@ -118,6 +118,11 @@ def predicate_of(node: exp.Expr, text: str, schema: pa.Schema) -> Predicate:
     return _Reader(text, schema, None).read(node)
 
 
+def literal_of(node: exp.Expr) -> SqlLiteral:
+    """Return a literal, or the cast of one; raises NotUnderstood for other nodes."""
+    return _Reader("", pa.schema([]), None).literal(node)
+
+
 class _Reader:
     """Converts the parser's tree, for a schema."""
 
@@ -169,7 +174,7 @@ class _Reader:
         left, right = _unwrapped(node.this), _unwrapped(node.expression)
         if not isinstance(left, exp.Column | exp.Dot):
             left, right, operator = right, left, operator.mirrored
-        literal = self._literal(right)
+        literal = self.literal(right)
         column = self._column(left)
         return self._comparison(column, operator, literal)
 
@@ -182,7 +187,7 @@ class _Reader:
     def _between(self, node: exp.Expr) -> Predicate:
         _only(node, "this", "low", "high")
         column = self._column(_unwrapped(node.this))
-        low, high = (self._literal(_unwrapped(node.args[end])) for end in ("low", "high"))
+        low, high = (self.literal(_unwrapped(node.args[end])) for end in ("low", "high"))
         _check_one_kind([low, high])
         return nodes.And(
             (
@@ -196,7 +201,7 @@ class _Reader:
         if not node.expressions:
             raise refused(self._text, "IN () has no values", "list at least one value")
         column = self._column(_unwrapped(node.this))
-        literals = [self._literal(_unwrapped(item)) for item in node.expressions]
+        literals = [self.literal(_unwrapped(item)) for item in node.expressions]
         if (found := self.lists.pop(str(literals[0].value), None)) is not None:
             kind, given = found.kind, found.values()
             values = comparable_values(kind, given, self._type(column), time_zone=self._time_zone)
@@ -210,7 +215,7 @@ class _Reader:
         column = self._column(_unwrapped(node.this))
         if isinstance(node.expression, exp.Null):
             return nodes.IsNull(column)
-        literal = self._literal(node.expression)
+        literal = self.literal(node.expression)
         if literal.kind is not LiteralKind.BOOLEAN or not self._is_boolean(column):
             raise NotUnderstood("this form of IS")
         return self._comparison(column, Operator.NULL_SAFE_EQUAL, literal)
@@ -218,7 +223,7 @@ class _Reader:
     def _like(self, node: exp.Expr) -> Predicate:
         _only(node, "this", "expression", "negate")
         column = self._column(_unwrapped(node.this))
-        pattern = self._value(column, self._literal(_unwrapped(node.expression)))
+        pattern = self._value(column, self.literal(_unwrapped(node.expression)))
         if not isinstance(pattern, str) or "\\" in pattern:
             raise NotUnderstood("a pattern with escapes")
         like = nodes.Like(column, pattern)
@@ -275,30 +280,28 @@ class _Reader:
             raise refused(self._text, problem, f"the columns are {', '.join(alike)}")
         return alike[0] if alike else None
 
-    def _literal(self, node: exp.Expr) -> SqlLiteral:
-        if isinstance(node, exp.Literal) and node.is_string:
+    def literal(self, node: exp.Expr) -> SqlLiteral:
+        is_text = isinstance(node, exp.Literal) and node.is_string
+        if is_text or isinstance(node, exp.RawString):
             return SqlLiteral(LiteralKind.STRING, str(node.this))
         if isinstance(node, exp.Literal):
             return number_literal(str(node.this))
         if type(node) is exp.Concat and all(part.is_string for part in node.expressions):
             # Spark joins texts that follow one another to one literal: 'a' 'b'.
-            joined = "".join(str(part.this) for part in node.expressions)
-            return SqlLiteral(LiteralKind.STRING, joined)
-        if isinstance(node, exp.RawString):
-            return SqlLiteral(LiteralKind.STRING, str(node.this))
+            return SqlLiteral(LiteralKind.STRING, "".join(str(p.this) for p in node.expressions))
         if isinstance(node, exp.Boolean):
             return SqlLiteral(LiteralKind.BOOLEAN, bool(node.this))
         if isinstance(node, exp.Null):
             return SqlLiteral(LiteralKind.NULL, None)
         if isinstance(node, exp.Neg):
-            return self._literal(_unwrapped(node.this)).negated()
+            return self.literal(_unwrapped(node.this)).negated()
         if isinstance(node, exp.Cast) and type(node) in (exp.Cast, exp.TryCast):
             return self._cast(node)
         raise NotUnderstood("a comparison with something other than a literal")
 
     def _cast(self, node: exp.Cast) -> SqlLiteral:
         _only(node, "this", "to", "safe")
-        inner = self._literal(_unwrapped(node.this))
+        inner = self.literal(_unwrapped(node.this))
         sizes = [parameter.this for parameter in node.to.expressions]
         if any(not isinstance(size, exp.Literal) or size.is_string for size in sizes):
             raise NotUnderstood("a cast to a nested type")

@@ -11,7 +11,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bucketlake.format.avro.table_schema import with_meta_fields
 from bucketlake.format.log_data import encode_avro_block, encode_parquet_block
@@ -93,16 +92,8 @@ def _in_key_order(incoming: IncomingRecords, mask: np.ndarray) -> IntArray:
 def _stamped(
     incoming: IncomingRecords, positions: IntArray, stamp: Stamp, schema: pa.Schema
 ) -> pa.Table:
-    indices, count = pa.array(positions), len(positions)
-    numbers = pa.array(np.arange(count)).cast(pa.string())
-    sequences = pc.binary_join_element_wise(f"{stamp.instant}_{stamp.group_number}", numbers, "_")
-    meta = [
-        pa.repeat(stamp.instant, count),
-        sequences,
-        incoming.keys.take(indices),
-        pa.repeat(stamp.partition_path, count),
-        pa.repeat(stamp.file_name, count),
-    ]
+    indices = pa.array(positions)
+    meta = stamp.meta_columns(incoming.keys.take(indices))
     rows = incoming.columns.select(schema.names).take(indices)
     return pa.Table.from_arrays([*meta, *rows.columns], names=[*META_NAMES, *schema.names])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bucketlake.actions.pending import begin_instant, put_inflight, put_plan, withdraw_plan
+from bucketlake.actions.pending import begin_instant, put_plan, withdraw_plan
 from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import Timeline
@@ -15,7 +15,7 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication, claim_commit, is_rolled_back
-from bucketlake.timeline.transitions import create_requested
+from bucketlake.timeline.transitions import create_requested, to_inflight
 from tests.faulty_storage import FaultyStorage
 from tests.unit.actions.bare_table import AHEAD, BareTable
 
@@ -124,6 +124,6 @@ def test_several_processes_may_mark_an_instant_as_inflight(table: BareTable) -> 
     at = table.clock.next_instant(table.timeline())
     create_requested(table.opened, at, Action.CLEAN, b"plan")
     for _ in range(2):
-        put_inflight(table.opened, at, Action.CLEAN)
+        to_inflight(table.opened, at, Action.CLEAN)
     assert table.state_of(at) is State.INFLIGHT
     assert table.storage.read(f".hoodie/timeline/{at}.clean.inflight") == b""

@@ -28,7 +28,7 @@ def test_the_timeline_is_searched_for_undone_commits_once_a_sync() -> None:
     class Counted(NamedPartitions):
         searched = 0
 
-        def completed(self) -> list[Any]:
+        def completed(self, *_: object) -> list[Any]:
             self.searched += 1
             return super().completed()
 

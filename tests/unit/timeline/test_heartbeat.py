@@ -8,7 +8,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,8 +109,7 @@ def test_the_heartbeat_is_renewed(storage: Storage, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_renewal_puts_the_heartbeat_again(storage: Storage) -> None:
-    answers = iter([False, True])  # Whether the write has ended.
-    heartbeat._renew(storage, T, b"content", SimpleNamespace(wait=lambda _: next(answers)))
+    heartbeat._renew(storage, T, b"content")
     assert storage.read(PATH) == b"content"
 
 

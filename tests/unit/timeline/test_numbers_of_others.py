@@ -7,7 +7,7 @@ from bucketlake.format.archive_file import ArchiveFile, archive_log_number
 from bucketlake.format.metadata_record.file_ids import MetadataFileId
 from bucketlake.model.file_name import LogFileName
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.archive_files import manifest_numbers
+from bucketlake.timeline.archive_reader import manifest_numbers
 from bucketlake.timeline.commit_order import stray_turns
 
 DIGITS = "9" * 4_301  # One more than Python's int takes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -40,6 +41,10 @@ ROWS = pa.table(
         ("a * 1.1", [Decimal("11.000"), None]),
         ("a + n", [Decimal("11.00"), None]),
         ("(p = q) <= q", [True, True]),
+        ("coalesce(NULL, DATE '2024-02-29')", [date(2024, 2, 29)] * 2),
+        ("CAST('2024-02-29' AS DATE) = DATE '2024-03-01'", [False] * 2),
+        ("TIMESTAMP '2024-01-01 10:00:00+02:00'", [datetime(2024, 1, 1, 8, tzinfo=UTC)] * 2),
+        ("TIMESTAMP_NTZ '2024-01-01 10:00:00'", [datetime(2024, 1, 1, 10)] * 2),
         ("p = (q <= q)", [True, False]),
     ],
 )
@@ -59,6 +64,9 @@ def test_values_are_those_of_spark(text: str, expected: list[Any]) -> None:
         "coalesce(n, n * 9223372036854775807)",
         "lower(upper(s))",  # Spark drops the inner change.
         "upper('\u0264')",  # Capital only since Unicode 16.
+        "TIMESTAMP '2024-01-01 10:00:00'",  # In the zone of the session.
+        "CAST(s AS DATE)",
+        "CAST('1' AS INT)",
         "f IN (1, 2) AND s LIKE 'a\\%'",
     ],
 )

@@ -104,7 +104,7 @@ def _bytes_per_row(rows: pa.Table, schema: pa.Schema, keys: pa.Array) -> float:
     chosen = _spread(rows.num_rows)
     chosen = chosen[pc.sort_indices(keys.take(pa.array(chosen))).to_numpy()]
     some = cast_batch(rows.select(schema.names).take(pa.array(chosen)), schema)
-    meta = _meta_columns(keys.take(pa.array(chosen)))
+    meta = _STAMP.meta_columns(keys.take(pa.array(chosen)))
     whole = pa.Table.from_arrays([*meta, *some.columns], names=[*META_NAMES, *some.column_names])
     sizes = [len(encode_base_file([part], schema).data) for part in (whole, whole.slice(0, 0))]
     return max(sizes[0] - sizes[1], 1) / len(chosen)
@@ -118,13 +118,3 @@ def _spread(row_count: int) -> npt.NDArray[np.int64]:
     length = ENCODED_ROWS_MAX // runs
     starts = np.linspace(0, row_count - length, runs).astype(np.int64)
     return (starts[:, None] + np.arange(length)).ravel()
-
-
-def _meta_columns(keys: pa.Array) -> list[pa.Array]:
-    """Return columns like the meta columns of a file."""
-    count = len(keys)
-    numbers = pa.array(np.arange(count)).cast(pa.string())
-    begin = f"{_STAMP.instant}_{_STAMP.group_number}_"
-    sequence = pc.binary_join_element_wise(begin, numbers, "")
-    time, name = pa.repeat(_STAMP.instant, count), pa.repeat(_STAMP.file_name, count)
-    return [time, sequence, keys, pa.repeat(_STAMP.partition_path, count), name]

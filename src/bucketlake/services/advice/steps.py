@@ -19,6 +19,7 @@ from bucketlake.index.setting import TableIndex
 from bucketlake.model.table_type import TableType
 from bucketlake.services.advice.workload import Conditions
 
+_USUAL_TYPE = TableType.COPY_ON_WRITE.value.lower()
 _SPECIAL = re.compile(r"[^\w\-=/ ]")
 
 
@@ -42,7 +43,6 @@ def create_step(
     given: Conditions, index: TableIndex, table_type: TableType = TableType.COPY_ON_WRITE
 ) -> Step:
     """Make a table: a new one, or a new one in place of a table."""
-    upkeep = upkeep_of_new_table(given)
     source = "sample.schema" if given.is_new else "table.schema()"
     arguments: dict[str, object] = {"record_key": [*given.record_key]}
     words = ["create", "PATH", "--like", "FILE", "--key", ",".join(given.record_key)]
@@ -55,25 +55,20 @@ def create_step(
     if given.hive_style:
         arguments["hive_style"] = True
         words.append("--hive-style")
-    if table_type is not TableType.COPY_ON_WRITE:
-        arguments["table_type"] = table_type.value.lower()
-        words += ["--table-type", table_type.value.lower()]
-    if given.version != NEWEST_VERSION:
-        arguments["version"] = given.version
-        words += ["--table-version", str(given.version)]
-    if upkeep != OFF:
-        arguments["upkeep"] = upkeep
-        words += ["--upkeep", upkeep]
+    upkeep = OFF if given.hudi_writers else AUTO
+    for option, name, value, usual in (
+        ("--table-type", "table_type", table_type.value.lower(), _USUAL_TYPE),
+        ("--table-version", "version", given.version, NEWEST_VERSION),
+        ("--upkeep", "upkeep", upkeep, OFF),
+    ):
+        if value != usual:
+            arguments[name] = value
+            words += [option, str(value)]
     texts = [f"{name}={value!r}" for name, value in arguments.items()]
     call = _call(
         "bl.create_table", "path", f"schema={source}", *texts, f"index={index_in_python(index)}"
     )
     return Step(call, _command([*words, *_index_words(index)]))
-
-
-def upkeep_of_new_table(given: Conditions) -> str:
-    """Return whether writes shall run the services of a table that is made."""
-    return OFF if given.hudi_writers else AUTO
 
 
 def rescale_step(given: Conditions, rules: Mapping[str, int], default: int | None = None) -> Step:

@@ -57,7 +57,6 @@ from bucketlake.services.check.findings import (
     Severity,
 )
 from bucketlake.services.check.metadata_checks import METADATA_CHECKS, check_metadata_files
-from bucketlake.services.check.ring_checks import RING_CHECKS
 from bucketlake.services.check.row_checks import check_files, check_keys
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
@@ -136,13 +135,13 @@ def diagnose(
         return Findings([finding], ALWAYS_CHECKED[:1], not_checked)
     check_readable(table.config, storage.root)
     examination = examine(table, given, min_age_ms=min_age_seconds * 1000)
-    checks = [*CHECKS, *METADATA_CHECKS, *FILE_CHECKS, *RING_CHECKS]
+    checks = [*CHECKS, *METADATA_CHECKS, *FILE_CHECKS]
     checks += [check_files, check_metadata_files] if files else []
     checks += [check_keys] if keys else []
-    if table.config.sync is None:
-        catalog = None
-    if catalog is not None:
-        checks.append(_catalog(catalog))
+    also = []
+    if catalog is not None and table.config.sync is not None:
+        checks.append(lambda table: catalog.check(table.snapshot))
+        also = ["catalog"]
     found: dict[Finding, None] = {}  # Several checks may find the same broken file.
     for check in checks:
         try:
@@ -152,7 +151,6 @@ def diagnose(
         except (TimelineError, ObjectNotFoundError):  # Removed after the timeline was listed.
             continue
     asked = {"keys": keys, "files": files}
-    also = ["catalog"] if catalog is not None else []
     not_checked = [
         f"{name}: {argument}" for name, argument in ON_REQUEST.items() if not asked[name]
     ]
@@ -165,10 +163,6 @@ def diagnose(
         [*ALWAYS_CHECKED, *also, *(name for name, is_asked in asked.items() if is_asked)],
         not_checked,
     )
-
-
-def _catalog(catalog: CatalogCheck) -> Check:
-    return lambda table: catalog.check(table.snapshot)
 
 
 def _require_right_properties(table: OpenTable) -> None:

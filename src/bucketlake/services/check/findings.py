@@ -41,7 +41,7 @@ class Remedy(Enum):
     REWRITE = "rewrite the partition, one row per key"
 
 
-_BY_HAND = {
+BY_HAND = {
     "unreadable": "restore the file",
     "properties_broken": "from the newest commit; if none records them, restore the file",
     "clock_ahead": "set the clock of the host that wrote them; until the clock has passed the last "
@@ -76,12 +76,10 @@ class FindingKind(Enum):
         kind = object.__new__(cls)
         kind._value_ = word
         kind.severity, kind.remedy = severity, remedy
-        kind.by_hand = _BY_HAND.get(word, "")
         return kind
 
     severity: Severity
     remedy: Remedy
-    by_hand: str
 
     UNREADABLE = ("unreadable", Severity.ERROR, Remedy.NOTHING)
     PROPERTIES_BACKUP = ("properties_backup", Severity.WARNING, Remedy.RECOVER)
@@ -225,5 +223,5 @@ class Finding(Shown):
     @property
     def repair(self) -> str:
         """What a repair does, in words, or what remains to be done by hand."""
-        by_hand = self.kind.by_hand
+        by_hand = BY_HAND.get(self.kind.value)
         return f"{self.remedy.value}: {by_hand}" if by_hand else self.remedy.value

@@ -32,7 +32,6 @@ from bucketlake.metadata.metadata_table import (
 from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
 from bucketlake.metadata.rewrite import merge_of
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.services.check.examination import Examination
 from bucketlake.services.check.file_checks import rows_lost_by, stray_kind
@@ -40,7 +39,6 @@ from bucketlake.services.check.findings import Finding, FindingKind
 from bucketlake.services.metadata.needed_index import why_index_is_missing
 from bucketlake.services.metadata.rebuild import builder_at_work
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import Instant
 
 _FILES, _RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
 _MAINTAINED = frozenset(MetadataPartition)
@@ -216,7 +214,12 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
             opened[group] = max(opened.get(group, ""), at or "")
     counted = [i for i in found.timeline.completed_commits() if found.counts(i.requested_at)]
     commits = found.timeline.read_commits(found.storage, counted)
-    built_at = _built_at(commits, name)
+    builds = (
+        instant.completed_at or ""
+        for instant, commit in commits
+        if commit.operation == BUILD_OPERATION and name in commit.write_stats
+    )
+    built_at = max(builds, default="")  # Empty if the partition was made with the table.
     named: dict[str, DataFile] = {}
     for instant, commit in commits:
         completed_at = instant.completed_at or ""
@@ -235,16 +238,6 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
     versions = found.versions([*(named | stored).values()]).values()
     needed = {file.path for newest, *_ in versions for file in newest.files}
     return sorted(f"{found.storage.folder}/{path}" for path in needed - stored.keys())
-
-
-def _built_at(commits: Sequence[tuple[Instant, CommitMetadata]], name: str) -> str:
-    """Return when the last build of a partition ended; empty if it was made with the table."""
-    builds = (
-        instant.completed_at or ""
-        for instant, commit in commits
-        if commit.operation == BUILD_OPERATION and name in commit.write_stats
-    )
-    return max(builds, default="")
 
 
 def check_metadata_files(table: Examination) -> Iterator[Finding]:

@@ -97,10 +97,8 @@ def check_keys(table: Examination) -> Iterator[Finding]:
 
 
 def _keys(reader: SliceReader, file_slice: FileSlice) -> pa.ChunkedArray:
-    chunks = [
-        chunk[RECORD_KEY].cast(pa.string()) for chunk in reader.read(file_slice, [RECORD_KEY])
-    ]
-    arrays = [array for chunk in chunks for array in chunk.chunks]
+    chunks = reader.read(file_slice, [RECORD_KEY])
+    arrays = [array for chunk in chunks for array in chunk[RECORD_KEY].cast(pa.string()).chunks]
     return pa.chunked_array(arrays, pa.string())
 
 

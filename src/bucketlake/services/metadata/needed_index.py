@@ -37,7 +37,7 @@ from bucketlake.storage.waiting import pause
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.table_properties import read_table_config, table_at
+from bucketlake.timeline.table_properties import reopened, table_at
 
 IS_OF_OTHER_KIND = "its keys are unique in other parts of the table: partition or whole table"
 
@@ -110,7 +110,7 @@ def build_needed_index(table: OpenTable, engine: Engine) -> None:
         may_convert = why == IS_OF_OTHER_KIND and time.monotonic() < converts_until
         if builder is None and not may_convert:
             build_metadata_table(
-                table.with_config(read_table_config(storage)),
+                reopened(table),
                 [_RECORD_INDEX],
                 is_partitioned=kind.partitioned,
                 engine=engine,

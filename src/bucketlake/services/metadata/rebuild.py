@@ -24,8 +24,8 @@ meanwhile. If it died before, the next build begins again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,9 @@ from bucketlake.actions.conflict import retried
 from bucketlake.actions.log_copies import committed_copies
 from bucketlake.actions.metadata_withdrawal import withdraw_compactions
 from bucketlake.actions.progress import counted_progress
-from bucketlake.actions.recovery import end_undoing, settle_failed_writes
-from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
+from bucketlake.actions.recovery import end_undoing, writable_timeline
+from bucketlake.actions.transact import beating_turn
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
-from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, ConfigError, ObjectNotFoundError
 from bucketlake.flow.stage import Engine
@@ -92,7 +91,7 @@ from bucketlake.timeline.commit_order import Head, Turn, last_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.table_properties import read_table_config, reopened
 
 _BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
 """Instant and partitions of a build between its turn and its end."""
@@ -141,10 +140,9 @@ def build_metadata_table(
         If a key is stored twice, so that a record-level index has no place for it.
     """
     storage = table.storage
-    check_writable(table.config, storage.root)
-    timeline = settle_failed_writes(table, load_timeline(table))
+    timeline = writable_timeline(table)
     # A restore that was continued may take partitions off.
-    table = table.with_config(read_table_config(storage))
+    table = reopened(table)
     needed = needed_index(storage, timeline)
     chosen = partitions_to_build(table.config, partitions, needs_index=needed is not None)
     work = _Work(table)
@@ -322,9 +320,7 @@ class _Found:
         schema = snapshot.understood_schema
         if schema is None:
             return {}
-        columns = indexed_columns(
-            self.table.with_config(read_table_config(self.table.storage)), schema
-        )
+        columns = indexed_columns(reopened(self.table), schema)
         assert columns is not None, "the properties list the partitions that are being built"
         wanted = [file for files in self._files.values() for file in files]
 
@@ -382,8 +378,7 @@ class _IndexBuild:
             snapshot = self._snapshot()
             require_owner(instant)
             # Listed after the commits, which may have opened shards of new partitions.
-            now = read_table_config(self.table.storage)
-            metadata = load_metadata_table(self.table.with_config(now), timeline)
+            metadata = load_metadata_table(reopened(self.table), timeline)
             opened = IndexShards.of_file_ids(metadata.file_groups(name), root)
             require_owner(instant)  # Another build deletes file groups after its turn.
             plan = self._plan(snapshot, instant, opened)
@@ -527,25 +522,20 @@ class _Work:
         with self.table.lock.held(self.table.storage):
             return list_partitions_as(self.table.storage, valid=partitions, check=check)
 
-    @contextmanager
-    def turn(self, owner: InstantTime | None = None) -> Iterator[tuple[InstantTime, Timeline]]:
+    def turn(
+        self, owner: InstantTime | None = None
+    ) -> AbstractContextManager[tuple[InstantTime, Timeline]]:
         """Take a turn; give its instant, and the timeline since then.
 
-        The heartbeat keeps other writers from using the instant meanwhile. With ``owner``, the last
-        build or removal must be that of this instant.
+        With ``owner``, the last build or removal must be that of this instant.
         """
-        with ExitStack() as beats:
 
-            def change(now: Head) -> Answer[InstantTime]:
-                if owner is not None:
-                    _require_last(now.turn, owner)
-                if end_undoing(self.table, now.timeline):
-                    return AGAIN
-                instant = now.next_instant()
-                return Ready(instant, instant, beats=beats, changes_metadata=True)
+        def is_ready(now: Head) -> bool:
+            if owner is not None:
+                _require_last(now.turn, owner)
+            return not end_undoing(self.table, now.timeline)
 
-            done = transact(self.table, change)
-            yield done.value, done.head.timeline
+        return beating_turn(self.table, is_ready=is_ready, changes_metadata=True)
 
 
 def _require_last(turn: Turn | None, instant: InstantTime) -> None:

@@ -18,13 +18,12 @@ made again under the new kind. Undo, restore and time travel find the kind of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from bucketlake.actions.commit import CommitView
 from bucketlake.actions.conflict import retried
-from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.recovery import writable_timeline
 from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError
 from bucketlake.flow.stage import Engine
@@ -48,14 +47,10 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata.index_builder import estimated_keys
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.services.rebucket.rescale import RowsOf, move_partitions
-from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import Action, system_now_ms
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import mark_instant
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.table_properties import read_table_config, table_at
-from bucketlake.write.pack import RecordSource
+from bucketlake.timeline.table_properties import read_table_config, reopened
 from bucketlake.write.target import Target, target_of
 from bucketlake.write.transaction import BegunWrite, Written, begun_write, commit_written
 from bucketlake.write.write_plan import plan_write
@@ -69,60 +64,53 @@ def convert_index(
     """Convert a table to dynamic buckets or other sizes, or return what that would do.
 
     See ``rescale`` for the parameters.
+
+    Raises
+    ------
+    ConfigError
+        If a conversion does not lead to the index, or the version of the table has none such.
+    IndexStateError
+        If a resize is pending, or a key is stored twice in a partition.
+    CommitConflictError
+        If other writers changed the table in every attempt.
     """
     growing = index.growing
     if dry_run:
         snapshot = handle.snapshot()
         if growing is not None:
-            return plan_kind_conversion(snapshot, growing)
+            return _plan(snapshot, _completed(snapshot, growing), any_shards=False)
         known = require_index(snapshot.table, snapshot.timeline, handle.index)
         return plan_conversion(snapshot, known, index)
     table = handle.open()
     if growing is not None:
-        return run_kind_conversion(table.storage, growing, engine=engine, lock=handle.lock)
+        return run_kind_conversion(table, growing, engine)
 
     def convert_once() -> ConversionReport:
         target = target_of(handle, table, engine)
-        return run_conversion(target, index, partial(rows_of, target.snapshot), engine)
+        plan = plan_conversion(target.snapshot, target.index, index)
+        if target.index == index:
+            return plan
+        renewed = target.index.with_max_file_size(index.max_file_size)
+        rows = partial(rows_of, target.snapshot)
+        result = move_partitions(target, renewed, plan.partitions, rows, engine)
+        return replace(plan, instant=result.instant)
 
     return retried(convert_once)
 
 
-def plan_kind_conversion(snapshot: Snapshot, index: DynamicBucket) -> ConversionReport:
-    """Return what a conversion to dynamic buckets would do; it lists the table.
-
-    Raises
-    ------
-    ConfigError
-        If the table has dynamic buckets with another number of assigners, or its version has none.
-    IndexStateError
-        If a resize is pending.
-    """
-    return _plan(snapshot, _completed(snapshot, index), any_shards=False)
-
-
 def run_kind_conversion(
-    storage: Storage,
-    index: DynamicBucket,
-    *,
-    engine: Engine = HERE,
-    lock: TableLock = NO_LOCK,
-    now_ms: Callable[[], int] = system_now_ms,
+    table: OpenTable, index: DynamicBucket, engine: Engine = HERE
 ) -> ConversionReport:
-    """Convert a table to dynamic buckets; see :func:`plan_kind_conversion`.
+    """Convert a table to dynamic buckets.
 
     Parameters
     ----------
-    storage : Storage
+    table : OpenTable
         The table.
     index : DynamicBucket
         The new index.
     engine : Engine
         Builds shards of the record-level index on an engine.
-    lock : TableLock
-        The lock that Hudi's writers share.
-    now_ms : callable
-        Milliseconds since 1970 UTC.
 
     Raises
     ------
@@ -139,25 +127,27 @@ def run_kind_conversion(
     converted: list[InstantTime] = []
 
     def attempt() -> ConversionReport:
-        table = table_at(storage, lock, now_ms)
-        check_writable(table.config, storage.root)
-        snapshot = load_snapshot(table)
+        now = reopened(table)
+        check_writable(now.config, now.storage.root)
+        snapshot = load_snapshot(now)
         _ = snapshot.schema  # Raises InputError before anything is built.
         wanted = _completed(snapshot, index)
         plan = _plan(snapshot, wanted, any_shards=bool(built))
         if plan.builds_index:
             build_metadata_table(
-                table,
+                now,
                 [_RECORD_INDEX],
                 is_partitioned=True,
                 limits=wanted.shard_limits,
                 engine=engine,
             )
             built.append(plan)
-        target = open_to_convert(table_at(storage, lock, now_ms), wanted)
+        opened = reopened(table)  # Whatever index it has.
+        pinned = load_snapshot(opened, writable_timeline(opened))
+        target = Target(pinned, wanted, read_stored(opened.storage))
         if _held(target.snapshot) is None:
             converted.append(convert_kind(target, wanted))
-        if _RECORD_INDEX not in read_table_config(storage).metadata_partitions:
+        if _RECORD_INDEX not in read_table_config(table.storage).metadata_partitions:
             raise CommitConflictError(
                 converted[-1] if converted else "",
                 "another writer took the record-level index off; repeat the conversion, which "
@@ -302,45 +292,7 @@ def _why_not(held: TableIndex, index: TableIndex) -> str:
     )
 
 
-def run_conversion(
-    target: Target,
-    index: TableIndex,
-    rows_of: Callable[[Sequence[str]], RecordSource],
-    engine: Engine,
-) -> ConversionReport:
-    """Convert a table; see :func:`plan_conversion`.
-
-    Parameters
-    ----------
-    target : Target
-        The table, pinned.
-    index : TableIndex
-        The new index of the table.
-    rows_of, engine
-        See ``run_rescale``.
-
-    Raises
-    ------
-    CommitConflictError
-        If another writer committed to one of the partitions, or changed the setting, meanwhile.
-    """
-    plan = plan_conversion(target.snapshot, target.index, index)
-    if target.index == index:
-        return plan
-    renewed = target.index.with_max_file_size(index.max_file_size)
-    result = move_partitions(target, renewed, plan.partitions, rows_of, engine)
-    return replace(plan, instant=result.instant)
-
-
 # ---- The commit that puts the table under its new kind, and changes no file ----------------------
-
-
-def open_to_convert(table: OpenTable, index: DynamicBucket) -> Target:
-    """Open a table for :func:`convert_kind`, whatever index it has; see :func:`open_target`."""
-    check_writable(table.config, table.storage.root)
-    timeline = settle_failed_writes(table, load_timeline(table))
-    pinned = load_snapshot(table, timeline)
-    return Target(pinned, index, read_stored(table.storage))
 
 
 def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
@@ -349,7 +301,7 @@ def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
     Parameters
     ----------
     target : Target
-        From :func:`open_to_convert`, after the record-level index was built.
+        The table, pinned after the record-level index was built; its index is the new one.
     index : DynamicBucket
         The new index.
 

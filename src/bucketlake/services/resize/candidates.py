@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from bucketlake.errors import ConfigError
 from bucketlake.hashing.directory import Directory, Suffix
 from bucketlake.hashing.ring import ChildNode, Ring, RingHashes
 from bucketlake.hashing.xx_hash import RING_SIZE, hash_ring_keys
 from bucketlake.index.ring_engine import engine_of_ring, new_prefix
-from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import RingState
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -27,6 +27,9 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.services.resize.service import ResizeLimits
 
 _EIGHTHS = 8
+
+HashOfKeys = Callable[[pa.ChunkedArray, Sequence[str]], RingHashes]
+"""Hashes record keys by some of their fields."""
 
 SplitPoints = Callable[[FileSlice, int, int], "Sequence[int] | None"]
 """Gives the values at which to split: of a slice, the value of its node, and a number of parts."""
@@ -222,16 +225,22 @@ def _points_of_keys(
     reader: SliceReader, file_slice: FileSlice, hash_fields: tuple[str, ...], start: int, parts: int
 ) -> list[int]:
     """Return the greatest hash of each part but the last, of parts with equal numbers of keys."""
-    hashes = [
-        hash_ring_keys(chunk[RECORD_KEY], hash_fields)
-        for chunk in reader.read(file_slice, [RECORD_KEY])
-    ]
-    found = np.concatenate(hashes) if hashes else np.empty(0, np.int32)
-    if len(found) < parts:
+    hashes = key_positions(reader, hash_ring_keys, hash_fields, file_slice)
+    if len(hashes) < parts:
         return []
-    distances = np.sort((found.astype(np.int64) - start - 1) % RING_SIZE)
-    places = len(found) * np.arange(1, parts) // parts - 1
+    distances = np.sort((hashes.astype(np.int64) - start - 1) % RING_SIZE)
+    places = len(hashes) * np.arange(1, parts) // parts - 1
     return [int(distance) + start + 1 for distance in distances[places]]
+
+
+def key_positions(
+    reader: SliceReader, hash_keys: HashOfKeys, hash_fields: Sequence[str], file_slice: FileSlice
+) -> RingHashes:
+    """Return the places of a slice's keys on a ring, sorted."""
+    hashes = [
+        hash_keys(chunk[RECORD_KEY], hash_fields) for chunk in reader.read(file_slice, [RECORD_KEY])
+    ]
+    return np.sort(np.concatenate([np.empty(0, np.int32), *hashes]))
 
 
 # ---- What a resize would do to a directory: which buckets split in halves, and which merge
@@ -250,15 +259,6 @@ def require_halves(limits: ResizeLimits) -> None:
         if value != default:
             allowed = f"the buckets of an ExtendibleBucket split in halves: leave {name} out"
             raise ConfigError(name, value, allowed)
-
-
-def key_positions(reader: SliceReader, layout: RingLayout, file_slice: FileSlice) -> RingHashes:
-    """Return the places of a slice's keys on the ring, sorted."""
-    found = [
-        layout.engine.hash_keys(chunk[RECORD_KEY], layout.hash_fields)
-        for chunk in reader.read(file_slice, [RECORD_KEY])
-    ]
-    return np.sort(np.concatenate([np.empty(0, np.int32), *found]))
 
 
 def candidates_of_directory(

@@ -27,9 +27,8 @@ from functools import partial
 from bucketlake.actions.conflict import require_no_restore
 from bucketlake.actions.log_copies import committed_copies
 from bucketlake.actions.metadata_upkeep import prepare_commit
-from bucketlake.actions.pending import put_inflight
 from bucketlake.actions.progress import LOGGER, telling_progress
-from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.recovery import writable_timeline
 from bucketlake.actions.rollback import withdraw_resize
 from bucketlake.actions.transact import (
     AGAIN,
@@ -40,7 +39,6 @@ from bucketlake.actions.transact import (
     commit_change,
     nothing,
 )
-from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, StorageError
 from bucketlake.flow.stage import Engine
 from bucketlake.format.clustering_plan import ClusteringPlan
@@ -83,7 +81,7 @@ from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.open_table import OpenTable
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import instant_path, to_inflight
 from bucketlake.write.key_rule_check import by_files
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, write_stats_of
 from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult, with_index
@@ -132,15 +130,13 @@ def resize(
     UnsupportedFeatureError
         If the table cannot be written.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = load_timeline(table)
+    timeline = writable_timeline(table, settles=not dry_run)
     service = ResizeService(table, index, limits, engine)
     if dry_run:
         if not is_resize_due(service, timeline):
             return ResizeReport(())
         chosen, left = worth_it(service, timeline)
         return ResizeReport(described(service, timeline, chosen), left)
-    settle_failed_writes(table, timeline)
     done = [] if schedule_only else carry_out_pending(service)
     if not is_resize_due(service, load_timeline(table)):
         return ResizeReport((), instants=tuple(done))
@@ -214,9 +210,8 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
     reason = overtaking(service, instant, plan, timeline)
     if reason is not None:  # Known before any work is done.
         raise OvertakenError(reason)
-    inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
     with nullcontext() if is_held else beating(storage, instant, is_new=False):
-        put_inflight(service.table, instant, Action.CLUSTERING)
+        inflight = instant_path(config, to_inflight(service.table, instant, Action.CLUSTERING))
         drop_files_of_others(storage, instant, HOLD_TOKEN)
         slices = with_sizes(storage, instant, plan.slices)
         snapshot = with_schema_of_plan(load_snapshot(service.table, timeline), instant, slices)

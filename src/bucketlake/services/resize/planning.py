@@ -31,7 +31,6 @@ from bucketlake.index.ring_state import PendingResize, pending_resizes, resizes_
 from bucketlake.index.setting import require_rings
 from bucketlake.index.stored_setting import is_conversion
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, log_instant
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
@@ -184,6 +183,7 @@ def worth_it(
         for pending in timeline.pending_compactions()
         for planned in timeline.read_compaction_plan(storage, pending)
     }
+    positions_of = partial(key_positions, reader, layout.engine.hash_keys, layout.hash_fields)
     candidates: list[Candidate] = []
     for partition, live in sorted(slices_of.items()):
         state = layout.state(partition)
@@ -199,7 +199,7 @@ def worth_it(
                 free,
                 limits,
                 depth_max=rings.count_max.bit_length() - 1,
-                positions_of=partial(key_positions, reader, layout),
+                positions_of=positions_of,
             )
             continue
         candidates += candidates_of_ring(
@@ -292,12 +292,14 @@ def overtaking(
     A commit of a group of the plan is in the plan, or is older than its slice, or has copies in the
     new groups. Times alone do not tell: a commit may complete while the plan is made.
     """
-    planned = {held.group: held for held in plan.slices}
+    planned = {held.group for held in plan.slices}
     known = {path for held in plan.slices for path in held.paths}
+    bases = ((held.group, held.base_file) for held in plan.slices)
+    begun = {group: base.name.instant for group, base in bases if base is not None}
     resizes = {resize.partition_path: resize for resize in resizes_of_plan(instant, plan)}
     for other, commit in newest.read_commits(service.table.storage, newest.completed_commits()):
         at = other.requested_at
-        gone = planned.keys() & commit.replaced_groups
+        gone = planned & commit.replaced_groups
         if gone:
             return f"instant {at} replaced file group {min(gone)[1]}"
         if commit.compacted:
@@ -307,7 +309,7 @@ def overtaking(
         touched = {
             stat.group
             for stat in written
-            if stat.group in planned and not _is_older(completed_at, planned[stat.group])
+            if stat.group in planned and completed_at >= begun.get(stat.group, "")
         }
         if not touched:
             continue
@@ -316,11 +318,6 @@ def overtaking(
         if not _has_copies(resizes, instant, touched, written):
             return f"instant {at} wrote file group {min(touched)[1]} without a copy"
     return None
-
-
-def _is_older(completed_at: InstantTime, planned: FileSlice) -> bool:
-    """Return whether a commit was completed before the base file of a slice was begun."""
-    return planned.base_file is not None and completed_at < planned.base_file.name.instant
 
 
 def _has_copies(

@@ -12,10 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from bucketlake.actions.pending import begin_instant, withdraw_plan
-from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.recovery import end_undoing, settle_failed_writes, writable_timeline
 from bucketlake.actions.rollback import carry_out_rollback, rollback_plan, withdraw_resize
 from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
-from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitOutcomeUnknownError, ObjectNotFoundError, StorageError
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
@@ -119,15 +118,13 @@ def roll_back(
     CommitOutcomeUnknownError
         If storage failed and the rollback may have begun.
     """
-    check_writable(table.config, table.storage.root)
+    timeline = writable_timeline(table, settles=not dry_run)
+    resize = _describe_pending(table.storage, timeline, instant)
     if dry_run:
-        snapshot = load_snapshot(table)
-        resize = _describe_pending(table.storage, snapshot.timeline, instant)
         if resize is not None:
             return RollbackReport((resize,))
+        snapshot = load_snapshot(table, timeline)
         return _report(snapshot, commits_to_undo(snapshot, index, instant, cascade))
-    timeline = settle_failed_writes(table, load_timeline(table))
-    resize = _describe_pending(table.storage, timeline, instant)
     if resize is not None:
         with table.lock.held(table.storage):
             if withdraw_resize(table, instant):

@@ -9,26 +9,50 @@ see each other.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from bucketlake.actions.completion import complete_instant
-from bucketlake.actions.pending import put_inflight
-from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.pending import begin_instant
+from bucketlake.actions.recovery import end_undoing, writable_timeline
+from bucketlake.actions.restore import (
+    begin_restore,
+    carry_out_restore,
+    later_instants,
+    require_newest_savepoint,
+)
 from bucketlake.actions.transact import AGAIN, Answer, Ready, transact
-from bucketlake.config.support import check_writable
-from bucketlake.errors import BucketLakeError, TimelineError
-from bucketlake.format.rollback_metadata import encode_savepoint
-from bucketlake.model.file_name import InstantTime
+from bucketlake.errors import (
+    BucketLakeError,
+    CommitOutcomeUnknownError,
+    StorageError,
+    TimelineError,
+)
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
+from bucketlake.format.rollback_metadata import (
+    RestorePlan,
+    decode_savepoint,
+    encode_restore_plan,
+    encode_savepoint,
+)
+from bucketlake.index.state import setting_instants
+from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.result import Shown
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.undo.undoable_commits import why_absent
+from bucketlake.services.metadata.needed_index import keep_needed_index
+from bucketlake.services.undo.rollback_commits import UndoneCommit, describe
+from bucketlake.services.undo.undoable_commits import require_own_logs, why_absent
+from bucketlake.slices.file_system_view import list_files
+from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_writer import keep_active
+from bucketlake.timeline.archive_writer import instant_files, keep_active
 from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import LockCheck
 from bucketlake.timeline.open_table import OpenTable
 from bucketlake.timeline.outcome import Publication
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import instant_path, to_inflight
 
 
 def make_savepoint(
@@ -51,15 +75,13 @@ def make_savepoint(
     TimelineError
         If there is no such commit, or a clean has deleted files of it or will delete them.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = settle_failed_writes(table, load_timeline(table))
+    timeline = writable_timeline(table)
     chosen = _commit(table, timeline, instant).requested_at
-    completed = [found for found in timeline.savepoints() if found.state is State.COMPLETED]
-    if any(found.requested_at == chosen for found in completed):
+    if any(found.requested_at == chosen for found in timeline.completed(Action.SAVEPOINT)):
         return chosen
     _require_no_compaction(timeline, chosen)
     inflight = Instant(chosen, Action.SAVEPOINT, State.INFLIGHT)
-    put_inflight(table, chosen, Action.SAVEPOINT)
+    to_inflight(table, chosen, Action.SAVEPOINT)
     try:
         with table.lock.held(table.storage) as require_held:
             _complete(table, inflight, comment, require_held)
@@ -78,13 +100,10 @@ def delete_savepoint(table: OpenTable, instant: InstantTime) -> None:
     TimelineError
         If there is no such savepoint.
     """
-    check_writable(table.config, table.storage.root)
-    timeline = settle_failed_writes(table, load_timeline(table))
+    timeline = writable_timeline(table)
     require_savepoint(timeline, instant, pending=True)
-    for stored in list(table.storage.list(table.config.timeline_folder, recursive=False)):
-        found = Instant.from_file_name(stored.path.rpartition("/")[2])
-        if found is not None and (found.requested_at, found.action) == (instant, Action.SAVEPOINT):
-            table.storage.delete(stored.path)
+    for _, stored in instant_files(table).get((instant, Action.SAVEPOINT.value), ()):
+        table.storage.delete(stored.path)
 
 
 def require_savepoint(
@@ -172,3 +191,110 @@ def _commit(table: OpenTable, timeline: Timeline, instant: InstantTime | None) -
             raise TimelineError("", "the table has no commit yet: write to it first")
         raise TimelineError(instant, why_absent(table, timeline, instant))
     return found
+
+
+# ---- Restoring a table to a savepoint: every later commit is undone, newest first ----------------
+#
+# A savepoint holds the files of its commit. So only their existence must be checked, not the other
+# conditions of a rollback. Rules and recorded counts (RFC-89) are restored with the commits. If the
+# record-level index that the kind of the table needs could not be kept, it is built again at the
+# end (``services/metadata/needed_index.py``).
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport(Shown):
+    """What a restore undoes or has undone.
+
+    Attributes
+    ----------
+    savepoint : InstantTime
+        The newest commit after the restore.
+    commits : tuple of UndoneCommit
+        Undone commits, newest first, also compactions.
+    plans : tuple of InstantTime
+        Pending compactions and resizes that are removed.
+    instant : InstantTime or None
+        The restore on the timeline; None for a dry run, or if there is nothing to undo.
+    """
+
+    savepoint: InstantTime
+    commits: tuple[UndoneCommit, ...]
+    plans: tuple[InstantTime, ...]
+    instant: InstantTime | None = None
+
+
+def restore(
+    table: OpenTable, instant: InstantTime, *, dry_run: bool = False, engine: Engine = HERE
+) -> RestoreReport:
+    """Restore a table to a savepoint, or return what that would undo.
+
+    Parameters
+    ----------
+    table : OpenTable
+    instant : InstantTime
+        The commit of the savepoint.
+    dry_run : bool
+        Whether to leave the table as it is.
+    engine : Engine
+        Builds shards of a record-level index on an engine.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    TimelineError
+        If there is no such savepoint, there is a later savepoint, or files of it are missing.
+    CommitConflictError
+        If another commit completed meanwhile.
+    CommitOutcomeUnknownError
+        If storage failed and the restore may have begun.
+    """
+    timeline = writable_timeline(table, settles=not dry_run)
+    savepoint = require_savepoint(timeline, instant)
+    require_newest_savepoint(timeline, savepoint)
+    _require_files(table.storage, timeline, savepoint)
+    later = later_instants(timeline, savepoint)
+    snapshot = load_snapshot(table, timeline)
+    require_own_logs(snapshot, later)
+    rules = setting_instants(snapshot.storage, snapshot.timeline)
+    commits = [i for i in later if i.state is State.COMPLETED]
+    report = RestoreReport(
+        instant,
+        tuple(describe(snapshot, commit, rules) for commit in commits),
+        tuple(i.requested_at for i in later if i.state is not State.COMPLETED),
+    )
+    if dry_run or not later:
+        return report
+    plan = RestorePlan(instant, tuple((i.requested_at, i.action.value) for i in later))
+    try:
+        with (
+            table.lock.held(table.storage) as require_held,
+            begin_instant(
+                table, load_timeline(table), Action.RESTORE, encode_restore_plan(plan)
+            ) as (own, _),
+        ):
+            begin_restore(table, own)
+            require_held()
+            carry_out_restore(table, own)
+    except StorageError as error:
+        raise CommitOutcomeUnknownError(
+            instant,
+            f"storage failed while the table was restored to it ({error}); the next write "
+            "continues the restore, or withdraws it if nothing was undone yet",
+        ) from error
+    keep_needed_index(table, engine)
+    return replace(report, instant=own)
+
+
+def _require_files(storage: Storage, timeline: Timeline, savepoint: Instant) -> None:
+    path = timeline.path_of(savepoint)
+    held = decode_savepoint(storage.read(path), path)
+    there = {file.path for file in list_files(storage, held)}
+    for partition, names in held.items():
+        for name in names:
+            if file_path(partition, name) not in there:
+                raise TimelineError(
+                    savepoint.requested_at,
+                    f"{file_path(partition, name)}, which the savepoint holds, is missing: nothing "
+                    "was undone; use another savepoint",
+                )

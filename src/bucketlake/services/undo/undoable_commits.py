@@ -7,7 +7,7 @@ commit builds on it, or the later commits are undone too.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bucketlake.actions.tombstone_list import TOMBSTONES, added_by
 from bucketlake.errors import IndexStateError, MissingFileError, TimelineError
@@ -193,7 +193,9 @@ def _require_state_of_before(
         if stat.opens_group or _is_copy(snapshot.timeline, stat, instant.requested_at)
     }
     lost = {group for commit in commits for group in commit.file_groups} - created - held
-    lost -= _opened_with_logs(before, lost) | _replaced_since(before, lost)
+    if lost:  # A commit that stays may have replaced them: a resize that the undone one served.
+        replaced = before.timeline.replaced_file_groups(storage).keys()
+        lost -= _opened_with_logs(before, lost) | replaced
     if lost:
         partition, file_id = min(lost)
         what = f"those of file group {file_id} in partition {partition!r} were cleaned"
@@ -211,17 +213,6 @@ def _needs_files_before(instant: InstantTime, held: str) -> IndexStateError:
     )
 
 
-def _replaced_since(before: Snapshot, groups: set[Group]) -> set[Group]:
-    """Return the groups that a commit replaced which stays: a resize that the undone one served."""
-    replaced = set()
-    if groups:
-        timeline = before.timeline
-        for commit in timeline.completed_commits():
-            if commit.action is Action.REPLACE_COMMIT:
-                replaced |= timeline.read_commit(before.storage, commit).replaced_groups
-    return groups & replaced
-
-
 def _is_copy(timeline: Timeline, stat: WriteStat, instant: InstantTime) -> bool:
     """Return whether a log file was made for a pending resize, in a group that is not read yet."""
     named = log_instant(stat.path)
@@ -232,7 +223,7 @@ def _is_copy(timeline: Timeline, stat: WriteStat, instant: InstantTime) -> bool:
 
 def _opened_with_logs(before: Snapshot, groups: set[Group]) -> set[Group]:
     """Return the groups that no commit before wrote: Hudi does not tell that it opens a group."""
-    if not groups or has_archive(before.table):
+    if has_archive(before.table):
         return set()  # An archived commit may have made the group.
     timeline = before.timeline
     earlier: set[Group] = set()
@@ -250,7 +241,7 @@ def _opened_with_logs(before: Snapshot, groups: set[Group]) -> set[Group]:
 def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant) -> list[Instant]:
     """Return a commit and all commits that build on it; each follows the commits it builds on."""
     storage, timeline = snapshot.storage, snapshot.timeline
-    rules = setting_instants(storage, timeline)
+    counts = _BucketCounts(snapshot, index, setting_instants(storage, timeline))
     undone = {found: timeline.read_commit(storage, found)}
     left = [commit for commit in timeline.completed_commits() if commit != found]
     added = True
@@ -264,9 +255,9 @@ def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant
             ruling = [i for i, held in before.items() if not _is_served_by(commit, i, held)]
             if (
                 any(_builds_on(later, commit, i, earlier) for i, earlier in before.items())
-                or _counted_otherwise(snapshot, index, rules, later, commit, ruling)
+                or counts.were_used(later, commit, ruling)
                 # A resize names all that it replaces, and leaves other buckets on the ring.
-                or (not commit.resizes and _recounts(snapshot, index, rules, later, metadata))
+                or (not commit.resizes and counts.were_changed(later, metadata))
                 or (commit.compacted and _is_cast(snapshot, later, before))
             ):
                 undone[later] = commit
@@ -326,42 +317,6 @@ def _is_served_by(commit: CommitMetadata, instant: Instant, resize: CommitMetada
     return is_named and not resize.replaced_groups.isdisjoint(commit.file_groups)
 
 
-def _counted_otherwise(
-    snapshot: Snapshot,
-    index: TableIndex | None,
-    rules: set[InstantTime],
-    later: Instant,
-    commit: CommitMetadata,
-    undone: Collection[Instant],
-) -> bool:
-    """Return whether a commit changed rules that will be undone, or counted buckets with them."""
-    instants = {instant.requested_at for instant in undone}
-    if not instants.intersection(rules):
-        return False
-    if later.requested_at in rules:
-        return True
-    looked = {path for path, _ in looked_at_keys(commit, later.requested_at)}
-    return _count_differs(snapshot, index, rules, later, instants, commit.partitions | looked)
-
-
-def _recounts(
-    snapshot: Snapshot,
-    index: TableIndex | None,
-    rules: set[InstantTime],
-    later: Instant,
-    undone: Collection[CommitMetadata],
-) -> bool:
-    """Return whether a commit changed bucket counts of partitions with rows of undone commits.
-
-    If the undone commits had removed all rows, the change found no row to move. Rows that come back
-    are in buckets of the earlier count.
-    """
-    if later.requested_at not in rules:
-        return False
-    partitions = {path for commit in undone for path in commit.partitions}
-    return _count_differs(snapshot, index, rules, later, {later.requested_at}, partitions)
-
-
 def _is_cast(snapshot: Snapshot, compaction: Instant, undone: Collection[Instant]) -> bool:
     """Return whether a compaction cast rows to a schema that will be undone."""
     then = snapshot.timeline.as_of(compaction.requested_at)
@@ -369,28 +324,50 @@ def _is_cast(snapshot: Snapshot, compaction: Instant, undone: Collection[Instant
     return then.latest_schema(snapshot.storage) != without.latest_schema(snapshot.storage)
 
 
-def _count_differs(
-    snapshot: Snapshot,
-    index: TableIndex | None,
-    rules: set[InstantTime],
-    then: Instant,
-    without: set[InstantTime],
-    partitions: Iterable[str],
-) -> bool:
-    """Return whether partitions would have other bucket counts at a commit without some instants.
+@dataclass(frozen=True, slots=True)
+class _BucketCounts:
+    """The bucket counts of a table, by the rules that some of its commits wrote (RFC-89)."""
 
-    Rescales that completed after the commit are ignored: they may restore earlier counts, and a
-    commit uses the rules that are valid when it completes. Only the rules are compared, because
-    Hudi does not know recorded counts and must find the rows too.
-    """
-    completed_at = {instant: snapshot.timeline.completion_time(instant) or "" for instant in rules}
-    until = snapshot.timeline.completion_time(then.requested_at) or ""
-    newer = {instant for instant in rules if completed_at[instant] > until}
-    actual, reduced = (
-        resolve_index(snapshot.table, snapshot.timeline.without(instants), index)
-        for instants in (newer, newer | without)
-    )
-    if actual is None or reduced is None:
-        return True
-    layouts = [without_records(held).layout() for held in (actual, reduced)]
-    return any(len({held.setting_of(path) for held in layouts}) > 1 for path in partitions)
+    snapshot: Snapshot
+    index: TableIndex | None
+    rules: set[InstantTime]
+
+    def were_used(self, later: Instant, commit: CommitMetadata, undone: Iterable[Instant]) -> bool:
+        """Return whether a commit changed rules that will be undone, or counted with them."""
+        instants = {instant.requested_at for instant in undone}
+        if not instants.intersection(self.rules):
+            return False
+        if later.requested_at in self.rules:
+            return True
+        looked = {path for path, _ in looked_at_keys(commit, later.requested_at)}
+        return self._differ(later, instants, commit.partitions | looked)
+
+    def were_changed(self, later: Instant, undone: Iterable[CommitMetadata]) -> bool:
+        """Return whether a commit changed counts of partitions with rows of undone commits.
+
+        If the undone commits had removed all rows, the change found no row to move. Rows that come
+        back are in buckets of the earlier count.
+        """
+        if later.requested_at not in self.rules:
+            return False
+        partitions = {path for commit in undone for path in commit.partitions}
+        return self._differ(later, {later.requested_at}, partitions)
+
+    def _differ(self, then: Instant, without: set[InstantTime], partitions: Iterable[str]) -> bool:
+        """Return whether partitions would have other counts at a commit without some instants.
+
+        Rescales that completed after the commit are ignored: they may restore earlier counts, and
+        a commit uses the rules that are valid when it completes. Only the rules are compared,
+        because Hudi does not know recorded counts and must find the rows too.
+        """
+        table, timeline = self.snapshot.table, self.snapshot.timeline
+        until = timeline.completion_time(then.requested_at) or ""
+        newer = {rule for rule in self.rules if (timeline.completion_time(rule) or "") > until}
+        actual, reduced = (
+            resolve_index(table, timeline.without(instants), self.index)
+            for instants in (newer, newer | without)
+        )
+        if actual is None or reduced is None:
+            return True
+        layouts = [without_records(index).layout() for index in (actual, reduced)]
+        return any(len({layout.setting_of(path) for layout in layouts}) > 1 for path in partitions)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from bucketlake.errors import InputError
-from bucketlake.write.input_files.reading import Reading
+from bucketlake.write.input_files.reading import BYTE_ORDER_MARK, Reading
 
 CSV_BLOCK_BYTES = 4 << 20
 """Bytes that are split at once; a row cannot be longer."""
@@ -69,7 +69,7 @@ def layout_of(head: bytes, reading: Reading, where: str, known: Sequence[str]) -
 
 
 def _text_of(head: bytes) -> str:
-    return head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    return head.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
 
 
 def _require_header(
@@ -107,18 +107,26 @@ def _is_number(name: str) -> bool:
 
 
 def csv_batches(
-    source: pa.NativeFile, layout: CsvLayout, reading: Reading, where: str, block_bytes: int
+    source: pa.NativeFile,
+    layout: CsvLayout,
+    reading: Reading,
+    where: str,
+    block_bytes: int,
+    *,
+    is_whole: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of CSV, with all columns as texts.
+    """Yield the rows of CSV, with all columns as texts; ``is_whole``: the text ends with a row.
 
     Raises
     ------
     InputError
-        If a row has too few or too many values, or a text is not UTF-8.
+        If a row has too few or too many values, a quote stays open, or a text is not UTF-8.
     ArrowException
         If the text is no CSV.
     """
     names = layout.names
+    # PyArrow takes the end of the text for a closing quote. An open one takes in this row, too.
+    last_row = b'\n""' + reading.separator.encode() * (len(names) - 1)
     read = pyarrow.csv.ReadOptions(
         use_threads=False,
         block_size=block_bytes,
@@ -133,23 +141,42 @@ def csv_batches(
         quoted_strings_can_be_null=False,
     )
     try:
-        whole = pa.PythonFile(_WholeLineEnds(source), mode="r")
-        yield from pyarrow.csv.open_csv(whole, read, split, convert)
+        whole = pa.PythonFile(_WholeLineEnds(source, last_row if is_whole else b""), mode="r")
+        batches = filter(len, pyarrow.csv.open_csv(whole, read, split, convert))
+        yield from _without_last_row(batches, where) if is_whole else batches
     except pa.ArrowInvalid as error:
         if "Empty CSV" not in str(error):  # A piece may have no row.
             explained = _explained(str(error), layout, reading, where)
             raise explained or error from error
 
 
+def _without_last_row(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+    """Leave out the row that was added; raise InputError if a value before it took it in."""
+    batch = next(batches)
+    for following in batches:
+        yield batch
+        batch = following
+    first, *others = (column[-1].as_py() for column in batch.columns)
+    if first != "" or any(others):
+        open_value = [first, *others][-1].partition("\n")[0][:60]
+        raise InputError(
+            where,
+            f"a quote is not closed, so a value reaches to the end: {open_value!r}",
+            "close the quote; the file may be cut off",
+        )
+    yield batch.slice(0, len(batch) - 1)
+
+
 class _WholeLineEnds(io.RawIOBase):
-    """A text whose reads do not end between the two characters of a line end.
+    """A text, and a row after it, whose reads do not end between the characters of a line end.
 
     PyArrow drops a line feed at the beginning of a block if the block before it ends with a
     carriage return, also inside of quotes.
     """
 
-    def __init__(self, source: pa.NativeFile) -> None:
+    def __init__(self, source: pa.NativeFile, last_row: bytes) -> None:
         self._source = source
+        self._last_row = last_row
         self._held = b""
 
     def readable(self) -> bool:
@@ -159,6 +186,8 @@ class _WholeLineEnds(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """Return up to so many bytes; none at the end."""
         data = self._held + bytes(self._source.read(size - len(self._held)))
+        if len(data) == len(self._held):
+            data, self._last_row = data + self._last_row, b""
         cut = len(data) > 1 and data.endswith(b"\r")
         self._held = data[-1:] if cut else b""
         return data[:-1] if cut else data

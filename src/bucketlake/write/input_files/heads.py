@@ -17,7 +17,7 @@ from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES, CsvLayout, cs
 from bucketlake.write.input_files.files import InputFile, open_bytes, open_text
 from bucketlake.write.input_files.json_text import as_json_lines, json_rows, names_in
 from bucketlake.write.input_files.pieces import LINE_BYTES_MAX, Piece
-from bucketlake.write.input_files.reading import FileFormat, Reading
+from bucketlake.write.input_files.reading import BYTE_ORDER_MARK, FileFormat, Reading
 from bucketlake.write.input_files.text_rows import cast_rows, widened, with_new_types
 
 PIECE_BYTES = 32 << 20
@@ -185,7 +185,8 @@ def _first_rows(
         return schema.empty_table()
     # If there is more text, the first block has whole rows only.
     data, size = (head + rest, len(head)) if rest else (head + b"\n", len(head) + 2)
-    batches = csv_batches(pa.BufferReader(data), layout, reading, file.shown, size)
+    source = pa.BufferReader(data)
+    batches = csv_batches(source, layout, reading, file.shown, size, is_whole=not rest)
     return pa.Table.from_batches(islice(batches, 1) if rest else batches, schema)
 
 
@@ -212,7 +213,7 @@ def _first_lines(file: InputFile) -> tuple[bytes, bool, bool]:
         return b"", False, True
     with open_text(file) as source:
         head = source.read(HEAD_BYTES)
-        if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":  # Its rows are no lines.
+        if head.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] == b"[":  # Its rows are no lines.
             return as_json_lines(head + source.read()), True, True
         while (more := source.read(HEAD_BYTES)) and b"\n" not in head:
             head += more

@@ -38,7 +38,7 @@ class BadValueError(Exception):
 
 def objects_in(text: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of a text, one after the other; raise ArrowInvalid if it holds others."""
-    at = _after_space(text, 0)
+    at = after_space(text, 0)
     count = 0
     while at < len(text):
         try:
@@ -49,10 +49,11 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
             raise pa.ArrowInvalid(f"row {count + 1} is no object: {text[at:end][:60]}")
         yield value
         count += 1
-        at = _after_space(text, end)
+        at = after_space(text, end)
 
 
-def _after_space(text: str, at: int) -> int:
+def after_space(text: str, at: int) -> int:
+    """Return the place of the next character that is no space."""
     while at < len(text) and text[at] in _SPACE:
         at += 1
     return at
@@ -158,7 +159,7 @@ def _leaves(
             except UnicodeEncodeError as error:
                 raise BadValueError(row, path, f"the text is not UTF-8: {error}", _FIX) from error
             except pa.ArrowInvalid as error:
-                raise BadValueError(row, path, *why_no_value(text or "", to)) from error
+                raise BadValueError(row, path, *why_no_value(text or "", to, form)) from error
         raise AssertionError("no value is wrong, and all together are") from whole
 
 

@@ -20,11 +20,12 @@ from bucketlake.model.bounded_json import NESTING_MAX, nesting_of
 from bucketlake.write.arrow_rows import KEEP_NULLS
 from bucketlake.write.input_files.json_objects import (
     BadValueError,
+    after_space,
     objects_in,
     objects_table,
     where_of,
 )
-from bucketlake.write.input_files.reading import Reading
+from bucketlake.write.input_files.reading import BYTE_ORDER_MARK, Reading
 from bucketlake.write.input_files.text_rows import cast_rows, may_be_rounded, with_new_types
 
 _NULL_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)[ \t\r\n]*null")  # PyArrow may crash.
@@ -35,7 +36,7 @@ def as_json_lines(data: bytes) -> bytes:
 
     The text of each object stays, so that no number loses a digit.
     """
-    if not data.lstrip().startswith(b"["):
+    if not data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
         return data
     try:
         objects = list(_objects_of_array(data.decode()))
@@ -46,27 +47,21 @@ def as_json_lines(data: bytes) -> bytes:
 
 def _objects_of_array(text: str) -> Iterator[str]:
     decoder = json.JSONDecoder()
-    at = _after_space(text, text.index("[") + 1)
+    at = after_space(text, text.index("[") + 1)
     if not text.startswith("]", at):
         while True:
             value, end = decoder.raw_decode(text, at)
             if not isinstance(value, dict):
                 raise ValueError(f"an element is {text[at:end][:40]}, not an object")
             yield text[at:end].replace("\n", " ").replace("\r", " ")  # Strings escape them.
-            at = _after_space(text, end)
+            at = after_space(text, end)
             if not text.startswith(",", at):
                 break
-            at = _after_space(text, at + 1)
+            at = after_space(text, at + 1)
         if not text.startswith("]", at):
             raise ValueError(f"no , or ] at character {at}")
     if text[at + 1 :].strip():
         raise ValueError("text after the array")
-
-
-def _after_space(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
 
 
 def json_rows(

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES, CsvLayout
 from bucketlake.write.input_files.files import InputFile, open_text
 from bucketlake.write.input_files.json_objects import objects_in
-from bucketlake.write.input_files.reading import FileFormat, Reading
+from bucketlake.write.input_files.reading import BYTE_ORDER_MARK, FileFormat, Reading
 
 LINE_BYTES_MAX = 256 << 20
 
@@ -177,7 +177,7 @@ def _quotes_in(data: Any, own: slice, separator: str) -> tuple[int, tuple[bool, 
     ends_value = np.zeros(256, np.bool_)
     ends_value[[ord(mark) for mark in f'{separator}\r\n"']] = True
     starts = ends_value[data[at - 1]] | (at == 0)
-    if len(at) and at[0] == 3 and data[:3].tobytes() == b"\xef\xbb\xbf":
+    if len(at) and at[0] == 3 and data[:3].tobytes() == BYTE_ORDER_MARK:
         starts[0] = True
     ends = (at + 1 == len(data)) | ends_value[data[np.minimum(at + 1, len(data) - 1)]]
     even, odd = slice(0, None, 2), slice(1, None, 2)

@@ -11,6 +11,8 @@ from bucketlake.errors import InputError
 from bucketlake.model.partition_path import DEFAULT_PARTITION
 from bucketlake.model.text_values import PLAIN, TextForm
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 
 class FileFormat(Enum):
     """Formats of data files; the value is the name on the command line."""
