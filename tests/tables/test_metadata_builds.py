@@ -11,7 +11,9 @@ import bucketlake as bl
 from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError
 from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.cleaning import CleanReport, clean
 from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -115,4 +117,24 @@ def test_a_build_that_is_late_deletes_no_file_of_a_later_build(
     with pytest.raises(CommitConflictError, match="build it again"):
         build_metadata_table(table_at(storage), INDEX)
     assert INDEX[0] in read_table_config(storage).metadata_partitions
+    require_true_metadata(storage)
+
+
+def test_the_statistics_of_files_that_a_clean_deletes_during_a_build_are_removed(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = filled(new_path(), bl.RecordIndex())
+    bl.Table(storage.root).upsert(rows("a1", "b1"))  # It leaves old versions.
+    cleans: list[CleanReport] = []
+
+    def other() -> None:
+        cleans.append(clean(table_at(storage), Retention(CleanPolicy.VERSIONS, 1)))
+
+    def once_its_files_are_known() -> None:
+        meanwhile(monkeypatch, other, PUTS, f"{METADATA_TABLE_FOLDER}/column_stats")
+
+    meanwhile(monkeypatch, once_its_files_are_known, PUTS, "bucketlake_build.json")
+    build_metadata_table(table_at(storage), ["files", "column_stats", "partition_stats"])
+    (done,) = cleans
+    assert done.partitions
     require_true_metadata(storage)

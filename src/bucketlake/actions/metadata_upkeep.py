@@ -161,7 +161,7 @@ def prepare_deletion(
     now = _maintained(table, cannot)
     if now is None:
         return None
-    has_statistics = STATISTICS & {*now.config.metadata_partitions}
+    has_statistics = STATISTICS & now.config.written_metadata_partitions
     columns = columns_with_statistics(now) if has_statistics else ()
     change = MetadataChange(deleted=deleted, columns=columns)
     return _written(now, timeline, instant, change)[1]
