@@ -146,6 +146,9 @@ class ConfigError(BucketLakeError, ValueError):
 class InputError(BucketLakeError, ValueError):
     """The given data or schema cannot be written to the table; nothing was written."""
 
+    is_too_much: bool = False
+    """Whether the rows have more bytes than Spark hands over to the driver."""
+
     def __init__(self, where: str, problem: str, next_step: str) -> None:
         super().__init__(where, problem, next_step)
         self.where, self.problem, self.next_step = where, problem, next_step

@@ -16,14 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.format.avro.cursor import DECIMAL_BYTES_MAX, decimals_at, padded_records
 from bucketlake.model.arrays import one_array
 from bucketlake.model.column_type import TIMESTAMP_NTZ
+from bucketlake.model.text_values import bytes_of
 
-_DIGITS = np.full(256, 255, np.uint8)
-_DIGITS[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")] = np.arange(64)
-_PAD = ord("=")
-_DIGITS[_PAD] = 0
-_DECIMAL_BYTES = 16
 _INFINITY = {"infinity": 9223372036825200000, "-infinity": -9223372036832400000}
 """The microseconds that Debezium sends for the infinite timestamps of Postgres."""
 
@@ -89,60 +86,19 @@ def converted(values: pa.Array, field: Field) -> pa.Array:
 
 
 def bytes_of_base64(texts: pa.Array) -> pa.Array:
-    """Decode texts in base64, all at once."""
-    if not pa.types.is_string(texts.type):  # Avro has bytes.
-        return texts.cast(pa.binary())
-    filled = texts.fill_null("")
-    offsets = np.frombuffer(filled.buffers()[1], np.int32)[
-        filled.offset : filled.offset + len(filled) + 1
-    ]
-    data = filled.buffers()[2]
-    letters = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
-    lengths = np.diff(offsets)
-    digits = _DIGITS[letters]
-    if (lengths % 4).any() or (digits == 255).any():
-        raise ValueError("a text that is no base64")
-    quads = digits.reshape(-1, 4).astype(np.uint32)
-    words = (quads << np.array([18, 12, 6, 0], np.uint32)).sum(axis=1, dtype=np.uint32)
-    decoded = words.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:]
-    pads = (letters == _PAD).reshape(-1, 4).sum(axis=1)
-    ends = (offsets[1:] - offsets[0])[lengths > 0] // 4 - 1
-    if pads.sum() != pads[ends].sum() or (pads > 2).any():
-        raise ValueError("a text that is no base64")
-    sizes = lengths // 4 * 3
-    sizes[lengths > 0] -= pads[ends]
-    kept = decoded[np.arange(3) < 3 - pads[:, None]]
-    places = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return _with_validity(texts, pa.binary(), [pa.py_buffer(places), pa.py_buffer(kept.tobytes())])
-
-
-def _with_validity(like: pa.Array, kind: pa.DataType, buffers: list[pa.Buffer]) -> pa.Array:
-    """Return an array of buffers, with nulls where another one has them."""
-    validity = None
-    if like.null_count:
-        bits = np.packbits(like.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
-        validity = pa.py_buffer(bits.tobytes())
-    return pa.Array.from_buffers(kind, len(like), [validity, *buffers])
+    """Decode texts in base64, all at once; messages of Avro have bytes."""
+    return bytes_of(texts) if pa.types.is_string(texts.type) else texts.cast(pa.binary())
 
 
 def decimals_of_bytes(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return decimals of big-endian numbers in two's complement."""
-    filled = values.fill_null(b"")
-    offsets = np.frombuffer(filled.buffers()[1], np.int32)[
-        filled.offset : filled.offset + len(filled) + 1
-    ]
-    data = np.frombuffer(filled.buffers()[2] or b"", np.uint8)
-    lengths = np.diff(offsets)
-    if (lengths > _DECIMAL_BYTES).any():
+    data, starts, ends = padded_records(values.fill_null(b""))
+    sizes = ends - starts
+    if (sizes > DECIMAL_BYTES_MAX).any():
         raise ValueError(f"a number that does not fit {kind}")
-    data = np.append(data, np.uint8(0))
-    first = np.where(lengths > 0, data[np.minimum(offsets[:-1], len(data) - 1)], 0)
-    sign = np.where(first >= 128, 255, 0).astype(np.uint8)
-    at = offsets[1:, None] - 1 - np.arange(_DECIMAL_BYTES)
-    inside = np.arange(_DECIMAL_BYTES) < lengths[:, None]
-    words = np.where(inside, data[np.where(inside, at, 0)], sign[:, None]).astype(np.uint8)
     wide = pa.decimal128(38, kind.scale)
-    return _with_validity(values, wide, [pa.py_buffer(words.tobytes())]).cast(kind)
+    found = decimals_at(np.frombuffer(data, np.uint8), starts, sizes, wide)
+    return pc.if_else(values.is_valid(), found, None).cast(kind)
 
 
 def _big_decimals(values: pa.Array, field: Field) -> pa.Array:
