@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from bucketlake.model.arrays import spans_of
+
 _SCHEMA, _PAYLOAD = b'{"schema":', b'"payload":'
 _PIECE_BYTES = 1 << 18
 _OTHER_ORDER = r'^\s*\{\s*"(schema|payload)"\s*:'
@@ -91,12 +93,11 @@ def any_has(texts: pa.Array, parts: Iterable[bytes]) -> bool:
 
 def _pieces(texts: pa.Array) -> Iterator[tuple[int, bytes, npt.NDArray[np.int32]]]:
     """Yield the first row, the bytes and the offsets of some texts: few enough for a cache."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
-    data, first = texts.buffers()[2], 0
-    while data is not None and first < len(texts):
+    (octets, offsets), first = spans_of(texts), 0
+    while first < len(texts):
         start = offsets[first]
         end = max(first + 1, int(np.searchsorted(offsets, start + _PIECE_BYTES, "right")) - 1)
-        piece = data.slice(start, offsets[end] - start).to_pybytes()
+        piece = octets[start : offsets[end]].tobytes()
         yield first, piece, offsets[first : end + 1] - start
         first = end
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.avro.cursor import DECIMAL_BYTES_MAX, decimals_at, padded_records
-from bucketlake.model.arrays import one_array
+from bucketlake.model.arrays import mask_of, one_array
 from bucketlake.model.column_type import TIMESTAMP_NTZ
 from bucketlake.model.text_values import bytes_of
 
@@ -150,14 +150,9 @@ def _decimal_texts(values: pa.Array, field: Field) -> pa.Array:
     number = r"^[+-]?[0-9]+\.[0-9]+$" if kind.scale else r"^[+-]?[0-9]+$"
     plain = pc.match_substring_regex(texts, number)
     if not kind.scale and not pc.all(pc.fill_null(plain, True)).as_py():
-        plain = pa.array(np.zeros(len(texts), np.bool_), mask=_null_flags(texts))
+        plain = pa.array(np.zeros(len(texts), np.bool_), mask=mask_of(texts.is_null()))
     coded = decimals_of_bytes(bytes_of_base64(pc.if_else(plain, None, texts)), kind)
     return pc.coalesce(pc.if_else(plain, texts, None).cast(kind), coded)
-
-
-def _null_flags(values: pa.Array) -> npt.NDArray[np.bool_]:
-    flags: npt.NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
-    return flags
 
 
 def _integers(values: pa.Array) -> npt.NDArray[np.int64]:
@@ -179,7 +174,7 @@ _FACTORS = {"ms": 1000, "us": 1, "ns": 1, "s": 1_000_000}
 
 def _numbers(values: pa.Array, field: Field) -> pa.Array:
     unit = field.kind.partition(" ")[2]
-    whole = pa.array(_scaled(values, unit, _FACTORS[unit]), mask=_null_flags(values))
+    whole = pa.array(_scaled(values, unit, _FACTORS[unit]), mask=mask_of(values.is_null()))
     return whole if field.stored == pa.int64() else whole.cast(TIMESTAMP_NTZ).cast(field.stored)
 
 

@@ -28,6 +28,22 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def spans_of(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the bytes of texts or byte strings, and where each begins, and the last one ends.
+
+    Nothing is copied, so other bytes may lie around those of the values. A null has any bounds.
+
+    >>> octets, bounds = spans_of(pa.array(["a", "bc"]))
+    >>> bytes(octets), bounds.tolist()
+    (b'abc', [0, 1, 3])
+    """
+    _, offsets, data = values.buffers()
+    if not len(values):  # It may have no buffers.
+        return np.empty(0, np.uint8), np.zeros(1, np.int32)
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return np.frombuffer(data or b"", np.uint8), bounds
+
+
 def mask_of(flags: pa.Array | pa.ChunkedArray) -> Mask:
     """Return a column of booleans as a mask; a null is false."""
     return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False), np.bool_)

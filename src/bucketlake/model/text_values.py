@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.model.arrays import spans_of
 from bucketlake.model.column_type import is_number_type, type_name
 
 # ---- Bytes as base64 text, and back: how CSV and JSON hold a binary column, as Spark writes JSON -
@@ -48,12 +49,8 @@ def bytes_of(texts: pa.StringArray) -> pa.BinaryArray:
     >>> bytes_of(pa.array(["AP8=", None, ""])).to_pylist()
     [b'\x00\xff', None, b'']
     """
-    if not len(texts):
-        return pa.array([], pa.binary())
-    held = texts.fill_null("")
-    _, places, data = held.buffers()
-    offsets = np.frombuffer(places, np.int32)[held.offset : held.offset + len(held) + 1]
-    letters = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
+    octets, offsets = spans_of(texts.fill_null(""))
+    letters = octets[offsets[0] : offsets[-1]]
     sizes = np.diff(offsets)
     sixes = _SIXES[letters]
     if (sizes % 4).any() or (sixes == _BAD).any():

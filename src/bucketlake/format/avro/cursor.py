@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bucketlake.errors import FormatError
 from bucketlake.format.byte_slices import copy_slices
-from bucketlake.model.arrays import Ints
+from bucketlake.model.arrays import Ints, spans_of
 
 Uint64Array: TypeAlias = npt.NDArray[np.uint64]
 Refuse: TypeAlias = Callable[[str, str, int], FormatError]  # Expected, found, offset in the bytes.
@@ -34,13 +34,9 @@ _PACKING = (  # Closes the gaps between groups of 7 bits: low groups, high group
 
 def padded_records(values: pa.BinaryArray) -> tuple[bytes, Ints, Ints]:
     """Return the bytes of records, padded for a cursor, and where each record starts and ends."""
-    _, offsets, data = values.buffers()
-    if offsets is None:
-        return bytes(RECORD_PADDING_BYTES), np.empty(0, np.int64), np.empty(0, np.int64)
-    all_bounds = np.frombuffer(offsets, np.int32)
-    bounds = all_bounds[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    padded = (b"" if data is None else data.to_pybytes()) + bytes(RECORD_PADDING_BYTES)
-    return padded, bounds[:-1], bounds[1:]
+    octets, offsets = spans_of(values)
+    bounds = offsets.astype(np.int64)
+    return octets.tobytes() + bytes(RECORD_PADDING_BYTES), bounds[:-1], bounds[1:]
 
 
 def decimals_at(
