@@ -18,7 +18,6 @@ from bucketlake.model.arguments import (
     check_flags,
     check_integers,
     check_optional_texts,
-    check_session,
     names_of,
 )
 from bucketlake.model.cast import selectable
@@ -139,7 +138,6 @@ class Scan:
         -------
         DataFrame
         """
-        check_session(spark)
         pinned = self._pinned()
         session = require_session(spark)
         index = self.handle.index_of(pinned.snapshot)
