@@ -14,12 +14,7 @@ import pyarrow as pa
 
 from bucketlake.engine import read_frame, require_package, require_session, sample_rows
 from bucketlake.errors import ConfigError, naming_table
-from bucketlake.model.arguments import (
-    check_flags,
-    check_integers,
-    check_optional_texts,
-    names_of,
-)
+from bucketlake.model.arguments import check_flags, check_integers, check_optional_texts, names_of
 from bucketlake.model.cast import selectable
 from bucketlake.model.field_path import columns_at, roots_of
 from bucketlake.model.names import Names

@@ -623,7 +623,7 @@ class Table:
 
         request = request_of(where, columns, since=since, until=until)
         pinned = pin_changes(self._handle.open(), request)
-        return change_frame(require_session(spark), pinned, request.where, request.columns)
+        return change_frame(require_session(spark), pinned, request)
 
     def changes_to_arrow(
         self,
@@ -643,7 +643,7 @@ class Table:
 
         request = request_of(where, columns, since=since, until=until)
         pinned = pin_changes(self._handle.open(), request)
-        return read_changes(plan_changes(pinned, request.where, request.columns))
+        return read_changes(plan_changes(pinned, request))
 
     def position(self, source: str, as_of: ReadTime | None = None) -> Position | None:
         """Return how far a source is written into the table; None if no write has said it.

@@ -28,6 +28,7 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES, RECORD_KEY, with_meta
 from bucketlake.read.change_plan import ChangeRange, ComparedStates, compared_states
 from bucketlake.read.read_plan import parsed_condition, readable_columns
+from bucketlake.read.request import ReadRequest
 from bucketlake.read.slice_reader import KeyShare, SliceReader
 from bucketlake.where.predicate import Predicate
 
@@ -163,8 +164,7 @@ class ChangesToRead:
 
 def plan_changes(
     found: ChangeRange,
-    where: str | None = None,
-    columns: tuple[str, ...] | None = None,
+    request: ReadRequest,
     *,
     time_zone: str | None = None,
     usual_settings: bool = True,
@@ -175,10 +175,8 @@ def plan_changes(
     Parameters
     ----------
     found : ChangeRange
-    where : str, optional
-        SQL condition of the rows before or after a change.
-    columns : tuple of str, optional
-        Columns of the images.
+    request : ReadRequest
+        SQL condition of the rows before or after a change, and columns of the images.
     time_zone, usual_settings
         As for ``plan_read``.
     engine_filters : bool
@@ -192,7 +190,7 @@ def plan_changes(
     TimelineError
         If a clean deleted what the changes need.
     """
-    snapshot = found.snapshot
+    snapshot, where, columns = found.snapshot, request.where, request.columns
     readable = readable_columns(snapshot, where, columns)
     predicate = None
     if where is not None and usual_settings:
