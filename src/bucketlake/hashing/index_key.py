@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.model.arrays import Mask
+from bucketlake.model.arrays import Mask, spans_of
 
 _COMMA, _COLON = ord(","), ord(":")
 _ROWS_AT_ONCE = 1 << 14  # The positions of so many rows fit into the processor's cache.
@@ -475,13 +475,8 @@ def text_buffers(keys: pa.Array, null_text: str = "") -> tuple[Bytes, Positions]
         keys = keys.cast(pa.large_string())
     if keys.null_count:
         keys = keys.fill_null(null_text)  # In Arrow, a null may have any bytes.
-    width = np.int32 if pa.types.is_string(keys.type) else np.int64
-    _, offset_buffer, data_buffer = keys.buffers()
-    if len(keys) == 0 or offset_buffer is None:
-        return np.empty(0, np.uint8), np.zeros(len(keys) + 1, np.int64)
-    raw = np.frombuffer(offset_buffer, width)[keys.offset : keys.offset + len(keys) + 1]
-    data = np.frombuffer(data_buffer if data_buffer is not None else b"", np.uint8)
-    return data, raw.astype(np.int64, copy=False)
+    data, offsets = spans_of(keys)
+    return data, offsets.astype(np.int64, copy=False)
 
 
 def hash_spans(data: Bytes, starts: Positions, ends: Positions) -> Hashes:

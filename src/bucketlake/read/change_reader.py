@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from bucketlake.format.log_block import LogBlock
 from bucketlake.merge.incoming import BoolArray, IntArray, key_order
 from bucketlake.merge.row_changes import DELETE, NOWHERE, RowChanges, images, row_changes
+from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled_paths
 from bucketlake.model.file_name import InstantTime
@@ -87,7 +88,7 @@ class ChangeReader:
         before = self._rows(plan.states[0], plan.commits[0], plan.share)
         for place, state in zip(plan.commits, plan.states[1:], strict=True):
             after = self._rows(state, place + 1, plan.share)
-            changes = row_changes(_keys(before), _keys(after))
+            changes = row_changes(one_array(before[RECORD_KEY]), one_array(after[RECORD_KEY]))
             is_there = changes.after != NOWHERE
             moved = np.where(is_there, changes.after + before.num_rows, NOWHERE)
             both = pa.concat_tables([before, after])
@@ -135,7 +136,7 @@ class ChangeReader:
             counts &= _of(changes.before, matches) | _of(changes.after, matches)
         changes, places = changes.chosen(counts), places[counts]
         at = np.where(changes.after == NOWHERE, changes.before, changes.after)
-        order = key_order(_keys(rows.select([RECORD_KEY]).take(pa.array(at))))
+        order = key_order(one_array(rows[RECORD_KEY].take(pa.array(at))))
         order = order[np.argsort(places[order], kind="stable")]
         shown = columns_at(rows, self.images, "requested")
         for start in range(0, len(order), _CHUNK_ROWS):
@@ -228,10 +229,6 @@ def read_changes(planned: ChangesToRead) -> pa.Table:
     commits = pc.index_in(table[INSTANT], value_set=known).to_numpy()
     stays = pc.not_equal(table[OPERATION], DELETE).to_numpy()
     return table.take(pa.array(np.lexsort((stays, commits))))
-
-
-def _keys(rows: pa.Table) -> pa.Array:
-    return pa.concat_arrays([*rows[RECORD_KEY].chunks, pa.array([], pa.string())])
 
 
 def _of(positions: IntArray, flags: BoolArray) -> BoolArray:
