@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -51,6 +51,8 @@ from bucketlake.timeline.table_properties import read_table_config
 
 if TYPE_CHECKING:
     from bucketlake.read.clean_guard import CommittedFile
+
+_Answer = TypeVar("_Answer")
 
 
 # ---- Partition columns that files lack: their values come from the partition path ----------------
@@ -377,20 +379,23 @@ class Snapshot:
 
         if self.lists_storage or not lists_files(self.config):
             return None
-        # It may have been turned off since the properties were read. Whoever turns it off changes
-        # the properties first and then deletes its files, perhaps some of those that were read.
+        return self.while_kept(lists_files, lambda: listed_files(self.metadata_table, partitions))
+
+    def while_kept(
+        self, keeps: Callable[[TableConfig], bool], answer: Callable[[], _Answer]
+    ) -> _Answer | None:
+        """Return an answer of the metadata table; None if the table does not keep it any more.
+
+        It may have been turned off since the properties were read. Whoever turns it off changes the
+        properties first and then deletes its files, perhaps some of those that were read.
+        """
         try:
-            files = listed_files(self.metadata_table, partitions)
+            found = answer()
         except (MetadataTableError, CommitConflictError):
-            if self._still_lists_files():
+            if keeps(read_table_config(self.storage)):
                 raise
             return None
-        return files if self._still_lists_files() else None
-
-    def _still_lists_files(self) -> bool:
-        from bucketlake.metadata.file_listing import lists_files
-
-        return lists_files(read_table_config(self.storage))
+        return found if keeps(read_table_config(self.storage)) else None
 
     @kept_property
     def metadata_table(self) -> MetadataTable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial
 from typing import Any
@@ -27,8 +27,7 @@ from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import IS_DELETED, cast_batch
 from bucketlake.read.read_plan import ReadPlan
-from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.facts import column_facts, in_tasks
+from bucketlake.spark.arrow_tasks import map_in_arrow, rows_of_work
 from bucketlake.spark.frame_source import SparkSource, Spool, few_rows, is_repeatable
 from bucketlake.spark.read import (
     has_usual_settings,
@@ -37,7 +36,7 @@ from bucketlake.spark.read import (
     refusing,
     spark_address,
 )
-from bucketlake.spark.reports import Batches, collect_noted, noting
+from bucketlake.spark.reports import collect_noted, noting
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
     assigned_column,
@@ -50,6 +49,7 @@ from bucketlake.spark.spark_schema import (
 from bucketlake.storage.base import Storage
 from bucketlake.write.by_condition import require_assignable
 from bucketlake.write.input_files.file_source import FileSource
+from bucketlake.write.input_files.pieces import Piece
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_statement import Effect, Match
 from bucketlake.write.merge_write import (
@@ -290,14 +290,10 @@ def _frame_of_files(session: SparkSession, files: FileSource) -> DataFrame:
     reader, pieces = files.reading()
     schema = source_schema(reader.schema)
 
-    def read(batches: Batches) -> Batches:
-        for batch in batches:
-            for piece in column_facts(batch.column("facts")):
-                for rows in reader.read(piece):
-                    yield from cast_table(rows.select(schema.names), schema).to_batches()
+    def read(piece: Piece) -> Iterator[pa.Table]:
+        return (cast_table(rows.select(schema.names), schema) for rows in reader.read(piece))
 
-    work = in_tasks(session, pieces, [piece.size_bytes for piece in pieces])
-    return map_in_arrow(work, noting(read), schema)
+    return rows_of_work(session, pieces, [piece.size_bytes for piece in pieces], read, schema)
 
 
 def _number_of_clause(bound: BoundMerge) -> Column:

@@ -9,7 +9,7 @@ hold one is read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -126,7 +126,7 @@ def prune_slices(
     kept, report = prune(predicate, slices, config, index, snapshot.readable_schema, stored)
     unused: str | None = "the record-level index does not tell when a record changed"
     if changes is None:
-        found = _hash_keys(predicate, config, (), snapshot.readable_schema)
+        found = find_hash_keys(predicate, config, (), snapshot.readable_schema)
         kept, unused = _by_record_index(snapshot, index, slices, kept, found)
     before = len(kept)
     is_newest = changes is None and snapshot.timeline.until is None
@@ -165,7 +165,7 @@ def prune(
     plain = paths_follow_keys and not commas
     hash_fields = () if layout is None else layout.hash_fields
     plain_fields = readable_fields(key_spec, schema) if plain else ()
-    found = _hash_keys(predicate, config, hash_fields, schema, plain_fields)
+    found = find_hash_keys(predicate, config, hash_fields, schema, plain_fields)
     buckets, bucket_reason = _buckets(in_partitions, layout, found)
     kept = in_partitions
     if buckets is not None and layout is not None and found.keys is not None:
@@ -183,24 +183,6 @@ def prune(
         bucket_ids=None if buckets is None else tuple(sorted(set().union(*buckets.values()))),
         partition_reason=partition_reason,
         bucket_reason=bucket_reason,
-    )
-
-
-def _hash_keys(
-    predicate: Predicate,
-    config: TableConfig,
-    hash_fields: Sequence[str],
-    schema: pa.Schema,
-    plain_fields: Collection[str] = (),
-) -> HashKeys:
-    return find_hash_keys(
-        predicate,
-        config.key_spec,
-        hash_fields,
-        schema,
-        plain_fields=plain_fields,
-        bare_keys=config.may_have_bare_keys,
-        foreign_key_generator=config.foreign_key_generator,
     )
 
 
