@@ -29,7 +29,7 @@ from bucketlake.model.row_merge import how_to_allow
 from bucketlake.read.arrow_reader import gathered
 from bucketlake.storage.base import at_once
 from bucketlake.write.input_files.files import InputFile, InputFiles, Union, listed
-from bucketlake.write.input_files.heads import PIECE_BYTES, FileHead, KnownTypes, read_head
+from bucketlake.write.input_files.heads import PIECE_BYTES, FileHead, read_head
 from bucketlake.write.input_files.piece_reader import PieceReader, unreadable
 from bucketlake.write.input_files.pieces import Piece, count_quotes, cut_pieces, find_names
 from bucketlake.write.input_files.reading import FileFormat
@@ -99,7 +99,7 @@ class FileSource:
 
     def is_empty(self) -> bool:
         """Return whether the files have no rows."""
-        return not any(head.has_rows for head in self._heads)
+        return not any(head.pieces for head in self._heads)
 
     def keep(self, paths: list[str]) -> None:
         """Keep only the values at these paths."""
@@ -194,13 +194,14 @@ class FileSource:
         return [cut_pieces(pieces[a:b], counted[a:b]) for a, b in pairwise(ends)]
 
     @cached_property
-    def _types(self) -> KnownTypes:
-        known = given = pa.schema([])
-        fits = self._given.reading.fits_numbers  # Else only texts are read with types.
-        if fits or not all(file.is_parquet for file in self._files):
-            known, given = self._known() or known, self._given.schema or given
-            known, given = with_arrays(known), with_arrays(given)  # The write checks lengths.
-        return KnownTypes(known, given)
+    def _types(self) -> pa.Schema:
+        """Types of columns: those that the caller names, else those of the table."""
+        reading, fields = self._given.reading, dict[str, pa.Field]()
+        # Else only texts are read with types.
+        if reading.fits_numbers or not all(file.is_parquet for file in self._files):
+            fields = {field.name: field for field in (*(self._known() or ()), *reading.schema)}
+        known = pa.schema([field.with_nullable(True) for field in fields.values()])
+        return with_arrays(known)  # The write checks lengths.
 
     @cached_property
     def _heads(self) -> list[FileHead]:
@@ -222,7 +223,7 @@ class FileSource:
 
     def _with_late_names(self, heads: list[FileHead]) -> list[FileHead]:
         """Add the columns of known types that objects have for the first time after the head."""
-        types = self._types.all
+        types = self._types
         doubtful = [
             h for h in heads if not h.is_whole and {*types.names}.difference(h.schema.names)
         ]
