@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import BucketOutOfRangeError, IndexStateError
+from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.key_range import in_key_range
 from bucketlake.hashing.key_filter import key_hashes, may_contain
 from bucketlake.index.bucket_hash import (
@@ -34,13 +35,11 @@ from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,
-    GroupFacts,
     Layout,
     Slot,
     SlotArray,
     SlotPart,
     StoredKeys,
-    StrayedKeys,
 )
 from bucketlake.merge.incoming import IncomingRecords, IntArray
 from bucketlake.model.file_name import FileId, InstantTime
@@ -185,16 +184,6 @@ class BucketLayout(Layout):
                 )
                 yield DamagedGroups(partition, tuple(held), problem, is_surplus=True)
 
-    def strayed_keys(
-        self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
-    ) -> StrayedKeys | None:
-        """Find keys of a file group that belong to another bucket."""
-        bucket_id = bucket_of_file_id(file_id)
-        if bucket_id is None:
-            return None
-        buckets = assign_buckets(keys, self.counts.count_of(partition_path), self.hash_fields)
-        return self._strayed(keys, partition_path, buckets, bucket_id)
-
     def choose(
         self,
         slot: Slot,
@@ -224,14 +213,14 @@ class BucketLayout(Layout):
         incoming_bytes = incoming.keys.nbytes + incoming.columns.nbytes
         if len(slices) == 1 and slices[0].size_bytes + incoming_bytes <= size_bytes_max:
             return [GroupChoice(slices[0].file_id, slices[0])]
-        places, facts = _locate(slot, slices, incoming.keys, stored)
+        places, row_counts = _locate(slot, slices, incoming.keys, stored)
         if appends and slices:
             # As in a bucket with one group, a log keeps a delete whose key may be written later.
             places[(places == _NOWHERE) & incoming.deleted] = len(slices) - 1
         chosen = [np.flatnonzero(places == place) for place in range(len(slices))]
         new = np.flatnonzero((places == _NOWHERE) & ~incoming.deleted)
         new = incoming.in_key_order(new)
-        row_bytes = _row_bytes(slices, facts, incoming_bytes, len(incoming))
+        row_bytes = _row_bytes(slices, row_counts, incoming_bytes, len(incoming))
         if slices:  # The newest group takes as many new keys as it has room for.
             room = max(0, int((size_bytes_max - slices[-1].size_bytes) / row_bytes))
             chosen[-1] = np.sort(np.concatenate([chosen[-1], new[:room]]))
@@ -321,8 +310,8 @@ def groups_that_may_hold(
     found = []
     for file_slice in slices:
         if not file_slice.log_files:
-            with stored.open_base(file_slice) as (facts, _):
-                if not len(_candidates(facts, texts, hashes, every)):
+            with stored.open_base(file_slice) as (base, _):
+                if not len(_candidates(base, texts, hashes, every)):
                     continue
         found.append(file_slice)
     return found
@@ -330,19 +319,19 @@ def groups_that_may_hold(
 
 def _locate(
     slot: Slot, slices: Sequence[FileSlice], keys: pa.Array, stored: StoredKeys
-) -> tuple[npt.NDArray[np.int64], list[GroupFacts]]:
-    """Return the position of the slice that holds each key, and the facts of each slice.
+) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Return the position of the slice that holds each key, and the rows of each base file.
 
     The position is ``_NOWHERE`` if no slice holds the key.
     """
     places = np.full(len(keys), _NOWHERE, np.int64)
-    facts: list[GroupFacts] = []
+    row_counts: list[int] = []
     hashes = key_hashes(keys) if slices else np.empty(0, np.uint32)
     every = np.arange(len(keys))
     for place, file_slice in enumerate(slices):
-        with stored.open_base(file_slice) as (slice_facts, held):
-            facts.append(slice_facts)
-            candidates = _candidates(slice_facts, keys, hashes, every)
+        with stored.open_base(file_slice) as (base, held):
+            row_counts.append(0 if base is None else base.row_count)
+            candidates = _candidates(base, keys, hashes, every)
             if len(candidates):
                 _mark(slot, slices, places, place, keys, candidates, held)
     if any(file_slice.log_files for file_slice in slices) and (places == _NOWHERE).any():
@@ -350,7 +339,7 @@ def _locate(
         for place, file_slice in enumerate(slices):
             if file_slice.log_files:
                 _mark(slot, slices, places, place, keys, every, stored.log_keys(file_slice))
-    return places, facts
+    return places, row_counts
 
 
 def _mark(
@@ -382,21 +371,21 @@ def _mark(
 
 
 def _candidates(
-    facts: GroupFacts, keys: pa.Array, hashes: npt.NDArray[np.uint32], rows: IntArray
+    base: BaseFileReader | None, keys: pa.Array, hashes: npt.NDArray[np.uint32], rows: IntArray
 ) -> IntArray:
-    """Return the rows whose keys may be in the base file of a group."""
-    if facts.rows == 0:
+    """Return the rows whose keys may be in the base file of a group, if it has one."""
+    if base is None or base.row_count == 0:
         return rows[:0]
-    if facts.key_filter is not None:
-        rows = rows[may_contain(facts.key_filter, hashes[rows])]
-    if facts.key_range is not None and len(rows):
-        rows = rows[in_key_range(keys.take(pa.array(rows)), *facts.key_range)]
+    if (key_filter := base.key_filter) is not None:
+        rows = rows[may_contain(key_filter, hashes[rows])]
+    if (key_range := base.key_range) is not None and len(rows):
+        rows = rows[in_key_range(keys.take(pa.array(rows)), *key_range)]
     return rows
 
 
 def _row_bytes(
     slices: Sequence[FileSlice],
-    facts: Sequence[GroupFacts],
+    row_counts: Sequence[int],
     incoming_bytes: int,
     incoming_rows: int,
 ) -> float:
@@ -405,9 +394,9 @@ def _row_bytes(
     A file with few rows would mislead, because it is mostly footer.
     """
     based = [
-        (slice_facts.rows, file_slice.base_file.size_bytes)
-        for file_slice, slice_facts in zip(slices, facts, strict=True)
-        if file_slice.base_file is not None and slice_facts.rows
+        (rows, file_slice.base_file.size_bytes)
+        for file_slice, rows in zip(slices, row_counts, strict=True)
+        if file_slice.base_file is not None and rows
     ]
     if based:
         rows, size_bytes = max(based)

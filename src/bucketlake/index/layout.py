@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.format.base_file import BaseFileReader
 from bucketlake.hashing.directory import Suffix
 from bucketlake.index.conflict_keys import ConflictKey, key_of_group
 from bucketlake.index.key_rule import KeyRule
@@ -120,33 +121,14 @@ class StoredKeys(Protocol):
 
     def open_base(
         self, file_slice: FileSlice
-    ) -> AbstractContextManager[tuple[GroupFacts, Iterator[pa.Array]]]:
-        """Open the newest base file: the facts of its footer, and its keys.
+    ) -> AbstractContextManager[tuple[BaseFileReader | None, Iterator[pa.Array]]]:
+        """Open the newest base file, if there is one: its reader, and its keys.
 
         Entering reads the footer only; the keys are read while they are iterated, until the exit.
         """
 
     def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
         """Yield the keys in the log files."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """What the footer of a group's base file says about its keys.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of the base file; 0 without a base file.
-    key_range : (str, str) or None
-        Smallest and largest key; None if the footer has no key range.
-    key_filter : bytes or None
-        A bloom filter of the keys (``hashing/key_filter.py``); None if the file has none.
-    """
-
-    rows: int
-    key_range: tuple[str, str] | None = None
-    key_filter: bytes | None = None
 
 
 class Layout(ABC):
@@ -368,21 +350,15 @@ class Layout(ABC):
     def strayed_keys(
         self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
     ) -> StrayedKeys | None:
-        """Find keys of a file group that belong to another slot; None if there are none."""
-        return None
-
-    def _strayed(
-        self,
-        keys: pa.Array | pa.ChunkedArray,
-        partition_path: str,
-        slots: npt.NDArray[np.integer],
-        held_in: int,
-    ) -> StrayedKeys | None:
-        """Return the keys in a slot to which they do not belong; ``slots`` has the slot of each.
+        """Find keys of a file group that belong to another slot; None if there are none.
 
         A key may be where the other rule puts it, as long as no rule is decided.
         """
-        wrong, rule = np.flatnonzero(slots != held_in), None
+        held_in, rule = self.slot_of_group(partition_path, file_id), None
+        if held_in is None:
+            return None
+        slots = self.slots_of_keys(keys, [partition_path], np.zeros(len(keys), np.int32))
+        wrong = np.flatnonzero(slots != held_in)
         if len(wrong) and self.two_rules is not None:
             codes = np.zeros(len(wrong), np.int32)
             strayed = keys.take(pa.array(wrong))

@@ -35,7 +35,6 @@ from bucketlake.index.layout import (
     SlotArray,
     SlotPart,
     StoredKeys,
-    StrayedKeys,
 )
 from bucketlake.index.ring_engine import RingEngine, engine_of_ring, new_prefix
 from bucketlake.index.ring_state import ResizeGroup, RingSource, RingState, file_id_of_node
@@ -271,17 +270,6 @@ class RingLayout(Layout):
                     "writes to the partition fail"
                 )
                 yield DamagedGroups(partition, (file_slice,), problem)
-
-    def strayed_keys(
-        self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
-    ) -> StrayedKeys | None:
-        """Find keys of a file group whose hash is in the range of another node."""
-        state = self.state(partition_path)
-        position = state.positions.get(file_id)
-        if position is None:
-            return None
-        slots = state.ring.locate(self._hashes(keys))
-        return self._strayed(keys, partition_path, slots, position)
 
     def choose(
         self,

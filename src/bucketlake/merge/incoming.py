@@ -47,14 +47,14 @@ _MARKER_TYPES = (
 
 @dataclass(frozen=True)
 class IncomingRecords:
-    """Records to be written to one file group, as columns.
+    """Records to be written to one file group, or the entries of a log block, as columns.
 
     Attributes
     ----------
     keys : pa.StringArray, shape (n_records,)
         Record keys, without nulls.
     columns : pa.Table, shape (n_records, n_fields)
-        Data columns in the table's schema; for deletes by key only some of them.
+        Data columns in the table's schema; for deletes by key only some of them, or none.
     ordering : tuple of pa.Array
         Comparable ordering values, see :func:`comparable`; empty under commit-time ordering.
     deleted : ndarray of bool, shape (n_records,)
@@ -66,8 +66,8 @@ class IncomingRecords:
         True if a record takes no values of the stored row, because another record of its batch
         deletes the key before; None if there is no such record.
     unset : mapping of str to ndarray of bool
-        Which rows of ``columns`` have no value, by column, in records that were merged from parts
-        of rows; without the columns in which each row has one.
+        Which rows of ``columns`` have no value, by column, in parts of rows and in records that
+        were merged from them; without the columns in which each row has one.
     erased : pa.Array, shape (n_records,), or None
         In a table with groups of columns: the comparable ordering value of the newest delete of the
         key in the batch, null without one; None if there is no delete.

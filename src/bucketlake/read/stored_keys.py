@@ -1,12 +1,10 @@
-"""Reads the keys of stored file groups, and what a footer says about them.
+"""Reads the keys of stored file groups.
 
 A layout uses this reader if a slot has several file groups (``index/layout.py``, ``StoredKeys``).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,11 +16,10 @@ import pyarrow.compute as pc
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, InputError
-from bucketlake.format.base_file import KEY_FILTER, KEY_MAX, KEY_MIN, BaseFileReader
+from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import BlockKind, LogBlock
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.log_deletes import decode_delete_block
-from bucketlake.index.layout import GroupFacts
 from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
@@ -69,14 +66,16 @@ class StoredKeyReader:
         return cls(snapshot.storage, snapshot.timeline, virtual)
 
     @contextmanager
-    def open_base(self, file_slice: FileSlice) -> Iterator[tuple[GroupFacts, Iterator[pa.Array]]]:
-        """Open the slice's base file; give the facts of its footer, and an iterator of its keys."""
+    def open_base(
+        self, file_slice: FileSlice
+    ) -> Iterator[tuple[BaseFileReader | None, Iterator[pa.Array]]]:
+        """Open the slice's base file, if it has one; give it, and an iterator of its keys."""
         base = file_slice.base_file
         if base is None:
-            yield GroupFacts(0), iter(())
+            yield None, iter(())
             return
         with BaseFileReader(self.storage, base.path, base.size_bytes) as reader:
-            yield _facts(reader, base.path), self._keys(reader, base.path)
+            yield reader, self._keys(reader, base.path)
 
     def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
         """Yield the keys in the log files, including those of deletes."""
@@ -100,17 +99,6 @@ class StoredKeyReader:
         if self.virtual_keys is None:
             return rows[RECORD_KEY].combine_chunks()
         return self.virtual_keys.keys_of(rows, path)
-
-
-def _facts(reader: BaseFileReader, path: str) -> GroupFacts:
-    values = reader.key_values
-    key_range = (values[KEY_MIN], values[KEY_MAX]) if KEY_MIN in values else None
-    text = values.get(KEY_FILTER)
-    try:
-        key_filter = None if text is None else base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise FormatError(path, f"base64 text in {KEY_FILTER}", str(error)) from error
-    return GroupFacts(reader.row_count, key_range, key_filter or None)
 
 
 # ---- The meta values of rows in a table without meta columns

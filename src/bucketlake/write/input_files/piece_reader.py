@@ -108,9 +108,7 @@ class PieceReader:
                 return sum(block.count(b"\n") for block in blocks_of_lines(source))
             return sum(map(len, self._batches(source, before, "")))
 
-    def _batches(
-        self, source: pa.NativeFile, piece: Piece, where: str
-    ) -> Iterator[pa.RecordBatch]:
+    def _batches(self, source: pa.NativeFile, piece: Piece, where: str) -> Iterator[pa.RecordBatch]:
         lines = piece.lines_before_rows
         return csv_batches(source, piece.names, lines, self.reading, where, CSV_BLOCK_BYTES)
 
