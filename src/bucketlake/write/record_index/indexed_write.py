@@ -36,7 +36,6 @@ from bucketlake.write.record_index.by_shard import (
     BYTES_MAX,
     STORED_BYTES_MAX,
     ShardStage,
-    ShardWrite,
     counts_of_shards,
     plan_shard_writes,
     rows_in,
@@ -251,8 +250,7 @@ class IndexedWrite:
         empty = counts.keys() - {slot.key for slot in plan.slots}
         lookups = [result for result in results if isinstance(result, LookupResult)]
         lookups.sort(key=lambda result: result.number)
-        plans = [work.shard if isinstance(work, ShardWrite) else work for work in works]
-        done = self._result(plan, plans, results, owned, lookups)
+        done = self._result(plan, works, results, owned, lookups)
         looked_at = {*done.looked_at, *(key_of(Shard(number, path)) for path, number in empty)}
         return replace(done, looked_at=frozenset(looked_at))
 
@@ -420,7 +418,7 @@ class IndexedWrite:
         answered = sorted(result.number for result in written)
         assert answered == sorted(each.number for each in plans), "each shard has one result"
         pairs = [*zip(map(key_of, shards), found, strict=True)]
-        removed = {key_of(each.shard) for each in plans if each.stored is not None or each.opens}
+        removed = {key_of(each.shard) for each in plans if each.replaced != () or each.opens}
         every = ((path, held, n) for result in found for path, held, n in result.groups)
         return Written(
             plan,
