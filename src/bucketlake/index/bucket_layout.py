@@ -38,7 +38,7 @@ from bucketlake.index.layout import (
     Layout,
     Slot,
     SlotArray,
-    SlotPart,
+    SlotPlan,
     StoredKeys,
 )
 from bucketlake.merge.incoming import IncomingRecords, IntArray
@@ -186,14 +186,12 @@ class BucketLayout(Layout):
 
     def choose(
         self,
-        slot: Slot,
-        slices: Sequence[FileSlice],
+        plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
         stored: StoredKeys,
         *,
         appends: bool,
-        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of each incoming record of a bucket, or of a part of it.
 
@@ -203,9 +201,9 @@ class BucketLayout(Layout):
             If two groups hold the same key, or the bucket needs more groups than file ids can
             number.
         """
-        size_bytes_max = self.counts.max_file_size
+        slot, slices, size_bytes_max = plan.key, plan.slices, self.counts.max_file_size
         if size_bytes_max is None:
-            assert part.count == 1, "a bucket of one file group is not cut"
+            assert not plan.is_cut, "a bucket of one file group is not cut"
             if slices:
                 (only,) = slices
                 return [GroupChoice(only.file_id, only)]
@@ -232,9 +230,9 @@ class BucketLayout(Layout):
         ]
         rows_max = max(1, int(size_bytes_max / row_bytes))
         # Part p of k opens the groups p, p + k, p + 2k …, so no two parts open the same group.
-        first = _next_ordinal(slices) + part.number
+        first = _next_ordinal(slices) + plan.part
         for number, start in enumerate(range(0, len(new), rows_max)):
-            ordinal = first + number * part.count
+            ordinal = first + number * plan.part_count
             if ordinal >= ORDINALS_MAX:
                 raise IndexStateError(
                     f"a bucket has at most {ORDINALS_MAX} file groups",

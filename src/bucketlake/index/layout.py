@@ -37,22 +37,49 @@ Slot: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPart:
-    """A part of a slot without stored rows, which a task of its own writes.
+class SlotPlan:
+    """What one write does to one slot, or to a part of it; sent to the task that writes it.
 
     Attributes
     ----------
+    partition_path, slot
+        The slot.
+    slices : tuple of FileSlice
+        Live slices of its file groups, oldest group first; empty if the slot is new, or if the
+        write replaces its content.
+    records : int
+        Number of incoming records that the driver counted, or ``UNCOUNTED``; for a part, its equal
+        share of the number.
     number : int
-        Which part, from 0.
-    count : int
-        Parts of the slot; 1 where the slot is not cut.
+        Position in the plan, unique among the slots and parts of the write.
+    task : int
+        The task that writes the slot.
+    part, part_count : int
+        Which part this is, from 0, and into how many a slot without stored rows is cut; 1 where it
+        is not cut.
+    elsewhere : tuple of FileSlice
+        Live slices in which another rule would put keys of the slot.
     """
 
-    number: int = 0
-    count: int = 1
+    partition_path: str
+    slot: int
+    slices: tuple[FileSlice, ...]
+    records: int
+    number: int
+    task: int = 0
+    part: int = 0
+    part_count: int = 1
+    elsewhere: tuple[FileSlice, ...] = ()
 
+    @property
+    def key(self) -> Slot:
+        """Partition path and slot."""
+        return self.partition_path, self.slot
 
-WHOLE_SLOT = SlotPart()
+    @property
+    def is_cut(self) -> bool:
+        """Whether this is a part of the slot."""
+        return self.part_count > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,14 +409,12 @@ class Layout(ABC):
     @abstractmethod
     def choose(
         self,
-        slot: Slot,
-        slices: Sequence[FileSlice],
+        plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
         stored: StoredKeys,
         *,
         appends: bool,
-        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of each incoming record; open new groups where needed.
 
@@ -398,20 +423,16 @@ class Layout(ABC):
 
         Parameters
         ----------
-        slot : (str, int)
-            The slot that the task owns.
-        slices : sequence of FileSlice
-            The slot's live slices, in the order of :meth:`live_slots`.
+        plan : SlotPlan
+            The slot that the task owns, or the part of it. Parts of one slot open different groups.
         incoming : IncomingRecords
-            Records of the slot, or of the part of it, with distinct keys.
+            Its records, with distinct keys.
         instant : InstantTime
             The instant of the write; ids of new groups are derived from it.
         stored : StoredKeys
             Reads the keys of slices.
         appends : bool
             Whether existing groups get log files (merge-on-read).
-        part : SlotPart
-            The part of the slot that the task owns. Parts of one slot open different groups.
         """
 
     def groups_of_keys(

@@ -33,7 +33,7 @@ from bucketlake.index.layout import (
     Layout,
     Slot,
     SlotArray,
-    SlotPart,
+    SlotPlan,
     StoredKeys,
 )
 from bucketlake.index.ring_engine import RingEngine, engine_of_ring, new_prefix
@@ -273,21 +273,18 @@ class RingLayout(Layout):
 
     def choose(
         self,
-        slot: Slot,
-        slices: Sequence[FileSlice],
+        plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
         stored: StoredKeys,
         *,
         appends: bool,
-        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of a node; its records are split where the node is resized."""
-        assert part.count == 1, "a node has one file group, and is not cut"
-        partition, position = slot
-        state = self.state(partition)
-        file_id = state.file_id(position)
-        held = slices[0] if slices else None
+        assert not plan.is_cut, "a node has one file group, and is not cut"
+        state = self.state(plan.partition_path)
+        file_id = state.file_id(plan.slot)
+        held = plan.slices[0] if plan.slices else None
         found = state.resize_of(file_id) if appends else None
         if found is None:
             return [GroupChoice(file_id, held)]

@@ -30,7 +30,7 @@ from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError, MissingFileError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file, with_dictionaries
 from bucketlake.format.json_fields import parsing
-from bucketlake.index.layout import GroupChoice, Layout
+from bucketlake.index.layout import GroupChoice, Layout, SlotPlan
 from bucketlake.merge.combining import Combining, completed
 from bucketlake.merge.group_merge import (
     STORED_META,
@@ -69,7 +69,7 @@ from bucketlake.write.record_index.key_changes import (
     changes_of_append,
     changes_of_merge,
 )
-from bucketlake.write.write_plan import SlotPlan, SlotResult
+from bucketlake.write.write_plan import SlotResult
 
 _COUNT_NAMES = [field.name for field in fields(MergeCounts)]
 
@@ -173,13 +173,7 @@ class GroupWriter:
         """
         with telling_what_is_gone(self.storage):
             choices = self.layout.choose(
-                plan.key,
-                plan.slices,
-                incoming,
-                self.instant,
-                self.stored_keys,
-                appends=self.appends,
-                part=plan.part,
+                plan, incoming, self.instant, self.stored_keys, appends=self.appends
             )
         return self.write_choices(plan, choices, incoming, count, files, changed)
 

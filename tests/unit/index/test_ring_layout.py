@@ -10,7 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.hashing.xx_hash import hash_ring_keys
-from bucketlake.index.layout import WHOLE_SLOT, GroupChoice, StoredKeys
+from bucketlake.index.layout import GroupChoice, SlotPlan, StoredKeys
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.merge.incoming import IncomingRecords
@@ -147,7 +147,8 @@ def choose(layout: RingLayout, slot: int, keys: pa.Array, *, appends: bool) -> l
     nothing = np.zeros(len(keys), bool)
     incoming = IncomingRecords(keys, pa.table({"id": keys}), (), nothing, nothing)
     stored: StoredKeys = _NoStoredKeys()  # type: ignore[assignment]
-    return layout.choose(("a", slot), [], incoming, NOW, stored, appends=appends, part=WHOLE_SLOT)
+    plan = SlotPlan("a", slot, (), len(keys), 0)
+    return layout.choose(plan, incoming, NOW, stored, appends=appends)
 
 
 def keys_of(layout: RingLayout, slot: int) -> pa.Array:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from bucketlake.flow.stage import Int32Array, Rows
 from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.groups_for_new_keys import Filling, bucket_of_group, owner_of_group
-from bucketlake.index.layout import GroupChoice, Slot
+from bucketlake.index.layout import GroupChoice, Slot, SlotPlan
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
@@ -49,7 +49,7 @@ from bucketlake.write.record_index.locate import KeyFinder, LookupResult
 from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.tag import SlotCounts
-from bucketlake.write.write_plan import SlotPlan, SlotResult, WritePlan
+from bucketlake.write.write_plan import SlotResult, WritePlan
 
 RowArray: TypeAlias = npt.NDArray[np.int64]
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from bucketlake.flow.stage import Int32Array, Rows, in_task_order, spread
 from bucketlake.index.groups_for_new_keys import Filling, RowCounter
+from bucketlake.index.layout import SlotPlan
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import FileId, Group, InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -45,9 +46,9 @@ from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import with_numbers
 from bucketlake.write.write_plan import (
     RECORD_SIZE_BYTES_ESTIMATE,
-    SlotPlan,
     WritePlan,
     task_count_of,
+    weight_of,
 )
 
 _ENTRY_BYTES_ESTIMATE = 16
@@ -130,7 +131,7 @@ class GroupPlanner:
             for result in self.found
         ]
         shard_plans, shard_of_lookup = self._shards(cuts, groups)
-        weights = [slot.weight for slot in slots]
+        weights = [*map(weight_of, slots)]
         weights += [(plan.new + plan.gone) * _ENTRY_BYTES_ESTIMATE for plan in shard_plans]
         task_count = task_count_of(len(slots), records.total(), wanted=self.tasks_wanted)
         tasks = spread(weights, task_count)
@@ -204,12 +205,10 @@ class GroupPlanner:
         for (path, _), number in opened.items():
             next_number[path] = max(next_number[path], number + 1)
         for group in groups:
-            path, number = group[0], opened.get(group)
-            slices = () if number is not None else (self.live[group],)
-            if number is None:
-                number = next_number[path]
-                next_number[path] += 1
-            slots.append(SlotPlan(path, number, slices, records[group], len(slots)))
+            path, slices = group[0], () if group in opened else (self.live[group],)
+            slot = next_number[path] if slices else opened[group]
+            next_number[path] += len(slices)
+            slots.append(SlotPlan(path, slot, slices, records[group], len(slots)))
         return slots
 
     def _ids_of(self, path: str, slices: Sequence[FileSlice]) -> set[FileId]:

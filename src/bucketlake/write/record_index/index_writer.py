@@ -27,6 +27,7 @@ from bucketlake.errors import CommitConflictError, KeyTwiceError
 from bucketlake.flow.stage import Flow, Int32Array, NumberedRows, Rows, in_task_order
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.layout import SlotPlan
 from bucketlake.metadata.log_files import (
     TASK_TOKEN,
     EntryEncoder,
@@ -67,7 +68,6 @@ from bucketlake.write.tag import KEY, SLOT, UNCOUNTED, input_changed
 
 if TYPE_CHECKING:
     from bucketlake.metadata.location_cache.cache import LocationCache
-    from bucketlake.write.write_plan import SlotPlan
 
 
 _PARTITION = MetadataPartition.RECORD_INDEX

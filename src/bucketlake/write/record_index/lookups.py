@@ -17,7 +17,6 @@ import numpy.typing as npt
 from bucketlake.flow.stage import NO_TASK, spread
 from bucketlake.hashing.index_key import hash_strings
 from bucketlake.hashing.key_filter import parts_of_keys
-from bucketlake.index.layout import WHOLE_SLOT, SlotPart
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.write import write_plan
@@ -49,8 +48,6 @@ class Lookup:
         The shard.
     stored : FileSlice or None
         The entries of the shard; None if a data partition is new.
-    part : SlotPart
-        The part of the shard's keys.
     records : int
         Estimated number of records.
     task : int
@@ -60,7 +57,6 @@ class Lookup:
     number: int
     shard: Shard
     stored: FileSlice | None
-    part: SlotPart
     records: int
     task: int = 0
 
@@ -165,10 +161,9 @@ def plan_lookups(
         slices: Sequence[FileSlice | None] = stored.get(path) or [None] * shard_count
         share = -(-records // (shard_count * part_count))
         for number, held_slice in enumerate(slices):
-            for part in range(part_count):
-                cut = SlotPart(part, part_count) if part_count > 1 else WHOLE_SLOT
-                shard = Shard(number, path)
-                lookups.append(Lookup(len(lookups), shard, held_slice, cut, share))
+            shard = Shard(number, path)
+            for _ in range(part_count):
+                lookups.append(Lookup(len(lookups), shard, held_slice, share))
     task_count = task_count_of(len(lookups), sum(counts.values()), wanted=tasks_wanted)
     tasks = spread([lookup.weight for lookup in lookups], task_count)
     placed = [replace(held, task=task) for held, task in zip(lookups, tasks, strict=True)]

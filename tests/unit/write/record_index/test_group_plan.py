@@ -28,7 +28,7 @@ from bucketlake.write.record_index.index_writer import removed_shards
 from bucketlake.write.record_index.locate import LOOKUP, PLACE, RANK, LookupResult, Routes
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
 from bucketlake.write.tag import TaggedRecords
-from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
+from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan, weight_of
 
 INSTANT = InstantTime("20240101120000000")
 LIMITS = SmallGroups(1_000, 800)
@@ -236,7 +236,7 @@ def test_a_write_has_the_replaced_groups_and_spreads_slots_and_shards_over_tasks
     found = [result(0, {0: 100}), result(1, {0: 100}), result(2, {1: 10}), result(3, {1: 10})]
     planned = plan(lookups, found, {}, shards, replaced=replaced, tasks_wanted=2)
     assert planned.write.replaced == replaced
-    weights = [slot.weight for slot in planned.write.slots]
+    weights = [weight_of(slot) for slot in planned.write.slots]
     weights += [(shard.new + shard.gone) * 16 for shard in planned.write.shards]
     tasks = [part.task for part in (*planned.write.slots, *planned.write.shards)]
     assert tasks == spread(weights, planned.write.task_count)
