@@ -297,9 +297,8 @@ class GroupWriter:
         has_rows = not incoming.deleted.all() or self.combining.groups is not None
         if choice.file_slice is not None and has_rows:
             stored = self.slices.read(choice.file_slice, [RECORD_KEY, *self.schema.names])
-        fields = self.rule.ordering_fields if self.rule.compares else ()
         what = group_in_words(partition, choice.file_id)
-        return completed(incoming, stored, fields, self.combining, what)
+        return completed(incoming, stored, self.rule.compared, self.combining, what)
 
     def _append(
         self,

@@ -45,7 +45,7 @@ from bucketlake.write.batch_schema import table_columns
 from bucketlake.write.by_condition import require_same_matches
 from bucketlake.write.ingest import write_records
 from bucketlake.write.input_files.file_source import FileSource
-from bucketlake.write.merge_binding import BoundMerge, Values, bind_merge
+from bucketlake.write.merge_binding import BoundMerge, Values
 from bucketlake.write.merge_statement import Effect, MergeStatement
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.tag import EFFECT
@@ -396,7 +396,7 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
         what, step = "a merge with orderings of columns", "upsert(..., missing='keep') obeys them"
         raise UnsupportedFeatureError(what, where_of_merge(target), step)
     is_global = index.has_global_keys
-    bound = bind_merge(
+    bound = BoundMerge(
         statement, snapshot.schema, source.schema, snapshot.config, is_global=is_global
     )
     target = replace(target, refuses_repeats=True)
@@ -405,7 +405,7 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
         records.keep(bound.columns)
         return write_records(target, Operation.UPSERT, records, origin=origin)
     if target.appends or target.marker or tombstone_files(target.table, snapshot.timeline):
-        bound = replace(bound, upserts=None)  # Its counts, or what stays out, would be others.
+        bound.upserts = None  # Its counts, or what stays out, would be others.
     values = source.values(bound)
     upserted = source.upserted(bound)
     if upserted is not None:

@@ -245,11 +245,11 @@ def _winners(
         The group that has the key of each row.
     """
     wins = np.ones(len(keys), np.bool_)
-    combining, rule = reader.combining, reader.rule
-    if not rule.compares and combining is None:
+    combining, fields = reader.combining, reader.rule.compared
+    if not fields and combining is None:
         return wins, wins, None
     is_held = np.zeros(len(keys), np.bool_)
-    incoming, fields = reader.read(rows, keys), rule.ordering_fields if rule.compares else ()
+    incoming = reader.read(rows, keys)
     of_group = grouped((group, row) for row, group in enumerate(stored))
     held_slices = snapshot.partition_slices(sorted({path for path, _ in of_group}))
     slices = {found.group: found for found in held_slices}
