@@ -45,7 +45,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         monkeypatch,
         LocateStage,
         "run",
-        lambda stage, *_: written.extend(stage.placement.part_counts.tolist()),
+        lambda _, lookups, *__: written.extend(lookup.part_count for lookup in lookups),
     )
     return written
 

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import BucketOutOfRangeError, IndexStateError
-from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.key_range import in_key_range
 from bucketlake.hashing.key_filter import key_hashes, may_contain
 from bucketlake.index.bucket_hash import (
@@ -46,6 +45,7 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 
 if TYPE_CHECKING:
+    from bucketlake.format.base_file import BaseFileReader
     from bucketlake.index.partition import PartitionBucket
     from bucketlake.index.simple import SimpleBucket
 

@@ -14,14 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.format.base_file import BaseFileReader
 from bucketlake.hashing.directory import Suffix
 from bucketlake.index.conflict_keys import ConflictKey, key_of_group
 from bucketlake.index.key_rule import KeyRule
@@ -29,6 +28,9 @@ from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
+
+if TYPE_CHECKING:
+    from bucketlake.format.base_file import BaseFileReader
 
 SlotArray: TypeAlias = npt.NDArray[np.int32]
 

@@ -92,8 +92,7 @@ class RingKind(IndexKind):
         """Return the index with the rings of a table at a point of its timeline."""
         from bucketlake.index.ring_layout import RingLayout
 
-        source = RingSource(storage, timeline, self.engine)
-        layout = RingLayout(source, self.initial)
+        layout = RingLayout(RingSource(storage, timeline, self.initial, self.engine))
         index = copy(self)
         object.__setattr__(index, "_layout", layout)
         return index

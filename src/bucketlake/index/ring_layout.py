@@ -54,8 +54,6 @@ class RingLayout(Layout):
     ----------
     source : RingSource
         Loads the rings of partitions.
-    initial_count : int
-        Buckets that a partition begins with.
     states : mapping of str to RingState
         Rings of the partitions that a write touches, by partition path.
     renewals : mapping of str to HashingMetadata
@@ -65,7 +63,6 @@ class RingLayout(Layout):
     """
 
     source: RingSource
-    initial_count: int
     states: Mapping[str, RingState] = field(default_factory=dict)
     renewals: Mapping[str, HashingMetadata] = field(default_factory=dict)
     key_rule: KeyRule | None = None
@@ -77,7 +74,7 @@ class RingLayout(Layout):
 
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RingLayout:
         """Return the layout with the rings of some partitions; store first rings."""
-        states = self.source.load(partitions, self.initial_count)
+        states = self.source.load(partitions)
         for state in states.values():
             _require_one_resize(state)
             if creates and not state.is_published:  # A process died after the resize.
@@ -124,7 +121,7 @@ class RingLayout(Layout):
     def state(self, partition_path: str) -> RingState:
         """Return the ring of a partition."""
         known = self.states.get(partition_path)
-        return known or self.source.state(partition_path, self.initial_count)
+        return known or self.source.state(partition_path)
 
     def slots_of_keys(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
@@ -297,7 +294,7 @@ class RingLayout(Layout):
 
     def _states_of(self, partitions: Collection[str]) -> dict[str, RingState]:
         left = [path for path in partitions if path not in self.states]
-        return {**self.states, **self.source.load(left, self.initial_count)}
+        return {**self.states, **self.source.load(left)}
 
 
 def _require_one_resize(state: RingState) -> None:

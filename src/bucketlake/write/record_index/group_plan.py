@@ -41,7 +41,7 @@ from bucketlake.write.record_index.locate import (
     LookupResult,
     Routes,
 )
-from bucketlake.write.record_index.lookups import Lookup, StoredShards
+from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import with_numbers
 from bucketlake.write.write_plan import (
@@ -72,7 +72,7 @@ class GroupPlanner:
     ----------
     partitions : sequence of str
         Data partitions of the batch, as lookups number them.
-    lookups : sequence of Lookup
+    lookups : sequence of SlotPlan
         The first stage.
     found : sequence of LookupResult
         What the lookups found, in their order.
@@ -101,7 +101,7 @@ class GroupPlanner:
     """
 
     partitions: Sequence[str]
-    lookups: Sequence[Lookup]
+    lookups: Sequence[SlotPlan]
     found: Sequence[LookupResult]
     live: Mapping[Group, FileSlice]
     replaced: Mapping[str, tuple[FileId, ...]]
@@ -219,7 +219,7 @@ class GroupPlanner:
         """Return the new keys of each partition and pool: the lookups and their numbers of keys."""
         pools: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for result in self.found:
-            pool = self.filling.pool(self.lookups[result.number].shard.number)
+            pool = self.filling.pool(self.lookups[result.number].slot)
             for place, count in result.new:
                 pools[place, pool].append((result.number, count))
         return pools
@@ -230,11 +230,12 @@ class GroupPlanner:
         """Return the plans of shards whose entries change, and the plan of each lookup's shard."""
         new, gone = Counter[Shard](), Counter[Shard]()
         of_shard: dict[Shard, set[int]] = defaultdict(set)
-        for own, result in zip(self.lookups, self.found, strict=True):
-            new[own.shard] += result.inserted
-            gone[own.shard] += result.gone
+        looked_up = [self.shards.shard(own.slot, own.partition_path) for own in self.lookups]
+        for shard, result in zip(looked_up, self.found, strict=True):
+            new[shard] += result.inserted
+            gone[shard] += result.gone
         for lookup, _, _, slot in cuts:
-            of_shard[self.lookups[lookup].shard].add(slot)
+            of_shard[looked_up[lookup]].add(slot)
         opened: set[Shard] = set()
         if self.shards.is_partitioned:
             paths = {path for path, _ in groups}
@@ -259,7 +260,7 @@ class GroupPlanner:
                     replaced,
                 )
             )
-        return plans, [numbers.get(own.shard, -1) for own in self.lookups]
+        return plans, [numbers.get(shard, -1) for shard in looked_up]
 
 
 def _fill(
