@@ -8,11 +8,11 @@ stored row, for merges of file groups and of slices with logs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ ORDERING = "ordering"  # The role of ordering fields, for errors.
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
+_Rows: TypeAlias = IntArray | slice
 ColumnFlags: TypeAlias = Mapping[str, BoolArray]
 """Flags of the values of some columns, by column."""
 
@@ -104,30 +105,25 @@ class IncomingRecords:
         if is_everything(positions, len(self)):
             return self
         indices = pa.array(positions)
-        return type(self)(
-            self.keys.take(indices),
-            self.columns.take(indices),
-            tuple(o.take(indices) for o in self.ordering),
-            self.deleted[positions],
-            self.is_reset[positions],
-            None if self.is_whole is None else self.is_whole[positions],
-            {name: flags[positions] for name, flags in self.unset.items()},
-            None if self.erased is None else self.erased.take(indices),
-        )
+        return self._some(lambda held: held.take(indices), positions)
 
     def slice(self, start: int, end: int) -> Self:
         """Return the records of a range, without a copy."""
-        count = end - start
+        count, is_sorted = end - start, self.is_sorted
+        return self._some(lambda held: held.slice(start, count), slice(start, end), is_sorted)
+
+    def _some(self, chosen: Callable[[Any], Any], which: _Rows, is_sorted: bool = False) -> Self:
+        """Return some records: ``chosen`` takes them out of Arrow data, ``which`` are the rows."""
         return type(self)(
-            self.keys.slice(start, count),
-            self.columns.slice(start, count),
-            tuple(values.slice(start, count) for values in self.ordering),
-            self.deleted[start:end],
-            self.is_reset[start:end],
-            None if self.is_whole is None else self.is_whole[start:end],
-            {name: flags[start:end] for name, flags in self.unset.items()},
-            None if self.erased is None else self.erased.slice(start, count),
-            self.is_sorted,
+            chosen(self.keys),
+            chosen(self.columns),
+            tuple(map(chosen, self.ordering)),
+            self.deleted[which],
+            self.is_reset[which],
+            None if self.is_whole is None else self.is_whole[which],
+            {name: flags[which] for name, flags in self.unset.items()},
+            None if self.erased is None else chosen(self.erased),
+            is_sorted,
         )
 
     def in_key_order(self, positions: IntArray) -> IntArray:

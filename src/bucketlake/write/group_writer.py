@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -70,8 +70,6 @@ from bucketlake.write.record_index.key_changes import (
     changes_of_merge,
 )
 from bucketlake.write.write_plan import SlotResult
-
-_COUNT_NAMES = [field.name for field in fields(MergeCounts)]
 
 WRITE_TOKEN = "1-0-1"  # The same for all attempts, so that they write the same file name.
 
@@ -255,7 +253,7 @@ class GroupWriter:
             written = encode_base_file(
                 merged,
                 self.schema,
-                footer=lambda: {STATS_KEY: _counts_text(merge.counts)},
+                footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
                 key_filter=self.layout.looks_up,
             )
         if changed is not None:
@@ -460,10 +458,6 @@ class GroupWriter:
             opens_group=choice.file_slice is None,
             statistics=statistics,
         )
-
-
-def _counts_text(counts: MergeCounts) -> str:
-    return json.dumps({name: getattr(counts, name) for name in _COUNT_NAMES})
 
 
 def _add(files: DataFiles, partition: str, path: str, data: memoryview, kind: MarkerType) -> None:

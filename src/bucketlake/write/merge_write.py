@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -76,23 +76,11 @@ _SHOWN_COLUMNS = 6
 _HASHES_MAX = 4_000_000  # The driver compares 32 MB of hashes at most.
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What the rows that a merge writes are.
+Twice: TypeAlias = tuple[str, str, Sequence[tuple[int, Mapping[str, object] | None]]]
+"""Key and partition path of two rows of a merge, and of each its effect and its row of the source.
 
-    Attributes
-    ----------
-    counts : mapping of int to int
-        Number of rows of each effect.
-    repeated : (str, str) or None
-        Key and partition path of two of them; None if their keys are distinct.
-    unsure : bool
-        Whether the key of an inserted row may be stored.
-    """
-
-    counts: Mapping[int, int]
-    repeated: tuple[str, str] | None
-    unsure: bool
+An insert is first; a row of the table that matches no row of the source has none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +196,7 @@ def ambiguous(
     path: str,
     pair: Sequence[tuple[int, Mapping[str, object] | None]],
 ) -> InputError:
-    """Return the error that two rows of a merge have one key.
-
-    ``pair`` has the effect of each, and its row of the source, if it has one. An insert is first.
-    """
+    """Return the error that two rows of a merge have one key; the arguments are a ``Twice``."""
     where = f" in partition {path!r}" if path else ""
     rows = " and ".join(_shown(row) for _, row in pair if row is not None)
     inserts = [effect in INSERTS for effect, _ in pair]
@@ -377,11 +362,11 @@ class MergeSource(Protocol):
             If only Spark can evaluate the merge.
         """
 
-    def tally(self) -> Tally:
-        """Count the rows, which are packed."""
+    def twice(self) -> Twice | None:
+        """Return two of the rows that have one key; None if keys are distinct. They are packed."""
 
-    def two_of(self, key: str, path: str) -> Sequence[tuple[int, Mapping[str, object] | None]]:
-        """Return effects and rows of the source of two rows with a key, an insert first."""
+    def counts(self) -> Mapping[int, int]:
+        """Return the number of rows of each effect, and of ``UNSURE``, if there are some."""
 
     def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
         """Return key and partition path of an inserted row that stored rows have; None if none."""
@@ -416,14 +401,14 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
     rows = source.rows(bound, target, plan)
 
     def count_changes() -> dict[str, int]:
-        tally = source.tally()
-        if tally.repeated is not None:
-            raise ambiguous(target, *tally.repeated, source.two_of(*tally.repeated))
-        if tally.unsure:
+        if (twice := source.twice()) is not None:
+            raise ambiguous(target, *twice)
+        counts = source.counts()
+        if counts.get(UNSURE):
             found = source.stored_among(_stored_keys(target, bound, values))
             if found is not None:
                 raise stored_already(target, *found)
-        return changes_of(tally.counts)
+        return changes_of(counts)
 
     try:
         check = partial(require_same_matches, snapshot, predicate)

@@ -21,7 +21,7 @@ _NO_UTF8 = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*invalid UTF8")
 _SEPARATORS = ";\t|,"
 
 
-def columns_of(
+def csv_columns(
     head: bytes, reading: Reading, where: str, known: Sequence[str]
 ) -> tuple[tuple[str, ...], int]:
     """Find the columns of a file in its first bytes.

@@ -13,7 +13,7 @@ from bucketlake.errors import InputError
 from bucketlake.format.base_file import with_int96_zones
 from bucketlake.model.cast import cast_table, selectable
 from bucketlake.model.column_type import is_number_type
-from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES, columns_of, csv_batches
+from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES, csv_batches, csv_columns
 from bucketlake.write.input_files.files import InputFile, open_bytes, open_text
 from bucketlake.write.input_files.json_text import as_json_lines, json_rows, names_in
 from bucketlake.write.input_files.pieces import LINE_BYTES_MAX, Piece
@@ -133,7 +133,7 @@ def parquet_file(source: pa.NativeFile, footer: pq.FileMetaData | None = None) -
 
 def _csv_head(file: InputFile, types: pa.Schema, reading: Reading) -> FileHead:
     head, rest = _beginning(file, HEAD_BYTES)
-    names, skipped = columns_of(head, reading, file.shown, types.names)
+    names, skipped = csv_columns(head, reading, file.shown, types.names)
     _require_distinct(names, file.shown)
     try:
         texts = _first_rows(file, (head, rest), names, skipped, reading)
