@@ -38,7 +38,6 @@ from bucketlake.index.layout import (
     Slot,
     SlotArray,
     SlotPlan,
-    StoredKeys,
 )
 from bucketlake.merge.incoming import IncomingRecords, IntArray
 from bucketlake.model.file_name import FileId, InstantTime
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from bucketlake.format.base_file import BaseFileReader
     from bucketlake.index.partition import PartitionBucket
     from bucketlake.index.simple import SimpleBucket
+    from bucketlake.slices.stored_keys import StoredKeyReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class BucketLayout(Layout):
         plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
-        stored: StoredKeys,
+        stored: StoredKeyReader,
         *,
         appends: bool,
     ) -> list[GroupChoice]:
@@ -244,7 +244,7 @@ class BucketLayout(Layout):
         return choices
 
     def groups_of_keys(
-        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeyReader
     ) -> list[FileSlice]:
         """Return the groups of a bucket that may hold one of the keys."""
         return groups_that_may_hold(slices, keys, stored) if len(slices) > 1 else [*slices]
@@ -296,7 +296,7 @@ _STORED_SHARE = 0.5  # Stored bytes per byte in memory: a guess for a bucket wit
 
 
 def groups_that_may_hold(
-    slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+    slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeyReader
 ) -> list[FileSlice]:
     """Return the groups of a bucket that may hold one of the keys, by key range and filter.
 
@@ -316,7 +316,7 @@ def groups_that_may_hold(
 
 
 def _locate(
-    slot: Slot, slices: Sequence[FileSlice], keys: pa.Array, stored: StoredKeys
+    slot: Slot, slices: Sequence[FileSlice], keys: pa.Array, stored: StoredKeyReader
 ) -> tuple[npt.NDArray[np.int64], list[int]]:
     """Return the position of the slice that holds each key, and the rows of each base file.
 

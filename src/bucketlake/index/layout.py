@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
 
 if TYPE_CHECKING:
-    from bucketlake.format.base_file import BaseFileReader
+    from bucketlake.slices.stored_keys import StoredKeyReader
 
 SlotArray: TypeAlias = npt.NDArray[np.int32]
 
@@ -143,21 +142,6 @@ class StrayedKeys:
     held_in: str
     belongs_to: str
     rule: KeyRule | None = None
-
-
-class StoredKeys(Protocol):
-    """Reads the keys of stored file groups; the writing task passes it to the layout."""
-
-    def open_base(
-        self, file_slice: FileSlice
-    ) -> AbstractContextManager[tuple[BaseFileReader | None, Iterator[pa.Array]]]:
-        """Open the newest base file, if there is one: its reader, and its keys.
-
-        Entering reads the footer only; the keys are read while they are iterated, until the exit.
-        """
-
-    def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
-        """Yield the keys in the log files."""
 
 
 class Layout(ABC):
@@ -414,7 +398,7 @@ class Layout(ABC):
         plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
-        stored: StoredKeys,
+        stored: StoredKeyReader,
         *,
         appends: bool,
     ) -> list[GroupChoice]:
@@ -431,14 +415,14 @@ class Layout(ABC):
             Its records, with distinct keys.
         instant : InstantTime
             The instant of the write; ids of new groups are derived from it.
-        stored : StoredKeys
+        stored : StoredKeyReader
             Reads the keys of slices.
         appends : bool
             Whether existing groups get log files (merge-on-read).
         """
 
     def groups_of_keys(
-        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeyReader
     ) -> list[FileSlice]:
         """Return the groups of a slot that may hold one of the keys."""
         return [*slices]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,6 @@ from bucketlake.index.layout import (
     Slot,
     SlotArray,
     SlotPlan,
-    StoredKeys,
 )
 from bucketlake.index.ring_engine import RingEngine, engine_of_ring, new_prefix
 from bucketlake.index.ring_state import ResizeGroup, RingSource, RingState, file_id_of_node
@@ -44,6 +43,9 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
 from bucketlake.storage.base import at_once
+
+if TYPE_CHECKING:
+    from bucketlake.slices.stored_keys import StoredKeyReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,7 @@ class RingLayout(Layout):
         plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
-        stored: StoredKeys,
+        stored: StoredKeyReader,
         *,
         appends: bool,
     ) -> list[GroupChoice]:

@@ -47,8 +47,8 @@ from bucketlake.model.schema import COMMIT_TIME, IS_DELETED, OPERATION_COLUMN, R
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.snapshot import DroppedColumns, Snapshot
-from bucketlake.read.stored_keys import RowOrigin, VirtualKeys
 from bucketlake.slices.file_system_view import counted_blocks
+from bucketlake.slices.stored_keys import RowOrigin, VirtualKeys
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
@@ -113,8 +113,7 @@ class SliceReader:
             raise UnsupportedFeatureError(feature, snapshot.storage.root, "read it with Hudi")
         if marker is not None and config.table_type is TableType.MERGE_ON_READ:
             marker_field(schema, marker[0])  # Raises an error for a type without this rule.
-        virtual = VirtualKeys.of_snapshot(snapshot)
-        rules = virtual, Gaps.of_table(config), DroppedColumns.of_config(config)
+        rules = snapshot.virtual_keys, Gaps.of_table(config), DroppedColumns.of_config(config)
         return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker, *rules)
 
     def read(self, file_slice: FileSlice, columns: Sequence[str]) -> Iterator[pa.Table]:

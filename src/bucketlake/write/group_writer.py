@@ -56,7 +56,7 @@ from bucketlake.model.table_type import ChangeLogMode, LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.read.stored_keys import StoredKeyReader
+from bucketlake.slices.stored_keys import StoredKeyReader
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import DataFiles
 from bucketlake.timeline.markers import Marker, MarkerType
