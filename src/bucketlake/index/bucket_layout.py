@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,6 @@ from bucketlake.index.bucket_hash import (
     ordinal_of_file_id,
 )
 from bucketlake.index.conflict_keys import ConflictKey, key_of_slot
-from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,
@@ -58,19 +57,11 @@ class BucketLayout(Layout):
     ----------
     counts : SimpleBucket or PartitionBucket
         The index kind, with the bucket counts of that instant.
-    key_rule : KeyRule or None
-        Which fields of a key are hashed; None before the index is that of a table.
     """
 
     slots_text = "buckets"
 
     counts: SimpleBucket | PartitionBucket
-    key_rule: KeyRule | None = None
-
-    def by_other_rule(self) -> Self:
-        """Return the layout by the other rule."""
-        assert self.key_rule is not None, "there are two rules"
-        return replace(self, key_rule=self.key_rule.other)
 
     @property
     def looks_up(self) -> bool:

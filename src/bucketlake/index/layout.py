@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
@@ -144,14 +144,21 @@ class StrayedKeys:
     rule: KeyRule | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Layout(ABC):
     """An index kind at a pinned instant; a small picklable value.
 
     What a kind does not say is: a slot has one file group, keys are not looked up, nothing is kept
     for partitions, and rows must be shuffled to get into another layout.
+
+    Attributes
+    ----------
+    key_rule : KeyRule or None
+        Which fields of a key are hashed; None if a key does not choose the slot, and before the
+        index is that of a table.
     """
 
-    __slots__ = ()
+    key_rule: KeyRule | None = field(default=None, kw_only=True)
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
@@ -160,18 +167,14 @@ class Layout(ABC):
         return self.key_rule.hash_fields
 
     @property
-    def key_rule(self) -> KeyRule | None:
-        """Which fields of a key are hashed; None if a key does not choose the slot."""
-        return None
-
-    @property
     def two_rules(self) -> KeyRule | None:
         """The rule of keys in a table that has another one, too; None if it has one rule."""
         return self.key_rule if self.key_rule is not None and self.key_rule.has_other else None
 
     def by_other_rule(self) -> Self:
         """Return the layout by the other rule; only if there are ``two_rules``."""
-        raise NotImplementedError
+        assert self.key_rule is not None, "there are two rules"
+        return replace(self, key_rule=self.key_rule.other)
 
     def slots_elsewhere(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from bucketlake.format.hashing_metadata import HashingMetadata
 from bucketlake.hashing.directory import Directory, Suffix
 from bucketlake.hashing.ring import RingHashes
 from bucketlake.index.conflict_keys import ConflictKey, key_of_group
-from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,
@@ -60,19 +59,11 @@ class RingLayout(Layout):
         Rings of the partitions that a write touches, by partition path.
     renewals : mapping of str to HashingMetadata
         Rings that an overwrite brings, by partition path.
-    key_rule : KeyRule or None
-        Which fields of a key are hashed; None before the index is that of a table.
     """
 
     source: RingSource
     states: Mapping[str, RingState] = field(default_factory=dict)
     renewals: Mapping[str, HashingMetadata] = field(default_factory=dict)
-    key_rule: KeyRule | None = None
-
-    def by_other_rule(self) -> Self:
-        """Return the layout by the other rule."""
-        assert self.key_rule is not None, "there are two rules"
-        return replace(self, key_rule=self.key_rule.other)
 
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RingLayout:
         """Return the layout with the rings of some partitions; store first rings."""

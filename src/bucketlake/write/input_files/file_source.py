@@ -237,37 +237,36 @@ class FileSource:
             late[shown] |= names
         flow.close()
         return [
-            head.with_columns([field for field in types if field.name in late[file.shown]])
-            for file, head in zip(self._files, heads, strict=True)
+            head.with_columns([field for field in types if field.name in late[head.file.shown]])
+            for head in heads
         ]
 
     @cached_property
     def _whole(self) -> pa.Schema:
         """The schema of all columns."""
-        heads = list(zip(self._files, self._heads, strict=True))
+        heads = self._heads
         if self._given.union in (Union.NONE, Union.NEW):
-            fixed = [pair for pair in heads if pair[0].file_format is not FileFormat.JSONL]
-            self._require_alike(fixed)
+            self._require_alike([h for h in heads if h.file.file_format is not FileFormat.JSONL])
         try:
-            schemas = [head.schema for _, head in heads]
+            schemas = [head.schema for head in heads]
             return pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
         except pa.ArrowException as error:
-            shown = ", ".join(sorted({file.shown for file, _ in heads})[:3])
+            shown = ", ".join(sorted({head.file.shown for head in heads})[:3])
             problem = f"the files do not fit together: {str(error).splitlines()[0]}"
             raise InputError(shown, problem, "write the files one by one") from error
 
-    def _require_alike(self, heads: list[tuple[InputFile, FileHead]]) -> None:
+    def _require_alike(self, heads: list[FileHead]) -> None:
         """Raise InputError if a file lacks a column of another: nulls would replace stored values.
 
         A column that the table lacks has no stored values.
         """
         union, known = self._given.union, self._known() or pa.schema([])
-        for name in dict.fromkeys(name for _, head in heads for name in head.schema.names):
+        for name in dict.fromkeys(name for head in heads for name in head.schema.names):
             is_new = union is Union.NEW and known.get_field_index(name) < 0
-            for file, head in heads:
+            for head in heads:
                 if head.schema.get_field_index(name) < 0 and not is_new:
                     raise InputError(
-                        file.shown,
+                        head.file.shown,
                         f"it does not have column {name!r}, which another file has",
                         "add the column, or write the files one by one; "
                         f"{how_to_allow(['fill_missing'])} writes nulls there, also into stored "

@@ -30,6 +30,8 @@ class FileHead:
 
     Attributes
     ----------
+    file : InputFile
+        The file.
     schema : pyarrow.Schema
         Its columns, by their names in the table.
     pieces : tuple of Piece
@@ -38,6 +40,7 @@ class FileHead:
         Whether all names are known: more objects of JSON may have more.
     """
 
+    file: InputFile
     schema: pa.Schema
     pieces: tuple[Piece, ...]
     is_whole: bool = True
@@ -101,7 +104,7 @@ def _parquet_head(
             piece = Piece(file, row_groups=tuple(groups), names=names, size_bytes=size_bytes)
             pieces.append(replace(piece, footer=metadata) if keeps_footers else piece)
             groups, size_bytes = [], 0
-    return FileHead(empty.schema, tuple(pieces))
+    return FileHead(file, empty.schema, tuple(pieces))
 
 
 def _fitting(
@@ -147,9 +150,10 @@ def _csv_head(file: InputFile, types: pa.Schema, reading: Reading) -> FileHead:
 
     rows = widened(read, types, reading.schema.names)
     if not rest and not len(rows):
-        return FileHead(rows.schema, ())
+        return FileHead(file, rows.schema, ())
     pieces = _ranges(file, names, is_cut=not file.is_compressed)
-    return FileHead(rows.schema, tuple(replace(piece, skipped=skipped) for piece in pieces))
+    pieces = [replace(piece, skipped=skipped) for piece in pieces]
+    return FileHead(file, rows.schema, tuple(pieces))
 
 
 def _beginning(file: InputFile, size_bytes: int) -> tuple[bytes, bytes]:
@@ -183,7 +187,7 @@ def _first_rows(
 def _json_head(file: InputFile, types: pa.Schema, reading: Reading) -> FileHead:
     lines, is_array, is_whole = _first_lines(file)
     if not lines.strip():
-        return FileHead(pa.schema([]), ())
+        return FileHead(file, pa.schema([]), ())
     names = reading.table_names(names_in(lines))
     _require_distinct(names, file.shown)
     named = frozenset(names)
@@ -194,7 +198,7 @@ def _json_head(file: InputFile, types: pa.Schema, reading: Reading) -> FileHead:
     rows = rows.select([name for name in names if name in held])
     pieces = _ranges(file, tuple(names), is_cut=not (file.is_compressed or is_array))
     pieces = [replace(piece, is_array=is_array) for piece in pieces]
-    return FileHead(rows.schema, tuple(pieces), is_whole)
+    return FileHead(file, rows.schema, tuple(pieces), is_whole)
 
 
 def _first_lines(file: InputFile) -> tuple[bytes, bool, bool]:
