@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.config.paths_of_table import SPOOL_FOLDER
-from bucketlake.errors import StorageError
+from bucketlake.errors import InputError, StorageError
 from bucketlake.model.cast import cast_table, selectable
 from bucketlake.model.column_type import type_name
 from bucketlake.model.field_path import steps_of
@@ -59,7 +59,7 @@ from bucketlake.write.merge_write import (
     UNFIT,
     UNSURE,
     Identities,
-    Twice,
+    ambiguous,
     distinct_lists,
     identified,
     may_repeat,
@@ -218,8 +218,11 @@ class SparkMerge:
         kinds = [kinds for kinds, _ in self._written.told()]
         return {each: sum(int(of_task[each]) for of_task in kinds) for each in (*Effect, UNSURE)}
 
-    def twice(self) -> Twice | None:
-        """Return two rows that have one key; the step that packed them has told their hashes."""
+    def ambiguity(self) -> InputError | None:
+        """Return the error that two rows have one key.
+
+        The step that packed the rows has told the hashes of their keys.
+        """
         if not may_repeat([hashes for _, hashes in self._written.told()]):
             return None
         by_key = self._keys.groupBy("key", "path").agg(F.sum(COUNT.name).alias("rows"))
@@ -227,7 +230,8 @@ class SparkMerge:
         found = most["most"]
         if found is None or found["rows"] < 2:
             return None
-        return found["key"], found["path"], self._two_of(found["key"], found["path"])
+        key, path = found["key"], found["path"]
+        return ambiguous(self._target, key, path, self._two_of(key, path))
 
     def _two_of(self, key: str, path: str) -> list[tuple[int, Mapping[str, object] | None]]:
         """Return effects and rows of the source of two rows with a key, an insert first."""

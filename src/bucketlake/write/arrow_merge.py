@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.merge.incoming import BoolArray, IntArray
 from bucketlake.model.cast import assigned, selectable
 from bucketlake.model.field_path import column_of
@@ -29,7 +29,7 @@ from bucketlake.write.merge_write import (
     NULL_MARKS,
     UNSURE,
     Identities,
-    Twice,
+    ambiguous,
     old_name,
     rows_in_files,
     source_schema,
@@ -252,8 +252,8 @@ class ArrowMerge:
         of_effects = {each["values"]: each["counts"] for each in effects}
         return {**of_effects, UNSURE: len(self._inserted)}
 
-    def twice(self) -> Twice | None:
-        """Return two rows that have one key; None if keys are distinct."""
+    def ambiguity(self) -> InputError | None:
+        """Return the error that two rows have one key; None if keys are distinct."""
         keys = self._keys
         counted = keys.group_by(["key", "path"]).aggregate([([], "count_all")])
         repeated = _first_key(counted.filter(pc.greater(counted["count_all"], 1)))
@@ -267,7 +267,8 @@ class ArrowMerge:
             None if at is None else self._rows.slice(at, 1).to_pylist()[0]
             for at in self._found.filter(is_same)[_SOURCE_ROW].take(first).to_pylist()
         ]
-        return key, path, [*zip(effects.take(first).to_pylist(), rows, strict=True)]
+        pair = [*zip(effects.take(first).to_pylist(), rows, strict=True)]
+        return ambiguous(self._target, key, path, pair)
 
     def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
         """Return key and partition path of an inserted row that stored rows have."""

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -74,13 +74,6 @@ INSERTS = (Effect.INSERT.value, Effect.NONE.value)
 
 _SHOWN_COLUMNS = 6
 _HASHES_MAX = 4_000_000  # The driver compares 32 MB of hashes at most.
-
-
-Twice: TypeAlias = tuple[str, str, Sequence[tuple[int, Mapping[str, object] | None]]]
-"""Key and partition path of two rows of a merge, and of each its effect and its row of the source.
-
-An insert is first; a row of the table that matches no row of the source has none.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +189,10 @@ def ambiguous(
     path: str,
     pair: Sequence[tuple[int, Mapping[str, object] | None]],
 ) -> InputError:
-    """Return the error that two rows of a merge have one key; the arguments are a ``Twice``."""
+    """Return the error that two rows of a merge have one key.
+
+    ``pair`` has the effect of each, and its row of the source, if it has one. An insert is first.
+    """
     where = f" in partition {path!r}" if path else ""
     rows = " and ".join(_shown(row) for _, row in pair if row is not None)
     inserts = [effect in INSERTS for effect, _ in pair]
@@ -362,8 +358,11 @@ class MergeSource(Protocol):
             If only Spark can evaluate the merge.
         """
 
-    def twice(self) -> Twice | None:
-        """Return two of the rows that have one key; None if keys are distinct. They are packed."""
+    def ambiguity(self) -> InputError | None:
+        """Return the error that two of the rows have one key; None if keys are distinct.
+
+        The rows are packed. See :func:`ambiguous`.
+        """
 
     def counts(self) -> Mapping[int, int]:
         """Return the number of rows of each effect, and of ``UNSURE``, if there are some."""
@@ -401,8 +400,8 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
     rows = source.rows(bound, target, plan)
 
     def count_changes() -> dict[str, int]:
-        if (twice := source.twice()) is not None:
-            raise ambiguous(target, *twice)
+        if (error := source.ambiguity()) is not None:
+            raise error
         counts = source.counts()
         if counts.get(UNSURE):
             found = source.stored_among(_stored_keys(target, bound, values))
