@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Self, TypeAlias
@@ -132,10 +132,6 @@ class IncomingRecords:
             return positions
         is_all = is_everything(positions, len(self))
         return positions[key_order(self.keys if is_all else self.keys.take(pa.array(positions)))]
-
-    def with_columns(self, columns: pa.Table) -> Self:
-        """Return the records with other values of their columns."""
-        return replace(self, columns=columns)
 
     def followed_by(self, others: Self) -> Self:
         """Return these records, then others with the same columns."""

@@ -279,7 +279,7 @@ def _winners(
     if combining is None:
         return wins, is_held, None
     columns_of_rows = joined(*parts).take(pa.array(source))
-    return wins, is_held, reader.rows_of(incoming.with_columns(columns_of_rows))
+    return wins, is_held, reader.rows_of(replace(incoming, columns=columns_of_rows))
 
 
 @dataclass(frozen=True, slots=True)
