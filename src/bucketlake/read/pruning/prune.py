@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.index.kinds import IndexKind
-from bucketlake.index.layout import Layout, Slot, StoredKeys
+from bucketlake.index.layout import Layout, Slot
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.result import Shown
@@ -30,7 +30,7 @@ from bucketlake.read.pruning.by_record_index import PARTITIONS_MAX, groups_of_re
 from bucketlake.read.pruning.by_statistics import slices_by_statistics
 from bucketlake.read.pruning.key_candidates import HashKeys, find_hash_keys
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.read.stored_keys import StoredKeyReader
+from bucketlake.slices.stored_keys import StoredKeyReader
 from bucketlake.where.predicate import Predicate, tested_columns
 
 
@@ -122,8 +122,8 @@ def prune_slices(
         return slices, PruningReport(
             len(paths), len(paths), len(slices), len(slices), None, why, why, why, 0, why
         )
-    stored = StoredKeyReader.of_snapshot(snapshot)
-    kept, report = prune(predicate, slices, config, index, snapshot.readable_schema, stored)
+    schema, stored = snapshot.readable_schema, snapshot.stored_keys
+    kept, report = prune(predicate, slices, config, index, schema, stored)
     unused: str | None = "the record-level index does not tell when a record changed"
     if changes is None:
         found = find_hash_keys(predicate, config, (), snapshot.readable_schema)
@@ -146,7 +146,7 @@ def prune(
     config: TableConfig,
     index: IndexKind | None,
     schema: pa.Schema,
-    stored: StoredKeys | None = None,
+    stored: StoredKeyReader | None = None,
 ) -> tuple[list[FileSlice], PruningReport]:
     """Do the same as :func:`prune_slices` with a predicate, for given slices.
 
@@ -255,7 +255,7 @@ def _why_all(
 
 
 def slices_of_keys(
-    layout: Layout, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys | None
+    layout: Layout, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeyReader | None
 ) -> list[FileSlice]:
     """Return the slices that may hold one of the keys: by slot, then by file group.
 
