@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from bucketlake.model.position import Position
     from bucketlake.read.change_plan import ChangeRange
     from bucketlake.read.read_plan import ReadPlan
-    from bucketlake.read.request import PinnedRead
+    from bucketlake.read.request import PinnedRead, ReadRequest
     from bucketlake.read.snapshot import Snapshot
     from bucketlake.spark.frame_source import SparkTurning
     from bucketlake.write.pack import RecordSource
@@ -404,17 +404,15 @@ def read_frame(
     return read_files(session, root, _plan_for(session, pinned, index))
 
 
-def change_frame(
-    session: SparkSession, found: ChangeRange, where: str | None, columns: tuple[str, ...] | None
-) -> DataFrame:
+def change_frame(session: SparkSession, found: ChangeRange, request: ReadRequest) -> DataFrame:
     """Plan a read of changes for a session, and return them."""
     from bucketlake.read.change_reader import plan_changes
     from bucketlake.spark.read import frame_of_changes, has_usual_settings
 
+    where = request.where
     planned = plan_changes(
         found,
-        where,
-        columns,
+        request,
         time_zone=session.conf.get("spark.sql.session.timeZone"),
         usual_settings=where is None or has_usual_settings(session),
         engine_filters=where is not None,

@@ -38,6 +38,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 _IN_MEMORY = re.compile(r" at 0x[0-9A-Fa-f]{6,}>")  # In the repr of a function.
 _VALUE_MAX = 500  # Characters of a value of a file or a setting that a message shows.
@@ -57,6 +58,9 @@ class BucketLakeError(Exception):
 
     table: str | None = None
 
+    _form: ClassVar[str] = ""
+    """The sentence of a class, with the names of its attributes in braces."""
+
     def __str__(self) -> str:
         """Return the sentence, after the table's address if the sentence does not show it.
 
@@ -70,7 +74,7 @@ class BucketLakeError(Exception):
     @property
     def sentence(self) -> str:
         """What is wrong, and what to do next."""
-        return super().__str__()
+        return self._form.format_map(vars(self)) if self._form else super().__str__()
 
 
 def _cut(text: str, length: int, end: int = 0) -> str:
@@ -146,14 +150,14 @@ class ConfigError(BucketLakeError, ValueError):
 class InputError(BucketLakeError, ValueError):
     """The given data or schema cannot be written to the table; nothing was written."""
 
+    is_too_much: bool = False
+    """Whether the rows have more bytes than Spark hands over to the driver."""
+
+    _form = "{where}: {problem}; {next_step}"
+
     def __init__(self, where: str, problem: str, next_step: str) -> None:
         super().__init__(where, problem, next_step)
         self.where, self.problem, self.next_step = where, problem, next_step
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return f"{self.where}: {self.problem}; {self.next_step}"
 
 
 class TableNotFoundError(BucketLakeError):
@@ -163,27 +167,21 @@ class TableNotFoundError(BucketLakeError):
         "check the path, or create a table there with create_table(...) (bucketlake create)"
     )
 
+    _form = "{path} is not a Hudi table: {found}; {next_step}"
+
     def __init__(self, path: str, found: str, next_step: str = usual_step) -> None:
         super().__init__(path, found, next_step)
         self.path, self.found, self.next_step = path, found, next_step
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return f"{self.path} is not a Hudi table: {self.found}; {self.next_step}"
 
 
 class StorageError(BucketLakeError):
     """Storage rejected an operation, or an operation failed."""
 
+    _form = "{operation} {path}: {reason}"
+
     def __init__(self, path: str, operation: str, reason: str) -> None:
         super().__init__(path, operation, reason)
         self.path, self.operation, self.reason = path, operation, reason
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return f"{self.operation} {self.path}: {self.reason}"
 
 
 class ObjectNotFoundError(StorageError):
@@ -220,19 +218,16 @@ class FormatError(BucketLakeError):
 class MissingFileError(BucketLakeError):
     """A committed data file is missing in storage; without it, older rows would look current."""
 
+    _form = (
+        "{path} is missing: {named_by}, and neither a clean nor a rollback deleted "
+        "it; restore the file, or give its rows up: roll back the commit and later ones, or "
+        "overwrite or delete the partition; table.doctor() (bucketlake doctor) finds all "
+        "missing files"
+    )
+
     def __init__(self, path: str, named_by: str) -> None:
         super().__init__(path, named_by)
         self.path, self.named_by = path, named_by
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return (
-            f"{self.path} is missing: {self.named_by}, and neither a clean nor a rollback deleted "
-            "it; restore the file, or give its rows up: roll back the commit and later ones, or "
-            "overwrite or delete the partition; table.doctor() (bucketlake doctor) finds all "
-            "missing files"
-        )
 
 
 class TimelineError(BucketLakeError):
@@ -241,14 +236,11 @@ class TimelineError(BucketLakeError):
     readable_since: str | None = None
     """Since when changes can be read, if a clean deleted what earlier ones need; else None."""
 
+    _form = "instant {instant}: {problem}"
+
     def __init__(self, instant: str, problem: str) -> None:
         super().__init__(instant, problem)
         self.instant, self.problem = instant, problem
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return f"instant {self.instant}: {self.problem}"
 
 
 class CommitConflictError(TimelineError):
@@ -293,14 +285,11 @@ class LockError(BucketLakeError):
 class IndexStateError(BucketLakeError):
     """The index setting and the table's file groups contradict each other."""
 
+    _form = "{believed}, but {held}; {next_step}"
+
     def __init__(self, believed: str, held: str, next_step: str) -> None:
         super().__init__(believed, held, next_step)
         self.believed, self.held, self.next_step = believed, held, next_step
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return f"{self.believed}, but {self.held}; {self.next_step}"
 
 
 class HashingMetadataError(IndexStateError):
@@ -325,6 +314,8 @@ class DirectoryMetadataError(HashingMetadataError):
 class BucketOutOfRangeError(IndexStateError):
     """A file group names a bucket that its partition does not have."""
 
+    _form = "file group {file_id} names bucket {bucket_id} of {bucket_count}; {next_step}"
+
     def __init__(self, file_id: str, bucket_id: int, bucket_count: int) -> None:
         BucketLakeError.__init__(self, file_id, bucket_id, bucket_count)
         self.file_id, self.bucket_id, self.bucket_count = file_id, bucket_id, bucket_count
@@ -333,14 +324,6 @@ class BucketOutOfRangeError(IndexStateError):
         self.next_step = (
             "was the bucket count changed without a rescale? "
             "table.doctor() (bucketlake doctor) finds all such file groups"
-        )
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return (
-            f"file group {self.file_id} names bucket {self.bucket_id} of {self.bucket_count}; "
-            f"{self.next_step}"
         )
 
 
@@ -388,33 +371,27 @@ class MetadataTableError(IndexStateError):
 class OutOfMemoryError(BucketLakeError, MemoryError):
     """A process has too little memory."""
 
+    _form = (
+        "out of memory ({reason}): give this process more (ulimit -v, the limit of its "
+        "container; on Spark spark.executor.memoryOverhead or more, smaller partitions of the "
+        "input), or lower what is held at once: rows of a call (a file or a batch each), "
+        "columns and rows of a read (columns=, where=), file groups (more buckets, or a lower "
+        "max_file_size)"
+    )
+
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return (
-            f"out of memory ({self.reason}): give this process more (ulimit -v, the limit of its "
-            "container; on Spark spark.executor.memoryOverhead or more, smaller partitions of the "
-            "input), or lower what is held at once: rows of a call (a file or a batch each), "
-            "columns and rows of a read (columns=, where=), file groups (more buckets, or a lower "
-            "max_file_size)"
-        )
 
 
 class UnsupportedFeatureError(BucketLakeError):
     """The table or the request uses a feature that bucketlake does not support."""
 
+    _form = "{where}: {feature} is not supported; {next_step}"
+
     def __init__(self, feature: str, where: str, next_step: str) -> None:
         super().__init__(feature, where, next_step)
         self.feature, self.where, self.next_step = feature, where, next_step
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return f"{self.where}: {self.feature} is not supported; {self.next_step}"
 
 
 class NullElementWarning(UserWarning):
@@ -436,11 +413,8 @@ class ClockWarning(UserWarning):
 class CatalogError(BucketLakeError):
     """A catalog cannot be reached, or refuses a call; the table itself is as before."""
 
+    _form = "catalog {catalog}: {problem}; {next_step}"
+
     def __init__(self, catalog: str, problem: str, next_step: str) -> None:
         super().__init__(catalog, problem, next_step)
         self.catalog, self.problem, self.next_step = catalog, problem, next_step
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong, and what to do next."""
-        return f"catalog {self.catalog}: {self.problem}; {self.next_step}"

@@ -347,8 +347,8 @@ class _Save:
             return table, self._write(table, config, job.operation, counted)
 
     def _planned(self, index: TableIndex) -> NewTable:
-        given = self.source.schema if are_files(self.records) else self.records.schema
-        job = self.job
+        records: Any = self.records
+        given, job = self.source.schema if are_files(records) else records.schema, self.job
         config = new_config(
             job.key_spec,
             job.merging,

@@ -14,13 +14,7 @@ import pyarrow as pa
 
 from bucketlake.engine import read_frame, require_package, require_session, sample_rows
 from bucketlake.errors import ConfigError, naming_table
-from bucketlake.model.arguments import (
-    check_flags,
-    check_integers,
-    check_optional_texts,
-    check_session,
-    names_of,
-)
+from bucketlake.model.arguments import check_flags, check_integers, check_optional_texts, names_of
 from bucketlake.model.cast import selectable
 from bucketlake.model.field_path import columns_at, roots_of
 from bucketlake.model.names import Names
@@ -139,7 +133,6 @@ class Scan:
         -------
         DataFrame
         """
-        check_session(spark)
         pinned = self._pinned()
         session = require_session(spark)
         index = self.handle.index_of(pinned.snapshot)

@@ -27,12 +27,9 @@ from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
 from bucketlake.index.setting import INDEX_KINDS, TableIndex, without_state
 from bucketlake.model.arguments import (
-    check_flags,
     check_integers,
     check_kinds,
     check_methods,
-    check_optional_texts,
-    check_session,
     check_texts,
     check_words,
     names_of,
@@ -190,7 +187,6 @@ class Table:
         )
 
     def _engine(self, spark: SparkSession | None = None) -> Engine:
-        check_session(spark)
         return engine_of(spark or active_session())
 
     @property
@@ -315,7 +311,6 @@ class Table:
             Name of the stream. Keep it when the stream restarts from its checkpoint. The other
             options are those of :meth:`upsert`.
         """
-        check_texts(query_name=query_name)
         SchemaMerge.of(merge_schema)  # Raises ConfigError before the stream starts.
         rows = RowMerge.of(missing, nulls, merge, on_tie)
         return BatchUpsert(self, query_name, merge_schema, rows)
@@ -348,7 +343,6 @@ class Table:
         whole_table : bool
             Whether to empty partitions without a record in ``data``, too; all if it has no rows.
         """
-        check_flags(whole_table=whole_table)
         operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
         return self._write(operation, data, merge_schema)
 
@@ -385,8 +379,6 @@ class Table:
         """
         from bucketlake.writing import write_matching
 
-        check_optional_texts(where=where)
-        check_session(spark)
         return write_matching(self._handle, Operation.UPSERT, where, spark, set)
 
     def delete(
@@ -419,8 +411,6 @@ class Table:
         """
         from bucketlake.writing import write_matching
 
-        check_optional_texts(where=where)
-        check_session(spark)
         if (keys is None) == (where is None):
             given = "neither" if keys is None else "both"
             raise ConfigError("keys and where", given, "give keys, or a condition")
@@ -468,9 +458,7 @@ class Table:
         from bucketlake.write.merge_statement import MergeStatement
         from bucketlake.writing import begin_merge
 
-        check_texts(on=on)
         check_words(alias=alias, source_alias=source_alias)
-        check_session(spark)
         statement = MergeStatement(on, alias, source_alias, origin=_origin(position))
         return begin_merge(self._handle, source, statement, spark)
 
@@ -633,11 +621,9 @@ class Table:
         from bucketlake.read.change_plan import pin_changes
         from bucketlake.scan import request_of
 
-        check_session(spark)
-        check_optional_texts(where=where)
         request = request_of(where, columns, since=since, until=until)
         pinned = pin_changes(self._handle.open(), request)
-        return change_frame(require_session(spark), pinned, request.where, request.columns)
+        return change_frame(require_session(spark), pinned, request)
 
     def changes_to_arrow(
         self,
@@ -655,10 +641,9 @@ class Table:
         from bucketlake.read.change_reader import plan_changes, read_changes
         from bucketlake.scan import request_of
 
-        check_optional_texts(where=where)
         request = request_of(where, columns, since=since, until=until)
         pinned = pin_changes(self._handle.open(), request)
-        return read_changes(plan_changes(pinned, request.where, request.columns))
+        return read_changes(plan_changes(pinned, request))
 
     def position(self, source: str, as_of: ReadTime | None = None) -> Position | None:
         """Return how far a source is written into the table; None if no write has said it.
@@ -674,7 +659,6 @@ class Table:
         from bucketlake.actions.stream_batches import position_at
         from bucketlake.read.request import timeline_as_of
 
-        check_texts(source=source)
         table = self._handle.open()
         timeline = load_timeline(table)
         if as_of is not None:
@@ -701,7 +685,6 @@ class Table:
         """
         from bucketlake.engine import unseen_rows
 
-        check_texts(partition=partition, offset=offset)
         return unseen_rows(rows, self.position(source), (partition, offset))
 
     def locate(
@@ -719,7 +702,6 @@ class Table:
 
         if not isinstance(key, Mapping):
             check_texts(key=key)
-        check_optional_texts(partition=partition)
         snapshot = self._handle.snapshot()
         return locate_key(snapshot, self._handle.index_of(snapshot), key, partition)
 
@@ -733,7 +715,6 @@ class Table:
         """
         from bucketlake.read.buckets import record_locations
 
-        check_texts(partition=partition)
         return record_locations(self._handle.snapshot(), partition)
 
     def buckets(self) -> Buckets:
@@ -868,8 +849,6 @@ class Table:
         from bucketlake.index.rescaled import rescaled_index
         from bucketlake.services.rebucket.rescale import rescale
 
-        check_session(spark)
-        check_flags(dry_run=dry_run)
         session = spark or active_session()
         return rescale(
             self._handle,
@@ -901,8 +880,6 @@ class Table:
         from bucketlake.services.rebucket.kind_conversion import convert_index
 
         check_kinds(INDEX_KINDS, index=index)
-        check_session(spark)
-        check_flags(dry_run=dry_run)
         session = spark or active_session()
         rows_of = partial(stored_rows, session, self._handle.path)
         return convert_index(self._handle, index, rows_of, engine_of(session), dry_run=dry_run)
@@ -957,7 +934,6 @@ class Table:
         from bucketlake.services.resize.execution import resize
 
         engine = self._engine(spark)
-        check_flags(schedule_only=schedule_only, dry_run=dry_run)
         sizes = max_file_size, split_threshold, merge_threshold
         counts = max_bytes, max_partitions, max_groups
         limits = ResizeLimits(*sizes, split_into, split_at, *counts, partitions, after_commits)
@@ -994,7 +970,6 @@ class Table:
         from bucketlake.services.compaction import CompactionLimits, compact
 
         engine = self._engine(spark)
-        check_flags(schedule_only=schedule_only, dry_run=dry_run)
         limits = CompactionLimits(
             min_log_files, min_log_bytes, max_bytes, after_delta_commits, after_seconds
         )
@@ -1017,7 +992,6 @@ class Table:
         """
         from bucketlake.services.archival import archive
 
-        check_flags(dry_run=dry_run)
         limits = ArchivalLimits(keep_min, keep_max)
         return archive(self._handle.open(), limits, dry_run=dry_run)
 
@@ -1043,7 +1017,6 @@ class Table:
         from bucketlake.actions.conflict import retried
         from bucketlake.services.cleaning import clean
 
-        check_flags(dry_run=dry_run)
         retention = Retention.of(
             commits=retain_commits, hours=retain_hours, versions=retain_versions
         )
@@ -1065,8 +1038,6 @@ class Table:
         """
         from bucketlake.services.undo.rollback_commits import roll_back
 
-        check_texts(instant=instant)
-        check_flags(cascade=cascade, dry_run=dry_run)
         handle, undone, engine = self._handle, InstantTime(instant), self._engine()
         return roll_back(
             handle.open(), handle.index, undone, cascade=cascade, dry_run=dry_run, engine=engine
@@ -1083,8 +1054,6 @@ class Table:
         from bucketlake.actions.conflict import retried
         from bucketlake.services.undo.savepoints import make_savepoint
 
-        check_optional_texts(instant=instant)
-        check_texts(comment=comment)
         chosen = None if instant is None else InstantTime(instant)
         return retried(lambda: make_savepoint(self._handle.open(), chosen, comment=comment))
 
@@ -1095,7 +1064,6 @@ class Table:
         """
         from bucketlake.services.undo.savepoints import delete_savepoint
 
-        check_texts(instant=instant)
         delete_savepoint(self._handle.open(), InstantTime(instant))
 
     def restore(self, instant: str, *, dry_run: bool = False) -> RestoreReport:
@@ -1110,8 +1078,6 @@ class Table:
         """
         from bucketlake.services.undo.savepoints import restore
 
-        check_texts(instant=instant)
-        check_flags(dry_run=dry_run)
         engine, undone = self._engine(), InstantTime(instant)
         return restore(self._handle.open(), undone, dry_run=dry_run, engine=engine)
 
@@ -1136,8 +1102,6 @@ class Table:
         from bucketlake.services.metadata.rebuild import build_metadata_table
 
         names = names_of(partitions, "partitions", in_order=False)
-        if partitioned is not None:
-            check_flags(partitioned=partitioned)
         table, engine = self._handle.open(), self._engine(spark)
         require_own_kind(table, partitioned)
         return build_metadata_table(table, names, is_partitioned=partitioned, engine=engine)
@@ -1195,7 +1159,6 @@ class Table:
         from bucketlake.services.version_change import put_in_version
 
         engine = self._engine(spark)
-        check_flags(dry_run=dry_run)
         return put_in_version(self._handle, to, (), engine, is_upgrade=True, dry_run=dry_run)
 
     def downgrade(
@@ -1216,7 +1179,6 @@ class Table:
         from bucketlake.services.version_change import put_in_version
 
         engine = self._engine(spark)
-        check_flags(dry_run=dry_run)
         names = names_of(drop, "drop", in_order=False)
         return put_in_version(self._handle, to, names, engine, is_upgrade=False, dry_run=dry_run)
 
@@ -1248,7 +1210,6 @@ class Table:
         from bucketlake.catalogs.table_sync import EntryCheck
         from bucketlake.services.check.doctor import diagnose
 
-        check_flags(check_keys=check_keys, check_files=check_files)
         check_integers(0, min_age_seconds=min_age_seconds)
         return diagnose(
             self._handle.storage,
@@ -1278,7 +1239,6 @@ class Table:
         from bucketlake.catalogs.table_sync import EntryCheck
         from bucketlake.services.check.repair import repair
 
-        check_flags(dry_run=dry_run, check_keys=check_keys, check_files=check_files)
         check_integers(0, min_age_seconds=min_age_seconds)
         return repair(
             self._handle.storage,

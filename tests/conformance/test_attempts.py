@@ -16,6 +16,7 @@ import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
 from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
 from bucketlake.flow.threads import HERE, ThreadFlow
+from bucketlake.index.layout import SlotPlan
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import forget
@@ -25,7 +26,6 @@ from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import ArrowSource, PackedRecords
 from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.locate import LocateStage
-from bucketlake.write.record_index.lookups import Lookup
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import open_target
@@ -116,7 +116,7 @@ class PackedAgain(PackedRecords):
         writes = [partial(one.write_by_shard, stage, plans, task_count) for one in self.attempts]
         return self.source.in_attempts(writes)
 
-    def locate(self, lookups: Sequence[Lookup], stage: LocateStage) -> Flow:
+    def locate(self, lookups: Sequence[SlotPlan], stage: LocateStage) -> Flow:
         located = [one.locate(lookups, stage) for one in self.attempts]
         first, second, third = (flow.results() for flow in located)
         assert first == second == third

@@ -9,7 +9,6 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, IndexStateError
-from bucketlake.index.layout import SlotPart
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.table_properties import table_at
 from bucketlake.write import write_plan
@@ -36,30 +35,30 @@ def many_of(case: Case) -> int:
 
 
 @pytest.fixture
-def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
-    """Tasks hold 20 records at most; the list notes the parts that they locate or write."""
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tasks hold 20 records at most; the list notes into how many parts slots are cut."""
     set_bounds(monkeypatch, write_plan, RECORDS_PER_TASK_MAX=20)
     set_bounds(monkeypatch, indexed_write, BYTES_MAX=1_000)
-    written: list[SlotPart] = []
-    spy(monkeypatch, GroupWriter, "write", lambda _, slot, *__: written.append(slot.part))
+    written: list[int] = []
+    spy(monkeypatch, GroupWriter, "write", lambda _, slot, *__: written.append(slot.part_count))
     spy(
         monkeypatch,
         LocateStage,
         "run",
-        lambda _, lookups, *__: written.extend(lookup.part for lookup in lookups),
+        lambda _, lookups, *__: written.extend(lookup.part_count for lookup in lookups),
     )
     return written
 
 
-def require_cut(case: Case, parts: list[SlotPart]) -> None:
+def require_cut(case: Case, parts: list[int]) -> None:
     """Require that the last write had slots in parts, if and only if the kind allows it."""
     may_be_cut = case.kind.is_cut
-    assert any(part.count > 1 for part in parts) is may_be_cut
+    assert any(count > 1 for count in parts) is may_be_cut
     parts.clear()
 
 
 def test_slots_loaded_in_parts_take_every_later_write_without_loss_or_double(
-    table: Checked, parts: list[SlotPart]
+    table: Checked, parts: list[int]
 ) -> None:
     many = many_of(table.case)
     table.upsert(rows(range(many), days="c"))
@@ -67,7 +66,7 @@ def test_slots_loaded_in_parts_take_every_later_write_without_loss_or_double(
     table.check()
     later = rows(range(many // 6, many + many // 6), 1, days="c")
     table.upsert([*later, *rows(range(many // 12), -1, days="c")])
-    assert all(part.count == 1 for part in parts)
+    assert all(count == 1 for count in parts)
     table.delete(rows(range(0, many, 3), days="c"))
     table.check()
     table.upsert(rows(range(0, many, 6), 2, days="c"))
@@ -77,17 +76,17 @@ def test_slots_loaded_in_parts_take_every_later_write_without_loss_or_double(
     table.check_next_write_finds_all()
 
 
-def test_a_partition_is_overwritten_in_parts(table: Checked, parts: list[SlotPart]) -> None:
+def test_a_partition_is_overwritten_in_parts(table: Checked, parts: list[int]) -> None:
     for at in (1, 2):
         table.overwrite(rows(range(many_of(table.case) * at), at))
         require_cut(table.case, parts)
         table.check()
     table.check_next_write_finds_all()
-    assert all(part.count == 1 for part in parts)
+    assert all(count == 1 for count in parts)
 
 
 def test_attempts_of_a_part_make_the_same_files_with_the_same_bytes(
-    table: Checked, parts: list[SlotPart]
+    table: Checked, parts: list[int]
 ) -> None:
     many = rows(range(many_of(table.case)), days="c")
     source = write_in_attempts(table, [*rows(range(12), 2), *many])
@@ -119,7 +118,7 @@ class Miscounted(PackedRecords):
 
 
 def test_an_input_that_changes_before_its_parts_are_written_is_an_error(
-    case: Case, new_path: object, parts: list[SlotPart]
+    case: Case, new_path: object, parts: list[int]
 ) -> None:
     table = case.make(new_path()).table  # type: ignore[operator]
     storage = storage_of(table)

@@ -21,7 +21,6 @@ from bucketlake.model.keys import record_keys
 from bucketlake.model.schema import META_NAMES
 from bucketlake.read import slice_reader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.table_properties import table_at
@@ -184,13 +183,13 @@ def test_locate_takes_either_spelling_of_a_key_that_no_property_tells() -> None:
 @pytest.mark.parametrize("name", ["virtual_cow", "virtual_cow_bulk_insert", "virtual_mor"])
 def test_keys_of_stored_groups_are_made_of_their_columns(name: str) -> None:
     snapshot = snapshot_of(name)
-    reader = pickle.loads(pickle.dumps(StoredKeyReader.of_snapshot(snapshot)))
+    reader = pickle.loads(pickle.dumps(snapshot.stored_keys))
     rows = open_golden(name).to_arrow()
     keys: set[str] = set()
     for file_slice in snapshot.all_slices():
-        with reader.open_base(file_slice) as (facts, chunks):
+        with reader.open_base(file_slice) as (base, chunks):
             held = [key for chunk in chunks for key in chunk.to_pylist()]
-            assert len(held) == facts.rows
+            assert len(held) == (0 if base is None else base.row_count)
         logged = [key for keys in reader.log_keys(file_slice) for key in keys.to_pylist()]
         assert bool(logged) == bool(file_slice.log_files)
         keys |= {*held, *logged}

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.merge.combining import Gaps
-from bucketlake.merge.log_records import LogEntries, merged_entries, merged_slice
+from bucketlake.merge.incoming import IncomingRecords
+from bucketlake.merge.log_records import merged_entries, merged_slice
 
 SCHEMA = pa.schema(
     [("_hoodie_record_key", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())]
@@ -57,20 +58,23 @@ def blocks(draw: st.DrawFn, *, partial: bool) -> list[tuple[tuple[str, ...] | No
     return found
 
 
-def entries_of(columns: tuple[str, ...] | None, entries: list[Entry], compares: bool) -> LogEntries:
+def entries_of(
+    columns: tuple[str, ...] | None, entries: list[Entry], compares: bool
+) -> IncomingRecords:
     deleted = np.array([e.deleted for e in entries])
-    rows = None
+    lacking = {*SCHEMA.names[1:]}.difference(SCHEMA.names if columns is None else columns)
+    rows = pa.table({})
     if not deleted.any():
         rows = pa.Table.from_pylist(
             [{"_hoodie_record_key": e.key, "ts": e.ts, "v": e.v, "w": e.w} for e in entries], SCHEMA
         )
-    return LogEntries(
+    return IncomingRecords(
         keys=pa.array([e.key for e in entries], pa.string()),
         ordering=(pa.array([e.ts for e in entries], pa.int64()),) if compares else (),
         deleted=deleted,
         is_reset=np.array([e.reset for e in entries]),
         columns=rows,
-        partial=None if columns is None else ("_hoodie_record_key", *columns),
+        unset={name: np.ones(len(entries), np.bool_) for name in lacking},
     )
 
 

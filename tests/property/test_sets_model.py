@@ -11,7 +11,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.pruning.by_partition import partitions_that_may_match
 from bucketlake.read.pruning.by_statistics import ColumnBounds, bounds_may_match
 from bucketlake.read.pruning.key_candidates import find_hash_keys, possible_values
@@ -54,6 +56,7 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[object], st.SearchStrateg
 }  # fmt: skip
 SCHEMA = pa.schema([(name, kind) for name, (kind, _, _) in VALUES.items()])
 SPEC = KeySpec(("n", "s"), ("i",), KeyGenerator.COMPLEX)
+CONFIG = TableConfig("t", TableType.COPY_ON_WRITE, SPEC, MergeMode.COMMIT_TIME)
 ORDERED = [op for op in Operator if op not in (Operator.EQUAL, Operator.NULL_SAFE_EQUAL)]
 KEY_COLUMNS = ("i", "n", "s", "t", "b")
 
@@ -178,7 +181,7 @@ def test_many_alternatives_become_one_set_or_one_list_of_intervals() -> None:
     assert isinstance(within, Within)
     assert (among.columns, among.keys.num_rows) == (("n", "s"), 1_000)
     assert len(within.starts) == len(within.ends) == 1_000
-    keys = find_hash_keys(merged(Or(tuple(pairs)), SCHEMA), SPEC, (), SCHEMA)
+    keys = find_hash_keys(merged(Or(tuple(pairs)), SCHEMA), CONFIG, (), SCHEMA)
     assert keys.keys is not None
     assert len(keys.keys) == 1_000  # Not each n with each s.
     assert keys.are_whole

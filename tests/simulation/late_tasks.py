@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bucketlake.flow.stage import Flow, GroupName, Stage, TaskPlan
+from bucketlake.index.layout import SlotPlan
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, Subfolder
@@ -18,7 +19,6 @@ from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.group_plan import PlaceStage
 from bucketlake.write.record_index.index_writer import IndexWriter
 from bucketlake.write.record_index.locate import LocateStage
-from bucketlake.write.record_index.lookups import Lookup
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import WritePlan
@@ -87,7 +87,7 @@ class _Remembering(PackedRecords):
         self.kept_tasks.append(LateTasks(stage.records.task.writer.instant, again))
         return write(stage, plans, task_count)
 
-    def locate(self, lookups: Sequence[Lookup], stage: LocateStage) -> Flow:
+    def locate(self, lookups: Sequence[SlotPlan], stage: LocateStage) -> Flow:
         return _Located(super().locate(lookups, stage), self.kept_tasks)
 
 

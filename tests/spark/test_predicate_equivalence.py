@@ -21,8 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
+from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.pruning.key_candidates import find_hash_keys
 from bucketlake.spark.read import SPARK_SETTINGS
 from bucketlake.where.arrow_filter import truth_of
@@ -249,6 +251,10 @@ KEY_COLUMNS = ["s", "i", "l", "b", "t"]
 BUCKETS = 64
 
 
+def config_of(spec: KeySpec) -> TableConfig:
+    return TableConfig("t", TableType.COPY_ON_WRITE, spec, MergeMode.COMMIT_TIME)
+
+
 def buckets_of_rows(column: str, spec: KeySpec) -> dict[int, int]:
     """Return the bucket of each row that has a key."""
     texts = TABLE[column].cast(pa.string()).to_pylist()
@@ -267,7 +273,7 @@ def test_buckets_hold_every_row_that_spark_keeps(spark: SparkSession, rows: Data
     pruned: dict[str, tuple[str, frozenset[int]]] = {}
     for text in texts:
         column = text.lstrip("+")[0]
-        keys = find_hash_keys(parsed(text), specs[column], (), SCHEMA).keys
+        keys = find_hash_keys(parsed(text), config_of(specs[column]), (), SCHEMA).keys
         if keys is not None:
             pruned[text] = (column, frozenset(assign_buckets(list(keys), BUCKETS).tolist()))
     homes = {name: buckets_of_rows(name, spec) for name, spec in specs.items()}

@@ -14,6 +14,7 @@ import bucketlake as bl
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import IndexStateError, InputError, StorageError
 from bucketlake.flow.stage import Rows
+from bucketlake.index.layout import SlotPlan
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.table_type import MergeMode
 from bucketlake.spark.frame_source import SPOOL_FOLDER, Spool, _is_stable, is_repeatable
@@ -23,7 +24,7 @@ from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.slot_stage import RECORDS, WriteStage, WriteTask
 from bucketlake.write.tag import Tagger
-from bucketlake.write.write_plan import Placement, SlotPlan
+from bucketlake.write.write_plan import Placement
 from tests.spark.frames import frame_of, rows_of
 from tests.spies import spy
 from tests.table_index import of_table

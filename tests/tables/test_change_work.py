@@ -32,8 +32,8 @@ def reads_of(table_type: str, count: int, commits: int) -> tuple[Counter[str], p
     for commit in range(commits):
         table.upsert(rows([*range(10 * commit, 10 * commit + 10)], commit + 1))
     storage = FaultyStorage(MemoryStorage(name))
-    pinned = pin_changes(table_at(storage), request_of(None, None, since=since))
-    planned = plan_changes(pinned)
+    request = request_of(since=since)
+    planned = plan_changes(pin_changes(table_at(storage), request), request)
     storage.trace.clear()
     found = read_changes(planned)
     return Counter(step.path for step in storage.trace if step.operation == "read"), found

@@ -186,13 +186,20 @@ def test_offsets_of_two_topics_do_not_order_one_table(root: str) -> None:
     assert bl.open_table(table).position("clicks") is None
 
 
+def too_much() -> InputError:
+    """Return the error of a DataFrame with more bytes than Spark hands over."""
+    error = InputError("messages", "too many bytes", "raise spark.driver.maxResultSize")
+    error.is_too_much = True
+    return error
+
+
 def hand_over(monkeypatch: pytest.MonkeyPatch, rows_max: int) -> None:
     """Let reads of messages give up to so many rows, and fail as Spark does with more."""
 
     def some(rows: pa.Table, wanted: int | None, _role: str = "") -> pa.Table:
         rows = rows.slice(0, wanted)
         if len(rows) > rows_max:
-            raise RuntimeError("Total size of results is bigger than spark.driver.maxResultSize")
+            raise too_much()
         return rows
 
     monkeypatch.setattr(topics, "sample_rows", some)
@@ -581,7 +588,7 @@ def test_a_look_up_of_old_keys_that_is_too_large_for_the_driver_makes_batches_sm
 
     def decode(self: Any, messages: pa.Table, *given: Any) -> Any:
         if len(messages) > most[0]:
-            raise InputError("messages", "too many bytes (spark.driver.maxResultSize)", "raise it")
+            raise too_much()
         return real(self, messages, *given)
 
     monkeypatch.setattr("bucketlake.intake.topics.Decoder.decode", decode)
@@ -590,7 +597,7 @@ def test_a_look_up_of_old_keys_that_is_too_large_for_the_driver_makes_batches_sm
     assert rows_of(f"{root}/orders") == {f"k{n}": n for n in range(9)}
     broker.send("orders", row("z"))
     most[0] = 0
-    with pytest.raises(InputError, match=r"too many bytes \(spark.driver.maxResultSize\)"):
+    with pytest.raises(InputError, match=r"too many bytes; raise spark.driver.maxResultSize"):
         job(broker, f"{root}/orders").run(None)
     assert last(f"{root}/orders") == {"0": 8}
 

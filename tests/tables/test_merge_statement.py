@@ -17,7 +17,7 @@ import bucketlake as bl
 from bucketlake.errors import BucketLakeError, ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.storage.memory import forget
 from bucketlake.write import arrow_merge
-from bucketlake.write.merge_binding import bind_merge
+from bucketlake.write.merge_binding import BoundMerge
 from bucketlake.write.merge_statement import Merge
 from tests.merge_rules import RULES, TYPES
 from tests.spies import spy
@@ -321,5 +321,5 @@ def test_a_source_decides_where_an_upsert_and_the_join_compare_and_cast_alike(
     for made, expected in ((whole.when_not_matched_insert_all("n > 1"), decides),
                            (inserted, False), (whole, False)):  # fmt: skip
         with suppress(*() if decides else (InputError,)):  # Some would change a key.
-            bound = bind_merge(made.statement, SCHEMA, source, table.config(), is_global=False)
+            bound = BoundMerge(made.statement, SCHEMA, source, table.config(), is_global=False)
             assert (bound.decided_by_source is not None) is expected

@@ -251,7 +251,7 @@ def test_a_table_whose_storage_is_slow_does_not_have_another_table_wait(
 ) -> None:
     """As a cached_property of Python 3.11 does."""
     other = filled(new_path())
-    sources = [RingSource(s, timeline_of(other)) for s in (slow, storage_of(other))]
+    sources = [RingSource(s, timeline_of(other), 4) for s in (slow, storage_of(other))]
     waiting = threading.Thread(
         target=lambda: replace(sources[0], timeline=timeline_of(bl.open_table(slow.root))).resizes
     )

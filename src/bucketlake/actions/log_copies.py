@@ -73,7 +73,7 @@ def log_copies(
             continue  # The resize was withdrawn: its groups will never be read.
         if pending[copy.resize] or names_slices:
             # While the resize is pending, the name hides the copy.
-            name = LogFileName.of_copy(copy.file_id, copy.resize, instant, copy.number)
+            name = LogFileName.in_slice(copy.file_id, copy.resize, 1, instant, copy.number)
         else:
             name = LogFileName(copy.file_id, instant, 1, f"1-{copy.number}-1")
         path = file_path(stat.partition_path, name.to_file_name())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from io import BytesIO
 from typing import Any
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.cdc.json_messages import python_rows
+from bucketlake.cdc.json_messages import MessageGroup, python_rows
 from bucketlake.errors import StorageError
 from bucketlake.model.arrays import one_array
 
@@ -105,32 +105,13 @@ def fetched(registry: str, ids: Mapping[int, bool], wide: bool) -> dict[int, Any
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AvroGroup:
-    """Messages with one schema.
-
-    Attributes
-    ----------
-    schema : Any
-        The schema; None if it is not known.
-    rows : ndarray of int64
-        Which messages they are.
-    payloads : list of bytes
-        Their data.
-    """
-
-    schema: Any
-    rows: npt.NDArray[np.int64]
-    payloads: list[bytes]
-
-
 def avro_groups(
     messages: pa.Table,
     column: str,
     rows: npt.NDArray[np.int64],
     schemas: Mapping[int, Any],
     wide: bool,
-) -> Iterator[AvroGroup]:
+) -> Iterator[MessageGroup]:
     """Divide messages by their schemas."""
     ids, starts = schema_ids(messages, column, wide)
     values = one_array(messages[column])
@@ -138,10 +119,11 @@ def avro_groups(
         own = rows[ids[rows] == number]
         held = values.take(pa.array(own)).to_pylist()
         data = [text[start:] for text, start in zip(held, starts[own], strict=True)]
-        yield AvroGroup(schemas.get(int(number)), own, data)
+        schema = schemas.get(int(number))
+        yield MessageGroup(schema, own, data, partial(_columns, schema))
 
 
-def avro_columns(data: list[bytes], schema: Any, raw: pa.Schema) -> pa.Table:
+def _columns(schema: Any, data: list[bytes], raw: pa.Schema) -> pa.Table:
     """Parse data; raises ValueError for one that is not of the schema."""
     import fastavro  # Most messages are in JSON.
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.cdc import log_position
-from bucketlake.cdc.avro_messages import AvroGroup, avro_columns, avro_groups
+from bucketlake.cdc.avro_messages import avro_groups
 from bucketlake.cdc.change_rows import (
     Bools,
     ChangeAt,
@@ -32,7 +32,7 @@ from bucketlake.cdc.change_rows import (
     struct_of,
     with_old_rows,
 )
-from bucketlake.cdc.json_messages import JsonGroup, json_groups, payload_columns, rows_with
+from bucketlake.cdc.json_messages import MessageGroup, json_groups, payload_columns, rows_with
 from bucketlake.cdc.message_schema import avro_field, connect_field, declared_field, written_out
 from bucketlake.cdc.message_settings import MessageSettings
 from bucketlake.cdc.programs import PROGRAMS
@@ -485,14 +485,9 @@ def _decode(messages: pa.Table, reading: MessageSettings, columns: pa.Schema) ->
     no_value = mask_of(one_array(messages["value"]).is_null())
     plain = mask_of(pc.match_substring_regex(messages["topic"], _PLAIN_TOPICS))
     rows = np.flatnonzero(~no_value & ~plain)
-    values = one_array(messages["value"])
-    values = values if len(rows) == len(values) else values.take(pa.array(rows))
     others = messages.drop_columns(["value"])
-    groups: Iterator[JsonGroup | AvroGroup] = json_groups(values, rows)
-    if reading.registry is not None:
-        groups = avro_groups(messages, "value", rows, reading.avro, reading.wide)
-    for group in groups:
-        found += _changes_of(group, envelope, others, reading, columns, bad)
+    for group, fields in _groups(messages, "value", rows, reading, bad):
+        found += _changes_of(group, fields, others, reading, columns, bad)
     if envelope.deletes_by_null:
         keys = np.flatnonzero(no_value & ~no_key & ~plain)
         found += deletes_of(keys, messages, reading, columns, bad)
@@ -530,31 +525,49 @@ def bad_rows(messages: pa.Table, bad: list[tuple[int, str]]) -> pa.Table:
     return pa.Table.from_arrays([reasons, *held.columns], schema=BAD_ROWS)
 
 
+def _groups(
+    messages: pa.Table,
+    column: str,
+    rows: ChangeAt,
+    reading: MessageSettings,
+    bad: list[tuple[int, str]],
+) -> Iterator[tuple[MessageGroup, tuple[Field, ...] | None]]:
+    """Yield messages by their schemas, with the columns that the schema tells."""
+    if reading.registry is not None:
+        groups = avro_groups(messages, column, rows, reading.avro, reading.wide)
+    else:
+        values = one_array(messages[column])
+        groups = json_groups(
+            values if len(rows) == len(values) else values.take(pa.array(rows)), rows
+        )
+    for group in groups:
+        if group.schema is None:
+            yield group, None
+            continue
+        try:
+            fields = fields_of_schema(group.schema, reading)
+        except ValueError as error:
+            bad += [(int(at), str(error)) for at in group.rows]
+            continue
+        if fields is not None:
+            yield group, fields
+
+
 def _changes_of(
-    group: JsonGroup | AvroGroup,
-    envelope: Envelope,
+    group: MessageGroup,
+    fields: tuple[Field, ...] | None,
     messages: pa.Table,
     reading: MessageSettings,
     columns: pa.Schema,
     bad: list[tuple[int, str]],
 ) -> Iterator[_Found]:
     """Yield the rows of a group of messages; divide it where some of them cannot be read."""
-    fields: tuple[Field, ...] | None = None
-    if group.schema is not None:
-        try:
-            fields = fields_of_schema(group.schema, reading)
-        except ValueError as error:
-            bad += [(int(at), str(error)) for at in group.rows]
-            return
-        if fields is None:
-            return
+    envelope = ENVELOPES[reading.envelope]
 
     def read(rows: ChangeAt, texts: Any) -> _Found:
         held = messages.take(pa.array(rows))
-        if isinstance(group, JsonGroup):
-            payloads = Payloads(partial(payload_columns, texts), texts, held)
-        else:
-            payloads = Payloads(partial(avro_columns, texts, group.schema), None, held)
+        in_json = texts if isinstance(texts, pa.Array) else None
+        payloads = Payloads(partial(group.columns, texts), in_json, held)
         own = fields if fields is not None else _declared(texts, envelope, reading)
         changes = envelope.read(payloads, own, reading)
         batch = _batch(changes, own, held, reading, columns)
@@ -665,25 +678,13 @@ def deletes_of(
     bad: list[tuple[int, str]],
 ) -> Iterator[_Found]:
     """Yield deletes of keys, of messages without a value."""
-    keys = one_array(messages["key"]).take(pa.array(rows))
-    groups: Iterator[JsonGroup | AvroGroup] = json_groups(keys, rows)
-    if reading.registry is not None:
-        groups = avro_groups(messages, "key", rows, reading.avro, reading.wide)
-    for group in groups:
-        fields: tuple[Field, ...] | None = None
-        if group.schema is not None:
-            try:
-                fields = fields_of_schema(group.schema, replace(reading, envelope="row"))
-            except ValueError as error:
-                bad += [(int(at), str(error)) for at in group.rows]
-                continue
-
+    for group, fields in _groups(messages, "key", rows, replace(reading, envelope="row"), bad):
         read = partial(_keys_of, group, fields, messages, reading, columns)
         yield from _divided(read, group.rows, group.payloads, bad)
 
 
 def _keys_of(
-    group: JsonGroup | AvroGroup,
+    group: MessageGroup,
     fields: tuple[Field, ...] | None,
     messages: pa.Table,
     reading: MessageSettings,
@@ -698,10 +699,7 @@ def _keys_of(
         names = {name for key in held if isinstance(key, dict) for name in key}
         fields = tuple(field for field in every if field.name in names)
     raw = pa.schema([(field.name, field.raw) for field in fields])
-    if isinstance(group, JsonGroup):
-        found = payload_columns(data, raw)
-    else:
-        found = avro_columns(data, group.schema, raw)
+    found = group.columns(data, raw)
     at, flags = np.arange(len(rows)), np.ones(len(rows), np.bool_)
     none = pa.nulls(len(rows), pa.string())
     changes = ChangedRows(struct_of(found, fields), at, flags, none, ~flags)

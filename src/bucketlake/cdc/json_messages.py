@@ -8,7 +8,7 @@ it. Python reads the payloads that Arrow refuses, such as those with ``"NaN"`` a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,31 +18,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from bucketlake.model.arrays import spans_of
+
 _SCHEMA, _PAYLOAD = b'{"schema":', b'"payload":'
 _PIECE_BYTES = 1 << 18
 _OTHER_ORDER = r'^\s*\{\s*"(schema|payload)"\s*:'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JsonGroup:
+class MessageGroup:
     """Messages with one schema.
 
     Attributes
     ----------
-    schema : mapping or None
-        Connect's schema; None if the messages have none.
+    schema : Any
+        That of Connect or of Avro; None if the messages have none, or it is not known.
     rows : ndarray of int64
         Which messages they are.
-    payloads : pa.Array
-        What follows the schema, or the whole messages.
+    payloads : pa.Array or list of bytes
+        In JSON what follows the schema, or the whole messages; in Avro the data.
+    columns : callable
+        Takes some of the payloads and a raw schema; returns their columns.
     """
 
-    schema: dict[str, Any] | None
+    schema: Any
     rows: npt.NDArray[np.int64]
-    payloads: pa.Array
+    payloads: Any
+    columns: Callable[[Any, pa.Schema], pa.Table]
 
 
-def json_groups(messages: pa.Array, rows: npt.NDArray[np.int64]) -> Iterator[JsonGroup]:
+def json_groups(messages: pa.Array, rows: npt.NDArray[np.int64]) -> Iterator[MessageGroup]:
     """Divide messages, of which none is null, by their schemas."""
     messages = messages.cast(pa.binary())
     has_schema = pc.starts_with(messages, _SCHEMA).to_numpy(zero_copy_only=False)
@@ -51,7 +56,7 @@ def json_groups(messages: pa.Array, rows: npt.NDArray[np.int64]) -> Iterator[Jso
         has_schema = pc.starts_with(messages, _SCHEMA).to_numpy(zero_copy_only=False)
     plain, todo = np.flatnonzero(~has_schema), np.flatnonzero(has_schema)
     if len(plain):
-        yield JsonGroup(None, rows[plain], _taken(messages, plain))
+        yield MessageGroup(None, rows[plain], _taken(messages, plain), payload_columns)
     left = _taken(messages, todo)
     while len(todo):
         text = left[0].as_py()
@@ -63,7 +68,7 @@ def json_groups(messages: pa.Array, rows: npt.NDArray[np.int64]) -> Iterator[Jso
         same = pc.starts_with(left, head).to_numpy(zero_copy_only=False)
         own = _taken(left, np.flatnonzero(same))
         payloads = own if head is text else pc.binary_slice(own, len(head), -1)
-        yield JsonGroup(schema, rows[todo[same]], payloads)
+        yield MessageGroup(schema, rows[todo[same]], payloads, payload_columns)
         todo, left = todo[~same], _taken(left, np.flatnonzero(~same))
 
 
@@ -91,12 +96,11 @@ def any_has(texts: pa.Array, parts: Iterable[bytes]) -> bool:
 
 def _pieces(texts: pa.Array) -> Iterator[tuple[int, bytes, npt.NDArray[np.int32]]]:
     """Yield the first row, the bytes and the offsets of some texts: few enough for a cache."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
-    data, first = texts.buffers()[2], 0
-    while data is not None and first < len(texts):
+    (octets, offsets), first = spans_of(texts), 0
+    while first < len(texts):
         start = offsets[first]
         end = max(first + 1, int(np.searchsorted(offsets, start + _PIECE_BYTES, "right")) - 1)
-        piece = data.slice(start, offsets[end] - start).to_pybytes()
+        piece = octets[start : offsets[end]].tobytes()
         yield first, piece, offsets[first : end + 1] - start
         first = end
 

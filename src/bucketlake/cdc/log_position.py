@@ -25,6 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.model.arrays import mask_of
+
 Numbers = npt.NDArray[np.uint64]
 
 SOURCE = pa.struct(
@@ -90,10 +92,7 @@ def positions(source: pa.StructArray, operations: pa.Array) -> pa.Array:
 
 def unread_sequences(source: pa.StructArray, places: pa.Array) -> npt.NDArray[np.bool_]:
     """Return which changes have no position because their sequence cannot be read."""
-    flags: npt.NDArray[np.bool_] = pc.and_(
-        places.is_null(), source.field("sequence").is_valid()
-    ).to_numpy(zero_copy_only=False)
-    return flags
+    return mask_of(pc.and_(places.is_null(), source.field("sequence").is_valid()))
 
 
 def place_numbers(values: pa.Array) -> Numbers:

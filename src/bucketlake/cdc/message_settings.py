@@ -6,14 +6,15 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import md5
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from bucketlake.hashing.ring import named_uuid
+from bucketlake.model.arrays import mask_of
 
 PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -64,8 +65,7 @@ class MessageSettings:
     def forms(self) -> tuple[str, str, str]:
         """The placeholder as text, in base64, and as Java's ``UUID.nameUUIDFromBytes`` of it."""
         data = self.placeholder.encode()
-        name = UUID(bytes=md5(data, usedforsecurity=False).digest(), version=3)
-        return self.placeholder, b64encode(data).decode(), str(name)
+        return self.placeholder, b64encode(data).decode(), named_uuid(data)
 
     @property
     def traces(self) -> tuple[bytes, ...]:
@@ -89,8 +89,7 @@ class MessageSettings:
             return self._lacking_lists(values)
         else:
             return None
-        flags: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-        return flags
+        return mask_of(found)
 
     def _lacking_lists(self, values: pa.ListArray) -> npt.NDArray[np.bool_] | None:
         """Return which lists stand for one: of one text, or of the bytes as numbers."""

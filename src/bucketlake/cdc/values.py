@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.model.arrays import one_array
+from bucketlake.format.avro.cursor import DECIMAL_BYTES_MAX, decimals_at, padded_records
+from bucketlake.model.arrays import mask_of, one_array
 from bucketlake.model.column_type import TIMESTAMP_NTZ
 from bucketlake.model.text_values import bytes_of
 
-_DECIMAL_BYTES = 16
 _INFINITY = {"infinity": 9223372036825200000, "-infinity": -9223372036832400000}
 """The microseconds that Debezium sends for the infinite timestamps of Postgres."""
 
@@ -86,28 +86,18 @@ def converted(values: pa.Array, field: Field) -> pa.Array:
 
 
 def bytes_of_base64(texts: pa.Array) -> pa.Array:
-    """Decode texts in base64; Avro has bytes."""
+    """Decode texts in base64, all at once; messages of Avro have bytes."""
     return bytes_of(texts) if pa.types.is_string(texts.type) else texts.cast(pa.binary())
 
 
 def decimals_of_bytes(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return decimals of big-endian numbers in two's complement."""
-    filled = values.fill_null(b"")
-    offsets = np.frombuffer(filled.buffers()[1], np.int32)[
-        filled.offset : filled.offset + len(filled) + 1
-    ]
-    data = np.frombuffer(filled.buffers()[2] or b"", np.uint8)
-    lengths = np.diff(offsets)
-    if (lengths > _DECIMAL_BYTES).any():
+    data, starts, ends = padded_records(values.fill_null(b""))
+    sizes = ends - starts
+    if (sizes > DECIMAL_BYTES_MAX).any():
         raise ValueError(f"a number that does not fit {kind}")
-    data = np.append(data, np.uint8(0))
-    first = np.where(lengths > 0, data[np.minimum(offsets[:-1], len(data) - 1)], 0)
-    sign = np.where(first >= 128, 255, 0).astype(np.uint8)
-    at = offsets[1:, None] - 1 - np.arange(_DECIMAL_BYTES)
-    inside = np.arange(_DECIMAL_BYTES) < lengths[:, None]
-    words = np.where(inside, data[np.where(inside, at, 0)], sign[:, None]).astype(np.uint8)
     wide = pa.decimal128(38, kind.scale)
-    found = pa.Array.from_buffers(wide, len(values), [None, pa.py_buffer(words.tobytes())])
+    found = decimals_at(np.frombuffer(data, np.uint8), starts, sizes, wide)
     return pc.if_else(values.is_valid(), found, None).cast(kind)
 
 
@@ -160,14 +150,9 @@ def _decimal_texts(values: pa.Array, field: Field) -> pa.Array:
     number = r"^[+-]?[0-9]+\.[0-9]+$" if kind.scale else r"^[+-]?[0-9]+$"
     plain = pc.match_substring_regex(texts, number)
     if not kind.scale and not pc.all(pc.fill_null(plain, True)).as_py():
-        plain = pa.array(np.zeros(len(texts), np.bool_), mask=_null_flags(texts))
+        plain = pa.array(np.zeros(len(texts), np.bool_), mask=mask_of(texts.is_null()))
     coded = decimals_of_bytes(bytes_of_base64(pc.if_else(plain, None, texts)), kind)
     return pc.coalesce(pc.if_else(plain, texts, None).cast(kind), coded)
-
-
-def _null_flags(values: pa.Array) -> npt.NDArray[np.bool_]:
-    flags: npt.NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
-    return flags
 
 
 def _integers(values: pa.Array) -> npt.NDArray[np.int64]:
@@ -189,7 +174,7 @@ _FACTORS = {"ms": 1000, "us": 1, "ns": 1, "s": 1_000_000}
 
 def _numbers(values: pa.Array, field: Field) -> pa.Array:
     unit = field.kind.partition(" ")[2]
-    whole = pa.array(_scaled(values, unit, _FACTORS[unit]), mask=_null_flags(values))
+    whole = pa.array(_scaled(values, unit, _FACTORS[unit]), mask=mask_of(values.is_null()))
     return whole if field.stored == pa.int64() else whole.cast(TIMESTAMP_NTZ).cast(field.stored)
 
 

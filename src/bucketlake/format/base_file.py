@@ -9,6 +9,7 @@ encodings. The caller chooses the rows, and casts an older file to the table's s
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -469,6 +470,24 @@ class BaseFileReader:
         self.row_count: int = self._file.metadata.num_rows
         self.schema = without_meta(self._stored)
         self.footer: pq.FileMetaData = self._file.metadata
+
+    @property
+    def key_range(self) -> tuple[str, str] | None:
+        """Smallest and largest record key; None if the footer does not tell them."""
+        values = self.key_values
+        return (values[KEY_MIN], values[KEY_MAX]) if KEY_MIN in values else None
+
+    @property
+    def key_filter(self) -> bytes | None:
+        """A bloom filter of the record keys (``hashing/key_filter.py``); None if there is none.
+
+        Raises FormatError if the footer has another text in its place.
+        """
+        try:
+            return base64.b64decode(self.key_values.get(KEY_FILTER, ""), validate=True) or None
+        except binascii.Error as error:
+            wanted = f"base64 text in {KEY_FILTER}"
+            raise FormatError(self._path, wanted, str(error)) from error
 
     def __enter__(self) -> Self:
         return self

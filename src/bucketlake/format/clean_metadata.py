@@ -13,7 +13,7 @@ from typing import Any
 from bucketlake.config.paths_of_table import require_data_names
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
-from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.file_name import InstantTime, file_address, file_path
 
 _PLAN = "HoodieCleanerPlan"
 _METADATA = "HoodieCleanMetadata"
@@ -61,7 +61,6 @@ def encode_clean_plan(plan: CleanPlan, root: str) -> bytes:
         "action": plan.earliest_action,
         "state": "COMPLETED",
     }
-    address = f"file:{root}" if root.startswith("/") else root
     return encode_record(
         _PLAN,
         {
@@ -71,7 +70,7 @@ def encode_clean_plan(plan: CleanPlan, root: str) -> bytes:
             "filesToBeDeletedPerPartition": {},
             "version": _VERSION,
             "filePathsToBeDeletedPerPartition": {
-                partition: [_file(address, partition, name) for name in names]
+                partition: [_file(root, partition, name) for name in names]
                 for partition, names in plan.files.items()
             },
             "partitionsToBeDeleted": [],
@@ -162,9 +161,9 @@ def decode_clean(data: bytes, path: str) -> CleanPlan:
     )
 
 
-def _file(address: str, partition: str, name: str) -> Record:
-    path = f"{address.rstrip('/')}/{file_path(partition, name)}"
-    return {"filePath": path, "isBootstrapBaseFile": False}
+def _file(root: str, partition: str, name: str) -> Record:
+    address = file_address(root, file_path(partition, name))
+    return {"filePath": address, "isBootstrapBaseFile": False}
 
 
 def _bare(files: Mapping[str, list[str]], path: str) -> dict[str, tuple[str, ...]]:

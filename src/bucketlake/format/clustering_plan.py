@@ -15,7 +15,7 @@ from typing import Any, Self
 from bucketlake.config.paths_of_table import require_data_partition, require_data_place
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_address
 from bucketlake.model.file_slice import DataFile, FileSlice
 
 _REQUEST = "HoodieRequestedReplaceMetadata"
@@ -130,14 +130,13 @@ class ClusteringPlan:
 
 def encode_clustering_plan(plan: ClusteringPlan, root: str) -> bytes:
     """Encode a plan; files are addresses below ``root``."""
-    address = f"file:{root}" if root.startswith("/") else root
     missing = plan.missing_partitions
     return encode_record(
         _REQUEST,
         {
             "operationType": _OPERATION,
             "clusteringPlan": {
-                "inputGroups": [_group_record(group, address) for group in plan.groups],
+                "inputGroups": [_group_record(group, root) for group in plan.groups],
                 "strategy": _strategy_record(plan),
                 "extraMetadata": dict(plan.extra),
                 "version": _VERSION,
@@ -199,9 +198,9 @@ def _strategy_record(plan: ClusteringPlan) -> Record | None:
     }
 
 
-def _group_record(group: ClusteringGroup, address: str) -> Record:
+def _group_record(group: ClusteringGroup, root: str) -> Record:
     return {
-        "slices": [_slice_record(planned, address) for planned in group.slices],
+        "slices": [_slice_record(planned, root) for planned in group.slices],
         "metrics": dict(group.metrics),
         "numOutputFileGroups": group.output_count,
         "extraMetadata": dict(group.extra),
@@ -209,14 +208,11 @@ def _group_record(group: ClusteringGroup, address: str) -> Record:
     }
 
 
-def _slice_record(planned: FileSlice, address: str) -> Record:
-    def address_of(file: DataFile) -> str:
-        return f"{address.rstrip('/')}/{file.path}"
-
+def _slice_record(planned: FileSlice, root: str) -> Record:
     base = planned.base_file
     return {
-        "dataFilePath": "" if base is None else address_of(base),
-        "deltaFilePaths": [address_of(file) for file in planned.log_files],
+        "dataFilePath": "" if base is None else file_address(root, base.path),
+        "deltaFilePaths": [file_address(root, file.path) for file in planned.log_files],
         "fileId": planned.file_id,
         "partitionPath": planned.partition_path,
         "bootstrapFilePath": "",

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.model.arrays import mask_of, spans_of
+
 _FEW_KEYS = 256
 _LEAD_OF_FOUR_BYTES = 0xF0
 _LEADS_FROM_E000 = (0xEE, 0xEF)
@@ -61,18 +63,15 @@ def in_key_range(keys: pa.Array, low: str, high: str) -> npt.NDArray[np.bool_]:
     ends = pa.array([low, high])
     texts = _in_java_order(pa.concat_arrays([ends, keys.cast(pa.string())]))
     inside = pc.and_(pc.greater_equal(texts[2:], texts[0]), pc.less_equal(texts[2:], texts[1]))
-    found: npt.NDArray[np.bool_] = inside.to_numpy(zero_copy_only=False)
-    return found
+    return mask_of(inside)
 
 
 def _in_java_order(texts: pa.Array) -> pa.Array:
     """Change UTF-8 bytes so that their order is the order of UTF-16 units."""
-    validity, offsets, data = texts.buffers()
-    units = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    # Slices of a column share its bytes.
-    first, end = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
-    if units[first:end].max(initial=0) < _LEAD_OF_FOUR_BYTES:
+    units, bounds = spans_of(texts)  # Slices of a column share its bytes.
+    if units[bounds[0] : bounds[-1]].max(initial=0) < _LEAD_OF_FOUR_BYTES:
         return texts
+    validity, offsets, _ = texts.buffers()
     lifted = units + _LEAD_SHIFT * np.isin(units, _LEADS_FROM_E000).astype(np.uint8)
     buffers = [validity, offsets, pa.py_buffer(lifted)]
     return pa.Array.from_buffers(pa.binary(), len(texts), buffers, offset=texts.offset)

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.model.arrays import Mask
+from bucketlake.model.arrays import Mask, spans_of
 
 _COMMA, _COLON = ord(","), ord(":")
 _ROWS_AT_ONCE = 1 << 14  # The positions of so many rows fit into the processor's cache.
@@ -460,13 +460,9 @@ def hash_strings(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
     >>> hash_strings(pa.array(["k1", "", None, "ключ"]))
     array([    3366,        0,        0, 33309882], dtype=int32)
     """
-    if isinstance(keys, pa.ChunkedArray):
-        parts = [hash_strings(chunk) for chunk in keys.chunks]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
-    if pa.types.is_dictionary(keys.type):
-        return _hash_dictionary(keys)
-    data, offsets = text_buffers(keys)
-    return hash_spans(data, offsets[:-1], offsets[1:]).view(np.int32)
+    hashes = hash_index_keys(keys).view(np.uint32)  # Each is that of a list with one text.
+    hashes -= _POWER_1
+    return hashes.view(np.int32)
 
 
 def text_buffers(keys: pa.Array, null_text: str = "") -> tuple[Bytes, Positions]:
@@ -479,13 +475,8 @@ def text_buffers(keys: pa.Array, null_text: str = "") -> tuple[Bytes, Positions]
         keys = keys.cast(pa.large_string())
     if keys.null_count:
         keys = keys.fill_null(null_text)  # In Arrow, a null may have any bytes.
-    width = np.int32 if pa.types.is_string(keys.type) else np.int64
-    _, offset_buffer, data_buffer = keys.buffers()
-    if len(keys) == 0 or offset_buffer is None:
-        return np.empty(0, np.uint8), np.zeros(len(keys) + 1, np.int64)
-    raw = np.frombuffer(offset_buffer, width)[keys.offset : keys.offset + len(keys) + 1]
-    data = np.frombuffer(data_buffer if data_buffer is not None else b"", np.uint8)
-    return data, raw.astype(np.int64, copy=False)
+    data, offsets = spans_of(keys)
+    return data, offsets.astype(np.int64, copy=False)
 
 
 def hash_spans(data: Bytes, starts: Positions, ends: Positions) -> Hashes:
@@ -537,13 +528,6 @@ def _is_text(data_type: pa.DataType) -> bool:
         or pa.types.is_large_string(data_type)
         or (is_view is not None and is_view(data_type))
     )
-
-
-def _hash_dictionary(keys: pa.DictionaryArray) -> npt.NDArray[np.int32]:
-    # An extra element for nulls; a null inside the dictionary already hashes to 0.
-    hashes = np.append(hash_strings(keys.dictionary), np.int32(0))
-    indices: Positions = keys.indices.cast(pa.int64()).fill_null(len(hashes) - 1).to_numpy()
-    return hashes[indices]
 
 
 def _hash_block(block: Bytes, starts: Positions, ends: Positions, sums: Hashes) -> Hashes:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -30,25 +30,23 @@ from bucketlake.index.bucket_hash import (
     ordinal_of_file_id,
 )
 from bucketlake.index.conflict_keys import ConflictKey, key_of_slot
-from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,
-    GroupFacts,
     Layout,
     Slot,
     SlotArray,
-    SlotPart,
-    StoredKeys,
-    StrayedKeys,
+    SlotPlan,
 )
 from bucketlake.merge.incoming import IncomingRecords, IntArray
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 
 if TYPE_CHECKING:
+    from bucketlake.format.base_file import BaseFileReader
     from bucketlake.index.partition import PartitionBucket
     from bucketlake.index.simple import SimpleBucket
+    from bucketlake.slices.stored_keys import StoredKeyReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +57,11 @@ class BucketLayout(Layout):
     ----------
     counts : SimpleBucket or PartitionBucket
         The index kind, with the bucket counts of that instant.
-    key_rule : KeyRule or None
-        Which fields of a key are hashed; None before the index is that of a table.
     """
 
     slots_text = "buckets"
 
     counts: SimpleBucket | PartitionBucket
-    key_rule: KeyRule | None = None
-
-    def by_other_rule(self) -> Self:
-        """Return the layout by the other rule."""
-        assert self.key_rule is not None, "there are two rules"
-        return replace(self, key_rule=self.key_rule.other)
 
     @property
     def looks_up(self) -> bool:
@@ -185,26 +175,14 @@ class BucketLayout(Layout):
                 )
                 yield DamagedGroups(partition, tuple(held), problem, is_surplus=True)
 
-    def strayed_keys(
-        self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
-    ) -> StrayedKeys | None:
-        """Find keys of a file group that belong to another bucket."""
-        bucket_id = bucket_of_file_id(file_id)
-        if bucket_id is None:
-            return None
-        buckets = assign_buckets(keys, self.counts.count_of(partition_path), self.hash_fields)
-        return self._strayed(keys, partition_path, buckets, bucket_id)
-
     def choose(
         self,
-        slot: Slot,
-        slices: Sequence[FileSlice],
+        plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
-        stored: StoredKeys,
+        stored: StoredKeyReader,
         *,
         appends: bool,
-        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of each incoming record of a bucket, or of a part of it.
 
@@ -214,9 +192,9 @@ class BucketLayout(Layout):
             If two groups hold the same key, or the bucket needs more groups than file ids can
             number.
         """
-        size_bytes_max = self.counts.max_file_size
+        slot, slices, size_bytes_max = plan.key, plan.slices, self.counts.max_file_size
         if size_bytes_max is None:
-            assert part.count == 1, "a bucket of one file group is not cut"
+            assert not plan.is_cut, "a bucket of one file group is not cut"
             if slices:
                 (only,) = slices
                 return [GroupChoice(only.file_id, only)]
@@ -224,14 +202,14 @@ class BucketLayout(Layout):
         incoming_bytes = incoming.keys.nbytes + incoming.columns.nbytes
         if len(slices) == 1 and slices[0].size_bytes + incoming_bytes <= size_bytes_max:
             return [GroupChoice(slices[0].file_id, slices[0])]
-        places, facts = _locate(slot, slices, incoming.keys, stored)
+        places, row_counts = _locate(slot, slices, incoming.keys, stored)
         if appends and slices:
             # As in a bucket with one group, a log keeps a delete whose key may be written later.
             places[(places == _NOWHERE) & incoming.deleted] = len(slices) - 1
         chosen = [np.flatnonzero(places == place) for place in range(len(slices))]
         new = np.flatnonzero((places == _NOWHERE) & ~incoming.deleted)
         new = incoming.in_key_order(new)
-        row_bytes = _row_bytes(slices, facts, incoming_bytes, len(incoming))
+        row_bytes = _row_bytes(slices, row_counts, incoming_bytes, len(incoming))
         if slices:  # The newest group takes as many new keys as it has room for.
             room = max(0, int((size_bytes_max - slices[-1].size_bytes) / row_bytes))
             chosen[-1] = np.sort(np.concatenate([chosen[-1], new[:room]]))
@@ -243,9 +221,9 @@ class BucketLayout(Layout):
         ]
         rows_max = max(1, int(size_bytes_max / row_bytes))
         # Part p of k opens the groups p, p + k, p + 2k …, so no two parts open the same group.
-        first = _next_ordinal(slices) + part.number
+        first = _next_ordinal(slices) + plan.part
         for number, start in enumerate(range(0, len(new), rows_max)):
-            ordinal = first + number * part.count
+            ordinal = first + number * plan.part_count
             if ordinal >= ORDINALS_MAX:
                 raise IndexStateError(
                     f"a bucket has at most {ORDINALS_MAX} file groups",
@@ -257,7 +235,7 @@ class BucketLayout(Layout):
         return choices
 
     def groups_of_keys(
-        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeyReader
     ) -> list[FileSlice]:
         """Return the groups of a bucket that may hold one of the keys."""
         return groups_that_may_hold(slices, keys, stored) if len(slices) > 1 else [*slices]
@@ -309,7 +287,7 @@ _STORED_SHARE = 0.5  # Stored bytes per byte in memory: a guess for a bucket wit
 
 
 def groups_that_may_hold(
-    slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+    slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeyReader
 ) -> list[FileSlice]:
     """Return the groups of a bucket that may hold one of the keys, by key range and filter.
 
@@ -321,28 +299,28 @@ def groups_that_may_hold(
     found = []
     for file_slice in slices:
         if not file_slice.log_files:
-            with stored.open_base(file_slice) as (facts, _):
-                if not len(_candidates(facts, texts, hashes, every)):
+            with stored.open_base(file_slice) as (base, _):
+                if not len(_candidates(base, texts, hashes, every)):
                     continue
         found.append(file_slice)
     return found
 
 
 def _locate(
-    slot: Slot, slices: Sequence[FileSlice], keys: pa.Array, stored: StoredKeys
-) -> tuple[npt.NDArray[np.int64], list[GroupFacts]]:
-    """Return the position of the slice that holds each key, and the facts of each slice.
+    slot: Slot, slices: Sequence[FileSlice], keys: pa.Array, stored: StoredKeyReader
+) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Return the position of the slice that holds each key, and the rows of each base file.
 
     The position is ``_NOWHERE`` if no slice holds the key.
     """
     places = np.full(len(keys), _NOWHERE, np.int64)
-    facts: list[GroupFacts] = []
+    row_counts: list[int] = []
     hashes = key_hashes(keys) if slices else np.empty(0, np.uint32)
     every = np.arange(len(keys))
     for place, file_slice in enumerate(slices):
-        with stored.open_base(file_slice) as (slice_facts, held):
-            facts.append(slice_facts)
-            candidates = _candidates(slice_facts, keys, hashes, every)
+        with stored.open_base(file_slice) as (base, held):
+            row_counts.append(0 if base is None else base.row_count)
+            candidates = _candidates(base, keys, hashes, every)
             if len(candidates):
                 _mark(slot, slices, places, place, keys, candidates, held)
     if any(file_slice.log_files for file_slice in slices) and (places == _NOWHERE).any():
@@ -350,7 +328,7 @@ def _locate(
         for place, file_slice in enumerate(slices):
             if file_slice.log_files:
                 _mark(slot, slices, places, place, keys, every, stored.log_keys(file_slice))
-    return places, facts
+    return places, row_counts
 
 
 def _mark(
@@ -382,21 +360,21 @@ def _mark(
 
 
 def _candidates(
-    facts: GroupFacts, keys: pa.Array, hashes: npt.NDArray[np.uint32], rows: IntArray
+    base: BaseFileReader | None, keys: pa.Array, hashes: npt.NDArray[np.uint32], rows: IntArray
 ) -> IntArray:
-    """Return the rows whose keys may be in the base file of a group."""
-    if facts.rows == 0:
+    """Return the rows whose keys may be in the base file of a group, if it has one."""
+    if base is None or base.row_count == 0:
         return rows[:0]
-    if facts.key_filter is not None:
-        rows = rows[may_contain(facts.key_filter, hashes[rows])]
-    if facts.key_range is not None and len(rows):
-        rows = rows[in_key_range(keys.take(pa.array(rows)), *facts.key_range)]
+    if (key_filter := base.key_filter) is not None:
+        rows = rows[may_contain(key_filter, hashes[rows])]
+    if (key_range := base.key_range) is not None and len(rows):
+        rows = rows[in_key_range(keys.take(pa.array(rows)), *key_range)]
     return rows
 
 
 def _row_bytes(
     slices: Sequence[FileSlice],
-    facts: Sequence[GroupFacts],
+    row_counts: Sequence[int],
     incoming_bytes: int,
     incoming_rows: int,
 ) -> float:
@@ -405,9 +383,9 @@ def _row_bytes(
     A file with few rows would mislead, because it is mostly footer.
     """
     based = [
-        (slice_facts.rows, file_slice.base_file.size_bytes)
-        for file_slice, slice_facts in zip(slices, facts, strict=True)
-        if file_slice.base_file is not None and slice_facts.rows
+        (rows, file_slice.base_file.size_bytes)
+        for file_slice, rows in zip(slices, row_counts, strict=True)
+        if file_slice.base_file is not None and rows
     ]
     if based:
         rows, size_bytes = max(based)

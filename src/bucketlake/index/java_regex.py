@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,52 +52,13 @@ _PROPERTY = re.compile(r"p\{(?P<name>\w+)\}")
 _REFERENCE = re.compile(r"k<(?P<name>[a-zA-Z][a-zA-Z0-9]*)>|(?P<number>[1-9])(?![0-9])")
 
 
-def compile_java(pattern: str) -> JavaPattern:
-    r"""Compile a Java pattern; ``search`` of the result finds what ``Matcher.find`` finds.
+class JavaPattern:
+    r"""A Java pattern, translated by one walk from left to right.
 
     Parameters
     ----------
     pattern : str
         A pattern for ``java.util.regex.Pattern``, without flags.
-
-    Raises
-    ------
-    ConfigError
-        If the pattern is not valid, or has a construct that Python does not support.
-
-    Examples
-    --------
-    >>> compile_java(r"dt=2024-\p{Digit}+").search("dt=2024-06/h=1")
-    True
-    """
-    translation = _Translation(pattern)
-    translation.run()
-    try:
-        python = re.compile("".join(translation.out), re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ConfigError("pattern", pattern, f"it is not a regular expression: {error}") from None
-    linear = "".join(translation.linear)
-    return JavaPattern(
-        pattern,
-        python,
-        linear if _is_linear(linear) else None,
-        translation.repetitions,
-        translation.choices,
-    )
-
-
-def _is_linear(pattern: str) -> bool:
-    """Return whether Arrow can search for a pattern."""
-    try:
-        pc.match_substring_regex(pa.array([""]), pattern)
-    except (pa.ArrowInvalid, UnicodeEncodeError):
-        return False
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class JavaPattern:
-    """A compiled pattern.
 
     Attributes
     ----------
@@ -112,16 +72,39 @@ class JavaPattern:
         Each may end at every letter; infinite if the ways to match double with each letter.
     choices : int
         Alternatives and optional parts: each doubles the number of ways.
+
+    Raises
+    ------
+    ConfigError
+        If the pattern is not valid, or has a construct that Python does not support.
+
+    Examples
+    --------
+    >>> JavaPattern(r"dt=2024-\p{Digit}+").search("dt=2024-06/h=1")
+    True
     """
 
-    pattern: str
-    python: re.Pattern[str]
-    linear: str | None
-    repetitions: float
-    choices: int
+    def __init__(self, pattern: str) -> None:
+        self.pattern, self._at = pattern, 0
+        self.repetitions: float = 0
+        self.choices = 0
+        self._python, self._linear = list[str](), list[str]()
+        self._branching = [False]  # Of each open group.
+        self._closed = False  # Whether a group that branches ends here.
+        if pattern.startswith("(?i)"):
+            self._take("(?i)")
+        while self._at < len(pattern):
+            self._step()
+        try:
+            self.python = re.compile("".join(self._python), re.ASCII)
+        except (re.error, OverflowError, RecursionError) as error:
+            problem = f"it is not a regular expression: {error}"
+            raise ConfigError("pattern", pattern, problem) from None
+        linear = "".join(self._linear)
+        self.linear = linear if _is_linear(linear) else None
 
     def search(self, text: str) -> bool:
-        """Return whether the pattern is found in a text.
+        """Return whether ``Matcher.find`` finds the pattern in a text.
 
         Raises
         ------
@@ -155,39 +138,18 @@ class JavaPattern:
         )
         return is_plain and _LINE_ENDS.isdisjoint(text)
 
-
-@dataclass(slots=True)
-class _Translation:
-    """One walk over a pattern, from left to right.
-
-    ``out`` is the pattern for Python, ``linear`` that for RE2.
-    """
-
-    pattern: str
-    at: int = 0
-    out: list[str] = field(default_factory=list)
-    linear: list[str] = field(default_factory=list)
-    repetitions: float = 0
-    choices: int = 0
-    branching: list[bool] = field(default_factory=lambda: [False])  # Of each open group.
-    closed: bool = False  # Whether a group that branches ends here.
-
-    def run(self) -> None:
-        if self.pattern.startswith("(?i)"):
-            self._take("(?i)")
-        while self.at < len(self.pattern):
-            self._step()
+    # ---- The walk: each part of the pattern, for Python and for RE2 ------------------------------
 
     def _step(self) -> None:
-        char = self.pattern[self.at]
-        closed, self.closed = self.closed, False
+        char = self.pattern[self._at]
+        closed, self._closed = self._closed, False
         if char == "\\":
             self._escape()
         elif char == "[":
             self._class()
         elif char == "(":
             self._group()
-            self.branching.append(False)
+            self._branching.append(False)
         elif char == ")":
             self._take(char)
             self._close()
@@ -198,7 +160,7 @@ class _Translation:
             self._take(char)
             self._choose()
         elif char == "{":
-            found = _REPEAT.match(self.pattern, self.at)
+            found = _REPEAT.match(self.pattern, self._at)
             if found is None:
                 raise self._refused("'{' without a number of repetitions")
             self._take(found[0])
@@ -213,21 +175,21 @@ class _Translation:
 
     def _close(self) -> None:
         """Close a group; what branches in it branches in the group around it."""
-        if len(self.branching) > 1:
-            self.closed = self.branching.pop()
-            self.branching[-1] |= self.closed
+        if len(self._branching) > 1:
+            self._closed = self._branching.pop()
+            self._branching[-1] |= self._closed
 
     def _repeat(self, *, closed: bool) -> None:
         """Count a repetition; ``closed`` says whether it repeats a group that branches."""
-        self.branching[-1] = True
+        self._branching[-1] = True
         self.repetitions += float("inf") if closed else 1
 
     def _choose(self) -> None:
-        self.branching[-1] = True
+        self._branching[-1] = True
         self.choices += 1
 
     def _escape(self) -> None:
-        rest = self.pattern[self.at + 1 :]
+        rest = self.pattern[self._at + 1 :]
         if rest.startswith("Q"):
             literal, _, _ = rest[1:].partition("\\E")
             end = "\\E" if "\\E" in rest else ""
@@ -258,39 +220,48 @@ class _Translation:
             raise self._refused(f"\\{rest[:1]}")
 
     def _class(self) -> None:
-        opening = "[^" if self.pattern.startswith("[^", self.at) else "["
+        opening = "[^" if self.pattern.startswith("[^", self._at) else "["
         self._take(opening)
-        if self.pattern.startswith("]", self.at):
+        if self.pattern.startswith("]", self._at):
             raise self._refused("']' first in a class")
-        while self.at < len(self.pattern) and self.pattern[self.at] != "]":
-            char = self.pattern[self.at]
+        while self._at < len(self.pattern) and self.pattern[self._at] != "]":
+            char = self.pattern[self._at]
             if char == "\\":
-                rest = self.pattern[self.at + 1 :]
+                rest = self.pattern[self._at + 1 :]
                 self._escape_of_a_character(rest, _SAME_IN_CLASS, in_class=True)
             elif char == "[":
                 raise self._refused("a class within a class")
-            elif self.pattern.startswith("&&", self.at):
+            elif self.pattern.startswith("&&", self._at):
                 raise self._refused("an intersection of classes (&&)")
             else:  # Python reserves these characters when they are doubled.
                 self._take(char, f"\\{char}" if char in "&|~" else char)
-        if self.at == len(self.pattern):
+        if self._at == len(self.pattern):
             raise self._refused("a class without an end")
         self._take("]")
 
     def _group(self) -> None:
-        found = _GROUP.match(self.pattern, self.at)
+        found = _GROUP.match(self.pattern, self._at)
         assert found is not None
-        if found[0] == "(" and self.pattern.startswith("(?", self.at):
-            raise self._refused(self.pattern[self.at : self.at + 4])
+        if found[0] == "(" and self.pattern.startswith("(?", self._at):
+            raise self._refused(self.pattern[self._at : self._at + 4])
         self._take(found[0], f"(?P<{found['name']}>" if found["name"] else None)
 
     def _take(self, text: str, python: str | None = None, linear: str | None = None) -> None:
         """Take a part of the pattern; the others are its translations, if they differ."""
-        self.at += len(text)
-        self.out.append(text if python is None else python)
-        self.linear.append(self.out[-1] if linear is None else linear)
+        self._at += len(text)
+        self._python.append(text if python is None else python)
+        self._linear.append(self._python[-1] if linear is None else linear)
 
     def _refused(self, what: str) -> ConfigError:
         return ConfigError(
             "pattern", self.pattern, f"a pattern without {what}, which Python reads in another way"
         )
+
+
+def _is_linear(pattern: str) -> bool:
+    """Return whether Arrow can search for a pattern."""
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return False
+    return True

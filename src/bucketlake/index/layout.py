@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol, Self, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,9 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
 
+if TYPE_CHECKING:
+    from bucketlake.slices.stored_keys import StoredKeyReader
+
 SlotArray: TypeAlias = npt.NDArray[np.int32]
 
 Slot: TypeAlias = tuple[str, int]
@@ -36,22 +38,49 @@ Slot: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPart:
-    """A part of a slot without stored rows, which a task of its own writes.
+class SlotPlan:
+    """What one write does to one slot, or to a part of it; sent to the task that writes it.
 
     Attributes
     ----------
+    partition_path, slot
+        The slot.
+    slices : tuple of FileSlice
+        Live slices of its file groups, oldest group first; empty if the slot is new, or if the
+        write replaces its content.
+    records : int
+        Number of incoming records that the driver counted, or ``UNCOUNTED``; for a part, its equal
+        share of the number.
     number : int
-        Which part, from 0.
-    count : int
-        Parts of the slot; 1 where the slot is not cut.
+        Position in the plan, unique among the slots and parts of the write.
+    task : int
+        The task that writes the slot.
+    part, part_count : int
+        Which part this is, from 0, and into how many a slot without stored rows is cut; 1 where it
+        is not cut.
+    elsewhere : tuple of FileSlice
+        Live slices in which another rule would put keys of the slot.
     """
 
-    number: int = 0
-    count: int = 1
+    partition_path: str
+    slot: int
+    slices: tuple[FileSlice, ...]
+    records: int
+    number: int
+    task: int = 0
+    part: int = 0
+    part_count: int = 1
+    elsewhere: tuple[FileSlice, ...] = ()
 
+    @property
+    def key(self) -> Slot:
+        """Partition path and slot."""
+        return self.partition_path, self.slot
 
-WHOLE_SLOT = SlotPart()
+    @property
+    def is_cut(self) -> bool:
+        """Whether this is a part of the slot."""
+        return self.part_count > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,48 +144,21 @@ class StrayedKeys:
     rule: KeyRule | None = None
 
 
-class StoredKeys(Protocol):
-    """Reads the keys of stored file groups; the writing task passes it to the layout."""
-
-    def open_base(
-        self, file_slice: FileSlice
-    ) -> AbstractContextManager[tuple[GroupFacts, Iterator[pa.Array]]]:
-        """Open the newest base file: the facts of its footer, and its keys.
-
-        Entering reads the footer only; the keys are read while they are iterated, until the exit.
-        """
-
-    def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
-        """Yield the keys in the log files."""
-
-
 @dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """What the footer of a group's base file says about its keys.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of the base file; 0 without a base file.
-    key_range : (str, str) or None
-        Smallest and largest key; None if the footer has no key range.
-    key_filter : bytes or None
-        A bloom filter of the keys (``hashing/key_filter.py``); None if the file has none.
-    """
-
-    rows: int
-    key_range: tuple[str, str] | None = None
-    key_filter: bytes | None = None
-
-
 class Layout(ABC):
     """An index kind at a pinned instant; a small picklable value.
 
     What a kind does not say is: a slot has one file group, keys are not looked up, nothing is kept
     for partitions, and rows must be shuffled to get into another layout.
+
+    Attributes
+    ----------
+    key_rule : KeyRule or None
+        Which fields of a key are hashed; None if a key does not choose the slot, and before the
+        index is that of a table.
     """
 
-    __slots__ = ()
+    key_rule: KeyRule | None = field(default=None, kw_only=True)
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
@@ -165,18 +167,14 @@ class Layout(ABC):
         return self.key_rule.hash_fields
 
     @property
-    def key_rule(self) -> KeyRule | None:
-        """Which fields of a key are hashed; None if a key does not choose the slot."""
-        return None
-
-    @property
     def two_rules(self) -> KeyRule | None:
         """The rule of keys in a table that has another one, too; None if it has one rule."""
         return self.key_rule if self.key_rule is not None and self.key_rule.has_other else None
 
     def by_other_rule(self) -> Self:
         """Return the layout by the other rule; only if there are ``two_rules``."""
-        raise NotImplementedError
+        assert self.key_rule is not None, "there are two rules"
+        return replace(self, key_rule=self.key_rule.other)
 
     def slots_elsewhere(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
@@ -368,21 +366,15 @@ class Layout(ABC):
     def strayed_keys(
         self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
     ) -> StrayedKeys | None:
-        """Find keys of a file group that belong to another slot; None if there are none."""
-        return None
-
-    def _strayed(
-        self,
-        keys: pa.Array | pa.ChunkedArray,
-        partition_path: str,
-        slots: npt.NDArray[np.integer],
-        held_in: int,
-    ) -> StrayedKeys | None:
-        """Return the keys in a slot to which they do not belong; ``slots`` has the slot of each.
+        """Find keys of a file group that belong to another slot; None if there are none.
 
         A key may be where the other rule puts it, as long as no rule is decided.
         """
-        wrong, rule = np.flatnonzero(slots != held_in), None
+        held_in, rule = self.slot_of_group(partition_path, file_id), None
+        if held_in is None:
+            return None
+        slots = self.slots_of_keys(keys, [partition_path], np.zeros(len(keys), np.int32))
+        wrong = np.flatnonzero(slots != held_in)
         if len(wrong) and self.two_rules is not None:
             codes = np.zeros(len(wrong), np.int32)
             strayed = keys.take(pa.array(wrong))
@@ -406,14 +398,12 @@ class Layout(ABC):
     @abstractmethod
     def choose(
         self,
-        slot: Slot,
-        slices: Sequence[FileSlice],
+        plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
-        stored: StoredKeys,
+        stored: StoredKeyReader,
         *,
         appends: bool,
-        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of each incoming record; open new groups where needed.
 
@@ -422,24 +412,20 @@ class Layout(ABC):
 
         Parameters
         ----------
-        slot : (str, int)
-            The slot that the task owns.
-        slices : sequence of FileSlice
-            The slot's live slices, in the order of :meth:`live_slots`.
+        plan : SlotPlan
+            The slot that the task owns, or the part of it. Parts of one slot open different groups.
         incoming : IncomingRecords
-            Records of the slot, or of the part of it, with distinct keys.
+            Its records, with distinct keys.
         instant : InstantTime
             The instant of the write; ids of new groups are derived from it.
-        stored : StoredKeys
+        stored : StoredKeyReader
             Reads the keys of slices.
         appends : bool
             Whether existing groups get log files (merge-on-read).
-        part : SlotPart
-            The part of the slot that the task owns. Parts of one slot open different groups.
         """
 
     def groups_of_keys(
-        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeyReader
     ) -> list[FileSlice]:
         """Return the groups of a slot that may hold one of the keys."""
         return [*slices]

@@ -145,7 +145,7 @@ class PartitionBucket(IndexKind):
         """Return the layout, which tells how keys find their bucket."""
         from bucketlake.index.bucket_layout import BucketLayout
 
-        return BucketLayout(self, self.key_rule)
+        return BucketLayout(self, key_rule=self.key_rule)
 
     def facts(self) -> dict[str, object]:
         """Return the settings as a dict of simple values, ready to be shown."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from bucketlake.errors import BucketLakeError, ConfigError
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
-from bucketlake.index.java_regex import compile_java
+from bucketlake.index.java_regex import JavaPattern
 from bucketlake.model.names import one_of
 
 PartitionRule = Callable[[str], int | None]
@@ -157,7 +157,7 @@ def check_count(count: int, where: str) -> int:
 
 def _regex(expressions: Expressions) -> PartitionRule:
     """Hudi's rule: use the first pattern that is found anywhere in the path."""
-    patterns = [(compile_java(pattern), count) for pattern, count in expressions]
+    patterns = [(JavaPattern(pattern), count) for pattern, count in expressions]
 
     def count_of(partition_path: str) -> int | None:
         return next((count for found, count in patterns if found.search(partition_path)), None)

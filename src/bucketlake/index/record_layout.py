@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,15 @@ import pyarrow as pa
 from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.groups_for_new_keys import Filling, OwnBuckets, owner_of_group
-from bucketlake.index.layout import GroupChoice, Layout, Slot, SlotArray, SlotPart, StoredKeys
+from bucketlake.index.layout import GroupChoice, Layout, Slot, SlotArray, SlotPlan
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.record_index.shards import IndexShards, ShardsBySize
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.grouping import grouped
+
+if TYPE_CHECKING:
+    from bucketlake.slices.stored_keys import StoredKeyReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +127,19 @@ class RecordLayout(Layout):
 
     def choose(
         self,
-        slot: Slot,
-        slices: Sequence[FileSlice],
+        plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
-        stored: StoredKeys,
+        stored: StoredKeyReader,
         *,
         appends: bool,
-        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of a slot in the plan of a write; the plan has decided it."""
-        assert part.count == 1, "a file group is not cut"
-        if slices:
-            (only,) = slices
+        assert not plan.is_cut, "a file group is not cut"
+        if plan.slices:
+            (only,) = plan.slices
             return [GroupChoice(only.file_id, only)]
-        return [GroupChoice(self.filling.new_group_id(instant, *slot), None)]
+        return [GroupChoice(self.filling.new_group_id(instant, *plan.key), None)]
 
 
 def located(layout: Layout) -> RecordLayout:

@@ -138,13 +138,6 @@ def record_counts(
         storage.delete(record_path(old))
 
 
-def forget_counts(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
-    """Delete the versions of commits that another program rolled back."""
-    for version in _versions(storage):
-        if instants(version):
-            storage.delete(record_path(version))
-
-
 def _dispensable(versions: list[InstantTime], timeline: Timeline) -> list[InstantTime]:
     """Return the versions to delete: all but the newest ones and those that a restore needs."""
     savepoints = [savepoint.requested_at for savepoint in timeline.savepoints()]

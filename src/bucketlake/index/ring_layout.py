@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +26,13 @@ from bucketlake.format.hashing_metadata import HashingMetadata
 from bucketlake.hashing.directory import Directory, Suffix
 from bucketlake.hashing.ring import RingHashes
 from bucketlake.index.conflict_keys import ConflictKey, key_of_group
-from bucketlake.index.key_rule import KeyRule
 from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,
     Layout,
     Slot,
     SlotArray,
-    SlotPart,
-    StoredKeys,
-    StrayedKeys,
+    SlotPlan,
 )
 from bucketlake.index.ring_engine import RingEngine, engine_of_ring, new_prefix
 from bucketlake.index.ring_state import ResizeGroup, RingSource, RingState, file_id_of_node
@@ -46,6 +43,9 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
 from bucketlake.storage.base import at_once
 
+if TYPE_CHECKING:
+    from bucketlake.slices.stored_keys import StoredKeyReader
+
 
 @dataclass(frozen=True, slots=True)
 class RingLayout(Layout):
@@ -55,30 +55,19 @@ class RingLayout(Layout):
     ----------
     source : RingSource
         Loads the rings of partitions.
-    initial_count : int
-        Buckets that a partition begins with.
     states : mapping of str to RingState
         Rings of the partitions that a write touches, by partition path.
     renewals : mapping of str to HashingMetadata
         Rings that an overwrite brings, by partition path.
-    key_rule : KeyRule or None
-        Which fields of a key are hashed; None before the index is that of a table.
     """
 
     source: RingSource
-    initial_count: int
     states: Mapping[str, RingState] = field(default_factory=dict)
     renewals: Mapping[str, HashingMetadata] = field(default_factory=dict)
-    key_rule: KeyRule | None = None
-
-    def by_other_rule(self) -> Self:
-        """Return the layout by the other rule."""
-        assert self.key_rule is not None, "there are two rules"
-        return replace(self, key_rule=self.key_rule.other)
 
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RingLayout:
         """Return the layout with the rings of some partitions; store first rings."""
-        states = self.source.load(partitions, self.initial_count)
+        states = self.source.load(partitions)
         for state in states.values():
             _require_one_resize(state)
             if creates and not state.is_published:  # A process died after the resize.
@@ -125,7 +114,7 @@ class RingLayout(Layout):
     def state(self, partition_path: str) -> RingState:
         """Return the ring of a partition."""
         known = self.states.get(partition_path)
-        return known or self.source.state(partition_path, self.initial_count)
+        return known or self.source.state(partition_path)
 
     def slots_of_keys(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
@@ -272,34 +261,20 @@ class RingLayout(Layout):
                 )
                 yield DamagedGroups(partition, (file_slice,), problem)
 
-    def strayed_keys(
-        self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
-    ) -> StrayedKeys | None:
-        """Find keys of a file group whose hash is in the range of another node."""
-        state = self.state(partition_path)
-        position = state.positions.get(file_id)
-        if position is None:
-            return None
-        slots = state.ring.locate(self._hashes(keys))
-        return self._strayed(keys, partition_path, slots, position)
-
     def choose(
         self,
-        slot: Slot,
-        slices: Sequence[FileSlice],
+        plan: SlotPlan,
         incoming: IncomingRecords,
         instant: InstantTime,
-        stored: StoredKeys,
+        stored: StoredKeyReader,
         *,
         appends: bool,
-        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of a node; its records are split where the node is resized."""
-        assert part.count == 1, "a node has one file group, and is not cut"
-        partition, position = slot
-        state = self.state(partition)
-        file_id = state.file_id(position)
-        held = slices[0] if slices else None
+        assert not plan.is_cut, "a node has one file group, and is not cut"
+        state = self.state(plan.partition_path)
+        file_id = state.file_id(plan.slot)
+        held = plan.slices[0] if plan.slices else None
         found = state.resize_of(file_id) if appends else None
         if found is None:
             return [GroupChoice(file_id, held)]
@@ -312,7 +287,7 @@ class RingLayout(Layout):
 
     def _states_of(self, partitions: Collection[str]) -> dict[str, RingState]:
         left = [path for path in partitions if path not in self.states]
-        return {**self.states, **self.source.load(left, self.initial_count)}
+        return {**self.states, **self.source.load(left)}
 
 
 def _require_one_resize(state: RingState) -> None:

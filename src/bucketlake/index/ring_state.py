@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from bucketlake.errors import ObjectNotFoundError
 from bucketlake.format.clustering_plan import ClusteringPlan
@@ -126,21 +126,18 @@ class RingState:
 
 @dataclass(frozen=True)
 class RingSource:
-    """Loads rings as of a point of the timeline; a small picklable value that remembers them."""
+    """Loads rings as of a point of the timeline; a small picklable value that remembers them.
+
+    A partition without a stored ring begins with ``initial_count`` buckets.
+    """
 
     storage: Storage
     timeline: Timeline
+    initial_count: int
     engine: RingEngine = CONSISTENT
 
-    def state(self, partition_path: str, initial_count: int) -> RingState:
+    def state(self, partition_path: str) -> RingState:
         """Return the ring of a partition, and the pending resizes that concern it.
-
-        Parameters
-        ----------
-        partition_path : str
-            The partition.
-        initial_count : int
-            Buckets that a partition without a stored ring begins with.
 
         Raises
         ------
@@ -149,7 +146,7 @@ class RingSource:
         """
         known = self._states.get(partition_path)
         if known is None:
-            known = self._load(partition_path, initial_count)
+            known = self._load(partition_path)
             self._states[partition_path] = known
         return known
 
@@ -163,12 +160,12 @@ class RingSource:
             or (instant.action is Action.REPLACE_COMMIT and instant.state is State.COMPLETED)
         )
 
-    def load(self, partitions: Iterable[str], initial_count: int) -> dict[str, RingState]:
+    def load(self, partitions: Iterable[str]) -> dict[str, RingState]:
         """Return the states of several partitions, some requests at once."""
         paths = sorted(set(partitions))
         if not self._states.keys() >= set(paths):
             _ = self.resizes  # Loaded once, before several threads need it.
-        states = at_once(self.storage, partial(self.state, initial_count=initial_count), paths)
+        states = at_once(self.storage, self.state, paths)
         return dict(zip(paths, states, strict=True))
 
     @kept_property  # In Python 3.11 the lock of cached_property would have all tables wait.
@@ -177,11 +174,11 @@ class RingSource:
         found = pending_resizes(self.storage, self.timeline)
         return grouped((resize.partition_path, resize) for resize in found)
 
-    def _load(self, partition_path: str, initial_count: int) -> RingState:
+    def _load(self, partition_path: str) -> RingState:
         found = find_version(self.storage, self.timeline, partition_path, self.engine)
         resizes = tuple(self.resizes.get(partition_path, ()))
         if found is None:
-            first = first_version(partition_path, initial_count, self.engine)
+            first = first_version(partition_path, self.initial_count, self.engine)
             return RingState(first, resizes, False)
         metadata = read_ring(self.storage, partition_path, found[0], self.engine)
         return RingState(metadata, resizes, is_published=found[1])

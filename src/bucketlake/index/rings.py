@@ -209,9 +209,7 @@ def undo_rings(storage: Storage, instant: InstantTime, partitions: Iterable[str]
 
     def undo(path: str) -> None:
         for engine in ENGINES:
-            # The marker first: Hudi fails on a marker without a version.
-            storage.delete(_marker_path(path, instant, engine))
-            storage.delete(metadata_path(path, instant, engine))
+            _delete(storage, path, instant, engine)
 
     at_once(storage, undo, sorted(paths))
     storage.delete(_note_path(instant))
@@ -246,13 +244,17 @@ def forget_old_rings(
         before = [instant for instant in counting if instant < earliest]
         old = before[: min(len(before) - 1, len(counting) - _VERSIONS_KEPT)] if before else []
         for instant in old:
-            # The marker first: Hudi fails on a marker without a version.
-            storage.delete(_marker_path(path, instant, engine))
-            storage.delete(metadata_path(path, instant, engine))
+            _delete(storage, path, instant, engine)
 
     paths = sorted(set(partitions))
     for engine in engines_of(storage):
         at_once(storage, partial(forget, engine=engine), paths)
+
+
+def _delete(storage: Storage, path: str, instant: InstantTime, engine: RingEngine) -> None:
+    """Delete a version; the marker first, because Hudi fails on a marker without a version."""
+    storage.delete(_marker_path(path, instant, engine))
+    storage.delete(metadata_path(path, instant, engine))
 
 
 def metadata_path(

@@ -14,12 +14,13 @@ from bucketlake.index.hashing_config import (
     HashingConfig,
     committed_configs,
     config_path,
+    instants_in,
     latest_config,
     save_config,
 )
 from bucketlake.index.layout import Layout
 from bucketlake.index.partition import PartitionBucket, config_of
-from bucketlake.index.recorded_counts import forget_counts, record_counts, record_path
+from bucketlake.index.recorded_counts import RECORD_FOLDER, record_counts, record_path
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.rings import (
     forget_notes,
@@ -31,10 +32,10 @@ from bucketlake.index.rings import (
 )
 from bucketlake.index.setting import TableIndex, stored_form
 from bucketlake.index.stored_setting import (
+    VERSIONS_FOLDER,
     SettingVersion,
     allow_versions,
     committed_versions,
-    forget_versions,
     latest_version,
     save_version,
     version_path,
@@ -102,8 +103,10 @@ def undo_state(storage: Storage, instant: InstantTime, partitions: Collection[st
 
 def forget_state(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
     """Delete the index state of bucketlake's commits that another program rolled back."""
-    forget_counts(storage, instants)
-    forget_versions(storage, instants)
+    for folder, path_of in ((RECORD_FOLDER, record_path), (VERSIONS_FOLDER, version_path)):
+        for instant in instants_in(storage, folder, ".json"):
+            if instants(instant):
+                storage.delete(path_of(instant))
     for instant in noted_instants(storage):
         if instants(instant):
             undo_rings(storage, instant)

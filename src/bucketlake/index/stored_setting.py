@@ -180,13 +180,6 @@ def committed_versions(storage: Storage, timeline: Timeline) -> list[InstantTime
     return sorted(valid, key=lambda instant: timeline.completion_time(instant) or instant)
 
 
-def forget_versions(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
-    """Delete the versions of commits that another program rolled back."""
-    for instant in instants_in(storage, VERSIONS_FOLDER, _SUFFIX):
-        if instants(instant):
-            storage.delete(version_path(instant))
-
-
 def version_path(instant: InstantTime) -> str:
     """Return the path of a commit's version, relative to the table."""
     return f"{VERSIONS_FOLDER}/{instant}{_SUFFIX}"

@@ -66,6 +66,14 @@ def letters_with(**columns: Any) -> pa.Table:
     return pa.table(held).cast(LETTERS)
 
 
+def opened(path: str, storage_options: Mapping[str, str]) -> Table | None:
+    """Return a table; None if it is not there yet."""
+    try:
+        return open_table(path, storage_options=storage_options)
+    except TableNotFoundError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
     """The table of dead letters; it is made when the first one comes.
@@ -81,16 +89,9 @@ class DeadLetters:
     path: str
     storage_options: Mapping[str, str]
 
-    def opened(self) -> Table | None:
-        """Return the table; None if there is none yet."""
-        try:
-            return open_table(self.path, storage_options=self.storage_options)
-        except TableNotFoundError:
-            return None
-
     def put(self, letters: pa.Table, into: str) -> None:
         """Write letters for a table with their reasons; one that is there is replaced."""
-        table = self.opened() or self._made()
+        table = opened(self.path, self.storage_options) or self._made()
         columns = dict(zip(letters.column_names, letters.columns, strict=True))
         values = {"table": into, "at": time.time_ns() // 1000}
         for name, value in values.items():
@@ -112,13 +113,13 @@ class DeadLetters:
 
     def drop(self, letters: pa.Table) -> None:
         """Delete letters that are taken."""
-        table = self.opened()
+        table = opened(self.path, self.storage_options)
         if table is not None and len(letters):
             table.delete(letters.select(_KEY))
 
     def of_table(self, into: str) -> pa.Table:
         """Return the letters for a table in their order."""
-        table = self.opened()
+        table = opened(self.path, self.storage_options)
         if table is None:
             return LETTERS.empty_table()
         known = {*table.schema().names}.intersection(LETTERS.names)

@@ -259,8 +259,9 @@ def _source_of(
     if not isinstance(source, InputFiles):
         wanted = "give a folder, bl.files(...), options of Spark's Kafka source, or a stream"
         raise ConfigError("source", type(source), wanted)
-    if source.schema is None and "schema" in messages:
-        source = replace(source, schema=arrow_schema(messages["schema"]))
+    if not len(source.reading.schema) and "schema" in messages:
+        named = replace(source.reading, schema=arrow_schema(messages["schema"]))
+        source = replace(source, reading=named)
     check_texts(table=table)
     dms = names_of(new_table.get("ordering") or (), "ordering") if is_of_dms else None
     return LandingZone(source, table, options.name or "files", options.limits, dms)

@@ -29,13 +29,13 @@ from bucketlake.errors import (
     ConfigError,
     InputError,
     ObjectNotFoundError,
-    TableNotFoundError,
 )
 from bucketlake.intake.dead_letters import (
     BAD_ROWS_MAX,
     EVERY_CHANGE,
     DeadLetters,
     checks_of,
+    opened,
     sift,
     too_many_bad,
     without,
@@ -46,7 +46,6 @@ from bucketlake.model.position import Origin
 from bucketlake.model.result import WriteResult
 from bucketlake.model.row_merge import WHOLE_ROWS, SchemaMerge
 from bucketlake.model.table_type import Operation
-from bucketlake.opening import open_table
 from bucketlake.table import Table, handle_of
 from bucketlake.write.input_files.files import InputFiles
 from bucketlake.writing import write_data
@@ -88,10 +87,7 @@ class JobRules:
 
     def opened(self, path: str) -> Table | None:
         """Return a table; None if it is not there yet."""
-        try:
-            return open_table(path, storage_options=self.storage_options)
-        except TableNotFoundError:
-            return None
+        return opened(path, self.storage_options)
 
     def options_for(self, keys: tuple[str, ...], names: list[str]) -> dict[str, Any]:
         """Return how to make a table for rows with some columns."""

@@ -230,7 +230,7 @@ class Topics:
                 try:
                     batch = self._batch(topic, messages, (starts, upto, ends), stored, table, kept)
                 except InputError as error:
-                    if not _is_too_much(error) or not self._take_fewer(count):
+                    if not error.is_too_much or not self._take_fewer(count):
                         raise
                     continue
                 if batch is not None:
@@ -262,8 +262,8 @@ class Topics:
         """Return messages, measured; None if Spark hands over fewer bytes."""
         try:
             rows = fetch()
-        except Exception as error:  # Of Spark or the JVM.
-            if not _is_too_much(error):
+        except InputError as error:
+            if not error.is_too_much:
                 raise
             LOGGER.info("ingest: %s messages of topic %s are left to tasks", f"{count:,}", topic)
             self._most[topic] = count // 2
@@ -388,8 +388,8 @@ class Topics:
         """Return messages of a batch as letters; if they are too many, next batches have fewer."""
         try:
             return letters_of(source, messages, rows_max)
-        except Exception as error:  # Of Spark or the JVM.
-            if not _is_too_much(error):
+        except InputError as error:
+            if not error.is_too_much:
                 raise
             self._take_fewer(count)
             raise InputError(
@@ -481,11 +481,6 @@ def _forms_of(rows: Any) -> frozenset[int]:
     else:
         lengths = sample_rows(rows.selectExpr(f"length({PLACE_COLUMN})").distinct(), None)[0]
     return frozenset(n for n in pc.unique(lengths).to_pylist() if n and n > 1)
-
-
-def _is_too_much(error: Exception) -> bool:
-    """Return whether Spark refuses to hand so many bytes to the driver."""
-    return _TOO_MUCH in str(error)
 
 
 def _lost(topic: str, partition: int, problem: str) -> InputError:

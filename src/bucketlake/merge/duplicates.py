@@ -89,9 +89,9 @@ def _combined(
     source[mixes] = len(newer) + np.arange(len(mixes))
     columns = joined(newer.columns, mixed).take(pa.array(source))
     if combining.fills_late:  # Hudi does not tell what came after a delete either.
-        return newer.with_columns(columns)
+        return replace(newer, columns=columns)
     begins = (is_whole | older.deleted | older.whole) & ~newer.deleted
-    return replace(newer.with_columns(columns), is_whole=begins)
+    return replace(newer, columns=columns, is_whole=begins)
 
 
 def _by_group(

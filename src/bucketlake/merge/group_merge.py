@@ -44,10 +44,15 @@ class MergeRule:
     incoming_always_wins: bool = False
 
     @property
+    def compared(self) -> tuple[str, ...]:
+        """The ordering fields whose values are compared; none if every incoming record wins."""
+        by_event = self.mode is MergeMode.EVENT_TIME and not self.incoming_always_wins
+        return self.ordering_fields if by_event else ()
+
+    @property
     def compares(self) -> bool:
         """Whether ordering values are compared."""
-        by_event = self.mode is MergeMode.EVENT_TIME and bool(self.ordering_fields)
-        return by_event and not self.incoming_always_wins
+        return bool(self.compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +153,8 @@ class GroupMerge:
             chunk = following
 
     def _merge_chunk(self, chunk: pa.Table, *, is_last: bool) -> pa.Table:
-        fields = self.rule.ordering_fields if self.rule.compares else ()
         what = group_in_words(self.stamp.partition_path, self.stamp.file_name)
-        met = meet(self.incoming, chunk, fields, self.combining, what)
+        met = meet(self.incoming, chunk, self.rule.compared, self.combining, what)
         self.is_stored[met.positions] = True
         changing = met.positions[met.changes]
         deleted = (met.wins & self.incoming.deleted[met.positions])[met.changes]

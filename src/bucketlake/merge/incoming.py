@@ -8,11 +8,11 @@ stored row, for merges of file groups and of slices with logs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ ORDERING = "ordering"  # The role of ordering fields, for errors.
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
+_Rows: TypeAlias = IntArray | slice
 ColumnFlags: TypeAlias = Mapping[str, BoolArray]
 """Flags of the values of some columns, by column."""
 
@@ -47,14 +48,14 @@ _MARKER_TYPES = (
 
 @dataclass(frozen=True)
 class IncomingRecords:
-    """Records to be written to one file group, as columns.
+    """Records to be written to one file group, or the entries of a log block, as columns.
 
     Attributes
     ----------
     keys : pa.StringArray, shape (n_records,)
         Record keys, without nulls.
     columns : pa.Table, shape (n_records, n_fields)
-        Data columns in the table's schema; for deletes by key only some of them.
+        Data columns in the table's schema; for deletes by key only some of them, or none.
     ordering : tuple of pa.Array
         Comparable ordering values, see :func:`comparable`; empty under commit-time ordering.
     deleted : ndarray of bool, shape (n_records,)
@@ -66,8 +67,8 @@ class IncomingRecords:
         True if a record takes no values of the stored row, because another record of its batch
         deletes the key before; None if there is no such record.
     unset : mapping of str to ndarray of bool
-        Which rows of ``columns`` have no value, by column, in records that were merged from parts
-        of rows; without the columns in which each row has one.
+        Which rows of ``columns`` have no value, by column, in parts of rows and in records that
+        were merged from them; without the columns in which each row has one.
     erased : pa.Array, shape (n_records,), or None
         In a table with groups of columns: the comparable ordering value of the newest delete of the
         key in the batch, null without one; None if there is no delete.
@@ -104,30 +105,25 @@ class IncomingRecords:
         if is_everything(positions, len(self)):
             return self
         indices = pa.array(positions)
-        return type(self)(
-            self.keys.take(indices),
-            self.columns.take(indices),
-            tuple(o.take(indices) for o in self.ordering),
-            self.deleted[positions],
-            self.is_reset[positions],
-            None if self.is_whole is None else self.is_whole[positions],
-            {name: flags[positions] for name, flags in self.unset.items()},
-            None if self.erased is None else self.erased.take(indices),
-        )
+        return self._some(lambda held: held.take(indices), positions)
 
     def slice(self, start: int, end: int) -> Self:
         """Return the records of a range, without a copy."""
-        count = end - start
+        count, is_sorted = end - start, self.is_sorted
+        return self._some(lambda held: held.slice(start, count), slice(start, end), is_sorted)
+
+    def _some(self, chosen: Callable[[Any], Any], which: _Rows, is_sorted: bool = False) -> Self:
+        """Return some records: ``chosen`` takes them out of Arrow data, ``which`` are the rows."""
         return type(self)(
-            self.keys.slice(start, count),
-            self.columns.slice(start, count),
-            tuple(values.slice(start, count) for values in self.ordering),
-            self.deleted[start:end],
-            self.is_reset[start:end],
-            None if self.is_whole is None else self.is_whole[start:end],
-            {name: flags[start:end] for name, flags in self.unset.items()},
-            None if self.erased is None else self.erased.slice(start, count),
-            self.is_sorted,
+            chosen(self.keys),
+            chosen(self.columns),
+            tuple(map(chosen, self.ordering)),
+            self.deleted[which],
+            self.is_reset[which],
+            None if self.is_whole is None else self.is_whole[which],
+            {name: flags[which] for name, flags in self.unset.items()},
+            None if self.erased is None else chosen(self.erased),
+            is_sorted,
         )
 
     def in_key_order(self, positions: IntArray) -> IntArray:
@@ -136,10 +132,6 @@ class IncomingRecords:
             return positions
         is_all = is_everything(positions, len(self))
         return positions[key_order(self.keys if is_all else self.keys.take(pa.array(positions)))]
-
-    def with_columns(self, columns: pa.Table) -> Self:
-        """Return the records with other values of their columns."""
-        return replace(self, columns=columns)
 
     def followed_by(self, others: Self) -> Self:
         """Return these records, then others with the same columns."""

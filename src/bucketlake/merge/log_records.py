@@ -12,7 +12,6 @@ update mode, the other columns come from the other entries of the key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -31,47 +30,6 @@ from bucketlake.model.arrays import gather_rows, number_order, one_array
 from bucketlake.model.schema import RECORD_KEY
 
 _NO_VALUE = -1
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntries:
-    """Entries of one log block, in its order.
-
-    Attributes
-    ----------
-    keys : pa.StringArray, shape (n_entries,)
-        Record keys.
-    ordering : tuple of pa.Array
-        Comparable ordering values, undefined for ``is_reset``. Empty under commit-time ordering.
-    deleted : ndarray of bool, shape (n_entries,)
-        True if an entry deletes its key.
-    is_reset : ndarray of bool, shape (n_entries,)
-        True for a commit-time delete, see :func:`~bucketlake.merge.incoming.commit_time_deletes`.
-    columns : pa.Table or None
-        Rows of the entries; None for a block of deletes.
-    partial : tuple of str or None
-        Columns of the rows of a partial block; None for all columns.
-    """
-
-    keys: pa.Array
-    ordering: tuple[pa.Array, ...]
-    deleted: BoolArray
-    is_reset: BoolArray
-    columns: pa.Table | None = None
-    partial: tuple[str, ...] | None = None
-
-    def chosen(self, which: BoolArray) -> LogEntries:
-        """Return some of the entries."""
-        if which.all():
-            return self
-        return replace(
-            self,
-            keys=self.keys.filter(pa.array(which)),
-            ordering=tuple(values.filter(pa.array(which)) for values in self.ordering),
-            deleted=self.deleted[which],
-            is_reset=self.is_reset[which],
-            columns=None if self.columns is None else self.columns.filter(pa.array(which)),
-        )
 
 
 def merged_slice(
@@ -124,7 +82,7 @@ def _combining(records: IncomingRecords, gaps: Gaps | None) -> Combining | None:
     return Combining("", gaps or Gaps(), fills_late=gaps is not None)
 
 
-def deleted_keys(blocks: Iterable[LogEntries]) -> Iterator[pa.Array]:
+def deleted_keys(blocks: Iterable[IncomingRecords]) -> Iterator[pa.Array]:
     """Yield the keys that entries delete, also if a later entry has a row of the key."""
     for entries in blocks:
         if entries.deleted.any():
@@ -132,14 +90,19 @@ def deleted_keys(blocks: Iterable[LogEntries]) -> Iterator[pa.Array]:
 
 
 def merged_entries(
-    blocks: Sequence[LogEntries], schema: pa.Schema, *, compares: bool, gaps: Gaps | None = None
+    blocks: Sequence[IncomingRecords],
+    schema: pa.Schema,
+    *,
+    compares: bool,
+    gaps: Gaps | None = None,
 ) -> IncomingRecords:
     """Merge the entries of a slice's blocks to one entry for each key.
 
     Parameters
     ----------
-    blocks : sequence of LogEntries
-        The blocks, oldest first.
+    blocks : sequence of IncomingRecords
+        The entries of each block, oldest block first. A block of deletes has no columns, a partial
+        block has no values (``unset``) in the columns that it lacks.
     schema : pa.Schema
         Columns of rows.
     compares : bool
@@ -156,7 +119,7 @@ def merged_entries(
 
 
 def merged_versions(
-    blocks: Sequence[LogEntries],
+    blocks: Sequence[IncomingRecords],
     steps: Sequence[int],
     schema: pa.Schema,
     *,
@@ -243,8 +206,8 @@ def row_versions(
 class _Concatenated:
     """The entries of all blocks, one after the other."""
 
-    def __init__(self, blocks: Sequence[LogEntries], schema: pa.Schema) -> None:
-        self.schema, self.blocks = schema, blocks
+    def __init__(self, blocks: Sequence[IncomingRecords], schema: pa.Schema) -> None:
+        self.schema = schema
         self.keys = pa.concat_arrays([b.keys for b in blocks] or [pa.array([], pa.string())])
         self.deleted = _joined([b.deleted for b in blocks])
         self.is_reset = _joined([b.is_reset for b in blocks])
@@ -252,7 +215,8 @@ class _Concatenated:
         self.ordering = tuple(
             pa.concat_arrays([b.ordering[i] for b in blocks]) for i in range(fields)
         )
-        rows = [b.columns for b in blocks if b.columns is not None]
+        self.with_rows = [block for block in blocks if block.columns.num_columns]
+        rows = [block.columns for block in self.with_rows]
         self.rows = pa.concat_tables([schema.empty_table(), *rows]).combine_chunks()
         self.row_of_entry = _rows_of(blocks)
         encoded = self.keys.dictionary_encode()
@@ -270,7 +234,7 @@ class _Concatenated:
         of all keys (one rank) at once, so each entry is handled once, for any number of ranks and
         blocks.
         """
-        combines = gaps is not None or any(block.partial is not None for block in self.blocks)
+        combines = gaps is not None or any(block.unset for block in self.with_rows)
         given = [self._given(name, gaps) for name in self.schema.names if combines]
         places = [np.full(self.key_count, _NO_VALUE) for _ in given]  # The row of each value.
         current, no_entries = np.full(self.key_count, -1), np.empty(0, np.int64)
@@ -303,12 +267,11 @@ class _Concatenated:
         if not self.rows.num_rows:
             return None
         is_gap = None if gaps is None else gaps.of(name, self.rows[name])
-        blocks = [block for block in self.blocks if block.columns is not None]
-        lacking = [block.partial is not None and name not in block.partial for block in blocks]
-        if not any(lacking):
-            return None if is_gap is None else ~is_gap
-        given: BoolArray = ~np.repeat(lacking, [len(block.keys) for block in blocks])
-        return given if is_gap is None else given & ~is_gap
+        if any(name in block.unset for block in self.with_rows):
+            has_all = ((len(block), block.unset.get(name)) for block in self.with_rows)
+            unset = [np.zeros(n, np.bool_) if flags is None else flags for n, flags in has_all]
+            is_gap = np.concatenate(unset) | (np.False_ if is_gap is None else is_gap)
+        return None if is_gap is None else ~is_gap
 
     def taken(self, winners: IntArray, places: Sequence[IntArray] | None = None) -> IncomingRecords:
         """Return the winners as merged entries: first rows, then deletes.
@@ -362,7 +325,7 @@ def _joined(parts: list[BoolArray]) -> BoolArray:
     return np.concatenate([np.zeros(0, np.bool_), *parts])
 
 
-def _rows_of(blocks: Sequence[LogEntries]) -> IntArray:
+def _rows_of(blocks: Sequence[IncomingRecords]) -> IntArray:
     """Return the row of each entry among the rows of all blocks; -1 if the entry has no row."""
-    has_row = _joined([np.full(len(block.keys), block.columns is not None) for block in blocks])
+    has_row = _joined([np.full(len(block), block.columns.num_columns > 0) for block in blocks])
     return np.where(has_row, np.cumsum(has_row) - 1, -1)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.model.arrays import mask_of, one_array
+from bucketlake.model.arrays import mask_of, one_array, spans_of
 from bucketlake.model.field_path import column_of
 from bucketlake.model.keys import EMPTY_TEXT, NULL_TEXT
 
@@ -91,14 +91,10 @@ def refuse_repeat(columns: pa.Table, keys: pa.Array, where: str) -> NoReturn:
 
 def _may_hold(values: pa.Array, texts: Sequence[str]) -> bool:
     """Return whether the bytes of a column of strings hold one of the texts, maybe across rows."""
-    if not pa.types.is_string(values.type) or not len(values):
+    if not pa.types.is_string(values.type):
         return False
-    _, offset_buffer, data_buffer = values.buffers()
-    if data_buffer is None:
-        return False
-    offsets = np.frombuffer(offset_buffer, np.int32)
-    first, last = int(offsets[values.offset]), int(offsets[values.offset + len(values)])
-    data = data_buffer.slice(first, last - first).to_pybytes()
+    octets, offsets = spans_of(values)
+    data = octets[offsets[0] : offsets[-1]].tobytes()
     # One byte is found much faster than several, and most keys hold neither "," nor "_".
     return any(text[:1].encode() in data and text.encode() in data for text in texts)
 

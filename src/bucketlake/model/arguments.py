@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from inspect import Signature
 from typing import Any
 
 from bucketlake.errors import ConfigError
@@ -101,6 +102,31 @@ def check_session(spark: object) -> None:
     """Raise ConfigError for a value that is neither None nor a Spark session."""
     if spark is not None:
         check_methods("createDataFrame", "a SparkSession", spark=spark)
+
+
+def _check_optional_flags(**given: object) -> None:
+    check_flags(**{name: value for name, value in given.items() if value is not None})
+
+
+_BY_ANNOTATION: Mapping[str, Callable[..., None]] = {
+    "bool": check_flags,
+    "bool | None": _check_optional_flags,
+    "str": check_texts,
+    "str | None": check_optional_texts,
+    "SparkSession | None": check_session,
+}
+
+
+def annotated_checks(signature: Signature) -> dict[str, Callable[..., None]]:
+    """Return what checks the arguments of a function, as far as their annotations tell it.
+
+    >>> from inspect import signature
+    >>> def clean(self, hours: "int", *, dry_run: "bool" = False) -> None: ...
+    >>> [*annotated_checks(signature(clean))]
+    ['dry_run']
+    """
+    known = {name: each.annotation for name, each in signature.parameters.items()}
+    return {name: _BY_ANNOTATION[kind] for name, kind in known.items() if kind in _BY_ANNOTATION}
 
 
 def names_of(given: Names, argument: str, *, in_order: bool = True) -> tuple[str, ...]:

@@ -28,6 +28,24 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def spans_of(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+    """Return the bytes of texts or byte strings, and where each begins, and the last one ends.
+
+    Nothing is copied, so other bytes may lie around those of the values. A null has any bounds.
+    They have 32 bits, those of large types 64.
+
+    >>> octets, bounds = spans_of(pa.array(["a", "bc"]))
+    >>> bytes(octets), bounds.tolist()
+    (b'abc', [0, 1, 3])
+    """
+    _, offsets, data = values.buffers()
+    width = np.int64 if values.type in (pa.large_string(), pa.large_binary()) else np.int32
+    if not len(values):  # It may have no buffers.
+        return np.empty(0, np.uint8), np.zeros(1, width)
+    bounds = np.frombuffer(offsets, width)[values.offset : values.offset + len(values) + 1]
+    return np.frombuffer(data or b"", np.uint8), bounds
+
+
 def mask_of(flags: pa.Array | pa.ChunkedArray) -> Mask:
     """Return a column of booleans as a mask; a null is false."""
     return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False), np.bool_)

@@ -41,6 +41,16 @@ def file_path(partition_path: str, file_name: str) -> str:
     return f"{partition_path}/{file_name}" if partition_path else file_name
 
 
+def file_address(root: str, path: str) -> str:
+    """Return the address of a file of a table as Hadoop spells it, for plans.
+
+    >>> file_address("/lake/orders", "day=1/f"), file_address("s3://lake/orders/", "f")
+    ('file:/lake/orders/day=1/f', 's3://lake/orders/f')
+    """
+    scheme = "file:" if root.startswith("/") else ""
+    return f"{scheme}{root.rstrip('/')}/{path}"
+
+
 def derived_uuid(*names: str) -> str:
     """Derive a UUID from names, where Hudi draws a random one: every attempt gets the same.
 
@@ -106,21 +116,6 @@ class LogFileName:
         )
 
     @classmethod
-    def of_copy(
-        cls, file_id: FileId, resize: InstantTime, writer: InstantTime, number: int
-    ) -> Self:
-        """Return the name of a log file that a write repeats for a pending resize.
-
-        Examples
-        --------
-        >>> resize, writer = InstantTime("20240101120000000"), InstantTime("20240101120000009")
-        >>> copy = LogFileName.of_copy(FileId("a-0"), resize, writer, 2)
-        >>> copy.to_file_name(), copy.writer
-        ('.a-0_20240101120000000.log.1_20240101-120000009-2', '20240101120000009')
-        """
-        return cls.in_slice(file_id, resize, 1, writer, number)
-
-    @classmethod
     def in_slice(
         cls,
         file_id: FileId,
@@ -133,6 +128,13 @@ class LogFileName:
 
         The token is three integers of fixed width, because Hudi parses tokens and orders them as
         text. ``number`` tells the log files of one write and one file group apart.
+
+        Examples
+        --------
+        >>> resize, writer = InstantTime("20240101120000000"), InstantTime("20240101120000009")
+        >>> copy = LogFileName.in_slice(FileId("a-0"), resize, 1, writer, 2)
+        >>> copy.to_file_name(), copy.writer
+        ('.a-0_20240101120000000.log.1_20240101-120000009-2', '20240101120000009')
         """
         return cls(file_id, slice_instant, version, f"{writer[:8]}-{writer[8:]}-{number}")
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.model.arrays import spans_of
 from bucketlake.model.column_type import is_number_type, type_name
 
 # ---- Bytes as base64 text, and back: how CSV and JSON hold a binary column, as Spark writes JSON -
@@ -25,6 +26,7 @@ _BAD = 255
 _SIXES = np.full(256, _BAD, np.uint8)
 _SIXES[np.frombuffer(_LETTERS, np.uint8)] = np.arange(64)
 _PAD = ord("=")
+_SIXES[_PAD] = 0
 
 
 def base64_of(values: pa.Array) -> pa.StringArray:
@@ -47,37 +49,28 @@ def bytes_of(texts: pa.StringArray) -> pa.BinaryArray:
     >>> bytes_of(pa.array(["AP8=", None, ""])).to_pylist()
     [b'\x00\xff', None, b'']
     """
-    if not len(texts):
-        return pa.array([], pa.binary())
-    held = pc.fill_null(texts, "")
-    starts = np.frombuffer(held.buffers()[1], np.int32)[held.offset :][: len(held) + 1]
-    letters = np.frombuffer(held.buffers()[2] or b"", np.uint8)[starts[0] : starts[-1]]
-    ends, sizes = starts[1:] - starts[0], np.diff(starts)
-    pads = _pads(letters, ends, sizes)
+    octets, offsets = spans_of(texts.fill_null(""))
+    letters = octets[offsets[0] : offsets[-1]]
+    sizes = np.diff(offsets)
     sixes = _SIXES[letters]
-    sixes[letters == _PAD] = 0
-    if (sizes % 4).any() or (sixes == _BAD).any() or (letters == _PAD).sum() != pads.sum():
+    if (sizes % 4).any() or (sixes == _BAD).any():
         raise pa.ArrowInvalid("a text that is no base64")
     fours = sixes.reshape(-1, 4).astype(np.uint32)
-    words = fours[:, 0] << 18 | fours[:, 1] << 12 | fours[:, 2] << 6 | fours[:, 3]
-    threes = np.stack([words >> 16, words >> 8, words], axis=1).astype(np.uint8).reshape(-1)
-    filler = np.zeros(len(threes), np.bool_)
-    for count in (1, 2):  # The last bytes of a text stand for its padding.
-        filler[ends[pads >= count] // 4 * 3 - count] = True
-    lengths = sizes // 4 * 3 - pads
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(threes[~filler])]
+    words = (fours << np.array([18, 12, 6, 0], np.uint32)).sum(axis=1, dtype=np.uint32)
+    threes = words.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:]
+    is_pad = (letters == _PAD).reshape(-1, 4)
+    pads = is_pad.sum(axis=1)
+    lasts = (offsets[1:] - offsets[0])[sizes > 0] // 4 - 1
+    is_inside = is_pad[:, :2].any() or (is_pad[:, 2] > is_pad[:, 3]).any()
+    if is_inside or pads.sum() != pads[lasts].sum():  # Padding ends a text.
+        raise pa.ArrowInvalid("a text that is no base64")
+    lengths = sizes // 4 * 3
+    lengths[sizes > 0] -= pads[lasts]
+    kept = threes[np.arange(3) < 3 - pads[:, None]]
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(kept)]
     found = pa.Array.from_buffers(pa.binary(), len(texts), buffers)
     return pc.if_else(texts.is_valid(), found, None) if texts.null_count else found
-
-
-def _pads(letters: np.ndarray, ends: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return how many padding letters each text ends with, at most two."""
-    pads = np.zeros(len(ends), np.int64)
-    some = sizes > 0
-    last = letters[ends[some] - 1] == _PAD
-    pads[some] = last.astype(np.int64) + (last & (letters[ends[some] - 2] == _PAD))
-    return pads
 
 
 _ZONE = r"[T ].*(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
+from bucketlake.model.arrays import spans_of
 from bucketlake.model.column_type import is_text_type
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -158,16 +159,10 @@ def _hex_texts(values: pa.Array) -> pa.Array:
         values = values.cast(pa.large_binary())
     if len(values) == 0:
         return pa.array([], pa.string())
-    _, offset_buffer, data_buffer = values.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int64)[
-        values.offset : values.offset + len(values) + 1
-    ]
-    data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
-    texts = pa.Array.from_buffers(
-        pa.large_string(),
-        len(values),
-        [None, pa.py_buffer((offsets - offsets[0]) * 2), pa.py_buffer(_HEX_PAIRS[data])],
-    )
+    octets, offsets = spans_of(values)
+    pairs = _HEX_PAIRS[octets[offsets[0] : offsets[-1]]]
+    buffers = [None, pa.py_buffer((offsets - offsets[0]) * 2), pa.py_buffer(pairs)]
+    texts = pa.Array.from_buffers(pa.large_string(), len(values), buffers)
     return pc.if_else(values.is_valid(), texts, None).cast(pa.string())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bucketlake.model.file_name import FileId, Group, InstantTime, LogFileName
+from bucketlake.model.file_name import FileId, Group, InstantTime, log_instant
 from bucketlake.model.grouping import grouped
 
 NO_PREVIOUS_COMMIT = "null"  # Hudi writes this word instead of an absent value.
@@ -69,7 +69,7 @@ class WriteStat:
     @property
     def is_log(self) -> bool:
         """Whether the file is a log file."""
-        return LogFileName.from_file_name(self.path.rpartition("/")[2]) is not None
+        return log_instant(self.path) is not None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -35,8 +35,7 @@ from bucketlake.read.pruning.by_record_index import (
 from bucketlake.read.pruning.by_statistics import ColumnBounds, bounds_of_slices
 from bucketlake.read.pruning.prune import slices_of_keys
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.read.snapshot import Snapshot
-from bucketlake.read.stored_keys import StoredKeyReader, VirtualKeys, with_stored_spelling
+from bucketlake.read.snapshot import Snapshot, with_stored_spelling
 from bucketlake.storage.base import at_once
 from bucketlake.timeline.instant import Instant
 
@@ -171,7 +170,7 @@ def locate_key(
 ) -> list[RecordLocation]:
     """Find a record by its key; see ``Table.locate``."""
     text = key if isinstance(key, str) else _key_text(key, snapshot)
-    keys, virtual = [text], VirtualKeys.of_snapshot(snapshot)
+    keys, virtual = [text], snapshot.virtual_keys
     if virtual is not None:
         canonical = virtual.canonical(pa.array(keys))
         text = canonical[0].as_py()
@@ -229,7 +228,7 @@ def _slices_by_bucket(
     slices = snapshot.all_slices() if partition is None else snapshot.partition_slices([partition])
     if index is None:
         return slices
-    return slices_of_keys(index.layout(), slices, keys, StoredKeyReader.of_snapshot(snapshot))
+    return slices_of_keys(index.layout(), slices, keys, snapshot.stored_keys)
 
 
 def _bucket(

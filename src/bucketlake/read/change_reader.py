@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from bucketlake.format.log_block import LogBlock
 from bucketlake.merge.incoming import BoolArray, IntArray, key_order
 from bucketlake.merge.row_changes import DELETE, NOWHERE, RowChanges, images, row_changes
+from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled_paths
 from bucketlake.model.file_name import InstantTime
@@ -28,6 +29,7 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES, RECORD_KEY, with_meta
 from bucketlake.read.change_plan import ChangeRange, ComparedStates, compared_states
 from bucketlake.read.read_plan import parsed_condition, readable_columns
+from bucketlake.read.request import ReadRequest
 from bucketlake.read.slice_reader import KeyShare, SliceReader
 from bucketlake.where.predicate import Predicate
 
@@ -86,7 +88,7 @@ class ChangeReader:
         before = self._rows(plan.states[0], plan.commits[0], plan.share)
         for place, state in zip(plan.commits, plan.states[1:], strict=True):
             after = self._rows(state, place + 1, plan.share)
-            changes = row_changes(_keys(before), _keys(after))
+            changes = row_changes(one_array(before[RECORD_KEY]), one_array(after[RECORD_KEY]))
             is_there = changes.after != NOWHERE
             moved = np.where(is_there, changes.after + before.num_rows, NOWHERE)
             both = pa.concat_tables([before, after])
@@ -134,7 +136,7 @@ class ChangeReader:
             counts &= _of(changes.before, matches) | _of(changes.after, matches)
         changes, places = changes.chosen(counts), places[counts]
         at = np.where(changes.after == NOWHERE, changes.before, changes.after)
-        order = key_order(_keys(rows.select([RECORD_KEY]).take(pa.array(at))))
+        order = key_order(one_array(rows[RECORD_KEY].take(pa.array(at))))
         order = order[np.argsort(places[order], kind="stable")]
         shown = columns_at(rows, self.images, "requested")
         for start in range(0, len(order), _CHUNK_ROWS):
@@ -163,8 +165,7 @@ class ChangesToRead:
 
 def plan_changes(
     found: ChangeRange,
-    where: str | None = None,
-    columns: tuple[str, ...] | None = None,
+    request: ReadRequest,
     *,
     time_zone: str | None = None,
     usual_settings: bool = True,
@@ -175,10 +176,8 @@ def plan_changes(
     Parameters
     ----------
     found : ChangeRange
-    where : str, optional
-        SQL condition of the rows before or after a change.
-    columns : tuple of str, optional
-        Columns of the images.
+    request : ReadRequest
+        SQL condition of the rows before or after a change, and columns of the images.
     time_zone, usual_settings
         As for ``plan_read``.
     engine_filters : bool
@@ -192,7 +191,7 @@ def plan_changes(
     TimelineError
         If a clean deleted what the changes need.
     """
-    snapshot = found.snapshot
+    snapshot, where, columns = found.snapshot, request.where, request.columns
     readable = readable_columns(snapshot, where, columns)
     predicate = None
     if where is not None and usual_settings:
@@ -230,10 +229,6 @@ def read_changes(planned: ChangesToRead) -> pa.Table:
     commits = pc.index_in(table[INSTANT], value_set=known).to_numpy()
     stays = pc.not_equal(table[OPERATION], DELETE).to_numpy()
     return table.take(pa.array(np.lexsort((stays, commits))))
-
-
-def _keys(rows: pa.Table) -> pa.Array:
-    return pa.concat_arrays([*rows[RECORD_KEY].chunks, pa.array([], pa.string())])
 
 
 def _of(positions: IntArray, flags: BoolArray) -> BoolArray:

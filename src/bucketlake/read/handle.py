@@ -18,6 +18,7 @@ from bucketlake.config.support import check_readable
 from bucketlake.errors import UnsupportedFeatureError, naming_table
 from bucketlake.flow.call import Call, calling, current_call
 from bucketlake.index.setting import TableIndex, resolve_index
+from bucketlake.model.arguments import annotated_checks
 from bucketlake.model.table_type import LogFormat
 from bucketlake.model.words_of_others import require_our_arguments
 from bucketlake.read.observing import lineage_told, tell_written
@@ -122,8 +123,9 @@ class Handle:
 def naming_its_table(attribute: str) -> Callable[[Class], Class]:
     """Let all public methods and properties of a class name the table that they work on.
 
-    ``attribute`` has the handle. An unknown argument raises the error that names ours. A method
-    that hands its ``**options`` on to ``scan`` shows those of ``scan`` in its signature.
+    ``attribute`` has the handle. An unknown argument raises the error that names ours; flags,
+    texts and sessions are checked by the annotations of the arguments. A method that hands its
+    ``**options`` on to ``scan`` shows those of ``scan`` in its signature.
     """
 
     def decorate(kind: Class) -> Class:
@@ -140,13 +142,17 @@ def naming_its_table(attribute: str) -> Callable[[Class], Class]:
 
 def _named(method: Callable[..., Any], kind: type, attribute: str) -> Callable[..., Any]:
     signature = _whole_signature(method, kind)
-    known = signature.parameters
+    known, checks = signature.parameters, annotated_checks(signature)
 
     @wraps(method)
     def run(value: Any, *args: Any, **options: Any) -> Any:
         if not options.keys() <= known.keys():
             require_our_arguments(f"{kind.__name__}.{method.__name__}", known, options)
         with getattr(value, attribute).at_work(method.__name__):
+            given = dict(zip([*known][1:], args, strict=False)) | options
+            for name, argument in given.items():
+                if name in checks:
+                    checks[name](**{name: argument})
             return method(value, *args, **options)
 
     vars(run)["__signature__"] = signature

@@ -25,6 +25,7 @@ from bucketlake.merge.combining import Gaps
 from bucketlake.merge.incoming import (
     ORDERING,
     BoolArray,
+    IncomingRecords,
     IntArray,
     commit_time_deletes,
     comparable,
@@ -32,7 +33,6 @@ from bucketlake.merge.incoming import (
     marker_field,
 )
 from bucketlake.merge.log_records import (
-    LogEntries,
     deleted_keys,
     merged_entries,
     merged_slice,
@@ -47,14 +47,15 @@ from bucketlake.model.schema import COMMIT_TIME, IS_DELETED, OPERATION_COLUMN, R
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.snapshot import DroppedColumns, Snapshot
-from bucketlake.read.stored_keys import RowOrigin, VirtualKeys
 from bucketlake.slices.file_system_view import counted_blocks
+from bucketlake.slices.stored_keys import RowOrigin, VirtualKeys
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
 LOG_BYTES_PER_PASS = 256 * 2**20
 
 _CHUNK_ROWS = 131_072
+_NO_COLUMNS = pa.table({})
 _DELETING_OPERATIONS = ("D", "-U")
 
 
@@ -112,8 +113,7 @@ class SliceReader:
             raise UnsupportedFeatureError(feature, snapshot.storage.root, "read it with Hudi")
         if marker is not None and config.table_type is TableType.MERGE_ON_READ:
             marker_field(schema, marker[0])  # Raises an error for a type without this rule.
-        virtual = VirtualKeys.of_snapshot(snapshot)
-        rules = virtual, Gaps.of_table(config), DroppedColumns.of_config(config)
+        rules = snapshot.virtual_keys, Gaps.of_table(config), DroppedColumns.of_config(config)
         return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker, *rules)
 
     def read(self, file_slice: FileSlice, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -171,13 +171,17 @@ class SliceReader:
 
     def _log_entries(
         self, file_slice: FileSlice, needed: pa.Schema, share: KeyShare
-    ) -> list[LogEntries]:
+    ) -> list[IncomingRecords]:
         blocks = counted_blocks(self.storage, file_slice, self.timeline)
         found = (share.entries_of(self._entries(block, needed, file_slice)) for block in blocks)
         return [entries for entries in found if len(entries.keys)]
 
     def _merged_rows(
-        self, blocks: list[LogEntries], file_slice: FileSlice, needed: pa.Schema, share: KeyShare
+        self,
+        blocks: list[IncomingRecords],
+        file_slice: FileSlice,
+        needed: pa.Schema,
+        share: KeyShare,
     ) -> Iterator[pa.Table]:
         fields, gaps = self.ordering_fields, self.gaps
         records = merged_entries(blocks, needed, compares=bool(fields), gaps=gaps)
@@ -268,7 +272,7 @@ class SliceReader:
         if len(stored[RECORD_KEY].unique()) < len(stored):
             return None
         read = [
-            entries if step else entries.chosen(_among(entries.keys, keys))
+            entries if step else entries.take(np.flatnonzero(_among(entries.keys, keys)))
             for entries, step in zip(read, steps, strict=True)
         ]
         records, at = merged_versions(read, steps, needed, compares=bool(fields), gaps=gaps)
@@ -285,16 +289,19 @@ class SliceReader:
         found = np.flatnonzero(np.concatenate([np.zeros(0, np.bool_), *flags]))
         return pa.concat_tables([empty, *self.base_rows(base, needed, found)]).combine_chunks()
 
-    def _entries(self, block: LogBlock, needed: pa.Schema, file_slice: FileSlice) -> LogEntries:
+    def _entries(
+        self, block: LogBlock, needed: pa.Schema, file_slice: FileSlice
+    ) -> IncomingRecords:
         if block.kind is BlockKind.DELETE:
             return self._deletes(block)
         virtual = self.virtual_keys
         stored = needed if virtual is None else virtual.stored(needed)
         read = decode_data_block(block, [*stored.names, OPERATION_COLUMN])
-        partial = None
+        unset = {}
         if block.is_partial:
             _require_stored_keys(block, virtual)
-            partial = tuple(n for n in needed.names if not pa.types.is_null(read[n].type))
+            lacking = [name for name in needed.names if pa.types.is_null(read[name].type)]
+            unset = {name: np.ones(len(read), np.bool_) for name in lacking}
         rows = cast_table(read.drop_columns([OPERATION_COLUMN]), stored, where=block.path)
         if virtual is not None:
             rows = virtual.completed(rows, needed, RowOrigin.of_block(block, file_slice))
@@ -303,9 +310,9 @@ class SliceReader:
         columns = [column_of(rows, field, ORDERING) for field in self.ordering_fields]
         ordering = tuple(comparable(column) for column in columns)
         is_reset = commit_time_deletes(deleted, rows, self.ordering_fields)
-        return LogEntries(keys, ordering, deleted, is_reset, rows, partial)
+        return IncomingRecords(keys, rows, ordering, deleted, is_reset, unset=unset)
 
-    def _deletes(self, block: LogBlock) -> LogEntries:
+    def _deletes(self, block: LogBlock) -> IncomingRecords:
         found = decode_delete_block(block)
         keys, count = found.record_keys, len(found.record_keys)
         if self.virtual_keys is not None:
@@ -313,7 +320,7 @@ class SliceReader:
         deleted = np.ones(count, np.bool_)
         is_reset = found.is_commit_time.to_numpy(zero_copy_only=False).copy()
         if not self.ordering_fields:
-            return LogEntries(keys, (), deleted, deleted)
+            return IncomingRecords(keys, _NO_COLUMNS, (), deleted, deleted)
         names = list(self.ordering_fields)
         stored = list(found.orderings) or [pa.nulls(count)] * len(names)
         if len(stored) != len(names):
@@ -322,7 +329,7 @@ class SliceReader:
         wanted = pa.schema([f.with_nullable(True) for f in fields_at(self.schema, names)])
         values = cast_table(pa.table(stored, names), wanted, where=block.path)
         ordering = tuple(comparable(column) for column in values.columns)
-        return LogEntries(keys, ordering, deleted, is_reset)
+        return IncomingRecords(keys, _NO_COLUMNS, ordering, deleted, is_reset)
 
 
 @contextmanager
@@ -369,9 +376,9 @@ class KeyShare:
     number: int = 0
     count: int = 1
 
-    def entries_of(self, entries: LogEntries) -> LogEntries:
+    def entries_of(self, entries: IncomingRecords) -> IncomingRecords:
         """Return the log entries whose keys belong to the share."""
-        return entries if self.count == 1 else entries.chosen(self.has(entries.keys))
+        return entries if self.count == 1 else entries.take(np.flatnonzero(self.has(entries.keys)))
 
     def rows_of(self, chunks: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Return the rows whose keys belong to the share."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.config.recorded_entries import require_recorded
 from bucketlake.config.table_config import TableConfig
@@ -30,7 +32,7 @@ from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.grouping import grouped
 from bucketlake.model.kept import fields_alone, kept_property
-from bucketlake.model.keys import KeySpec
+from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment
 from bucketlake.model.schema import RECORD_KEY, with_meta, without_meta
@@ -43,6 +45,7 @@ from bucketlake.slices.file_system_view import (
     list_marked_files,
     list_partitions,
 )
+from bucketlake.slices.stored_keys import StoredKeyReader, VirtualKeys
 from bucketlake.storage.base import Storage, check_folder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.open_table import OpenTable
@@ -51,6 +54,8 @@ from bucketlake.timeline.table_properties import read_table_config
 
 if TYPE_CHECKING:
     from bucketlake.read.clean_guard import CommittedFile
+
+_Answer = TypeVar("_Answer")
 
 
 # ---- Partition columns that files lack: their values come from the partition path ----------------
@@ -247,6 +252,18 @@ class Snapshot:
         """The table's properties."""
         return self.table.config
 
+    @property
+    def virtual_keys(self) -> VirtualKeys | None:
+        """How keys are made from columns; None if the table's files store the keys."""
+        if self.config.populate_meta_fields:
+            return None
+        return VirtualKeys.of_table(self.config, self.readable_schema)
+
+    @property
+    def stored_keys(self) -> StoredKeyReader:
+        """Reads the keys of file groups."""
+        return StoredKeyReader(self.storage, self.timeline, self.virtual_keys)
+
     @cached_property
     def _understood(self) -> tuple[pa.Schema | None, dict[str, UnsupportedFeatureError]]:
         if not self.schema_text:
@@ -377,20 +394,23 @@ class Snapshot:
 
         if self.lists_storage or not lists_files(self.config):
             return None
-        # It may have been turned off since the properties were read. Whoever turns it off changes
-        # the properties first and then deletes its files, perhaps some of those that were read.
+        return self.while_kept(lists_files, lambda: listed_files(self.metadata_table, partitions))
+
+    def while_kept(
+        self, keeps: Callable[[TableConfig], bool], answer: Callable[[], _Answer]
+    ) -> _Answer | None:
+        """Return an answer of the metadata table; None if the table does not keep it any more.
+
+        It may have been turned off since the properties were read. Whoever turns it off changes the
+        properties first and then deletes its files, perhaps some of those that were read.
+        """
         try:
-            files = listed_files(self.metadata_table, partitions)
+            found = answer()
         except (MetadataTableError, CommitConflictError):
-            if self._still_lists_files():
+            if keeps(read_table_config(self.storage)):
                 raise
             return None
-        return files if self._still_lists_files() else None
-
-    def _still_lists_files(self) -> bool:
-        from bucketlake.metadata.file_listing import lists_files
-
-        return lists_files(read_table_config(self.storage))
+        return found if keeps(read_table_config(self.storage)) else None
 
     @kept_property
     def metadata_table(self) -> MetadataTable:
@@ -516,3 +536,46 @@ def load_whole_timeline(table: OpenTable) -> Timeline:
     if not table.config.layout.has_timeline_folder:
         require_one_timeline(table, timeline)
     return timeline
+
+
+# ---- How keys of one field are spelled where the properties of a table do not tell ---------------
+#
+# The key generator COMPLEX gives a key of one field the name of the field, ``id:7``. Releases of
+# Hudi from 0.14.1 to 1.0.2 leave it out, and so do the writers of a table after them: else each key
+# would be stored twice. Since table version 9 all keys have the name. Of an older table only the
+# stored keys tell.
+
+
+def with_stored_spelling(snapshot: Snapshot) -> Snapshot:
+    """Return a table whose key settings make keys as the stored ones are spelled.
+
+    A table without records gets the keys that Hudi would write.
+    """
+    if not is_spelling_open(snapshot.config):
+        return snapshot
+    is_bare = stored_keys_are_bare(snapshot)
+    if is_bare is None:
+        is_bare = not snapshot.config.rules.names_single_keys
+    spec = replace(snapshot.config.key_spec, bare_keys=is_bare)
+    config = replace(snapshot.config, key_spec=spec)
+    return replace(snapshot, table=snapshot.table.with_config(config))
+
+
+def is_spelling_open(config: TableConfig) -> bool:
+    """Return whether the properties of a table leave open how its keys are spelled."""
+    spec = config.key_spec
+    is_single = spec.generator is KeyGenerator.COMPLEX and len(spec.record_key_fields) == 1
+    return is_single and config.may_have_bare_keys
+
+
+def stored_keys_are_bare(snapshot: Snapshot) -> bool | None:
+    """Return whether stored keys lack the name of their field; None if no key is stored."""
+    reader = snapshot.stored_keys
+    prefix = f"{snapshot.config.key_spec.record_key_fields[0]}:"
+    for held in snapshot.all_slices():
+        with reader.open_base(held) as (_, keys):
+            for found in chain(keys, reader.log_keys(held)):
+                if len(found):
+                    # A value may begin like the name of the field, but not every value.
+                    return not pc.all(pc.starts_with(found, prefix)).as_py()
+    return None

@@ -49,8 +49,7 @@ from bucketlake.model.names import one_of
 from bucketlake.model.result import Shown
 from bucketlake.model.table_type import TableType
 from bucketlake.read.handle import Handle
-from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.read.stored_keys import is_spelling_open, stored_keys_are_bare
+from bucketlake.read.snapshot import Snapshot, is_spelling_open, load_snapshot, stored_keys_are_bare
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.timeline.active import Timeline, load_timeline

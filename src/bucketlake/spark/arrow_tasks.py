@@ -12,18 +12,21 @@ import base64
 import json
 import pickle
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyspark
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from bucketlake import __version__
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import with_arrays
-from bucketlake.spark.reports import NOTE, Batches, BatchFunction
+from bucketlake.spark.facts import column_facts, in_tasks
+from bucketlake.spark.reports import NOTE, Batches, BatchFunction, noting
 from bucketlake.spark.spark_schema import spark_from_arrow
 from bucketlake.spark.worker_python import PYTHON_SETTING, SHIP_IT, own_python
 
@@ -57,6 +60,50 @@ def map_in_arrow(df: DataFrame, function: BatchFunction, schema: pa.Schema) -> D
             sys.executable,
             "install it for the driver and the workers: pip install 'bucketlake[spark]'",
         ) from error
+
+
+def each_batch(
+    df: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema
+) -> DataFrame:
+    """Return what a function makes of each batch of rows, in tasks that note their errors."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            yield from function(pa.Table.from_batches([batch])).to_batches()
+
+    return map_in_arrow(df, noting(run), schema)
+
+
+def rows_of_work(
+    spark: SparkSession,
+    work: Sequence[Any],
+    sizes: Sequence[int],
+    read: Callable[[Any], Iterable[pa.Table]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """Return the rows that tasks read, which note their errors.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    work : sequence
+        What is read: picklable pieces, such as file slices.
+    sizes : sequence of int
+        The size of each piece in bytes.
+    read : callable
+        Returns the rows of a piece, with the columns of ``schema``; picklable.
+    schema : pyarrow.Schema
+        The columns.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for piece in column_facts(batch.column("facts")):
+                for rows in read(piece):
+                    yield from rows.to_batches()
+
+    return map_in_arrow(in_tasks(spark, work, sizes), noting(run), schema)
 
 
 def _with_arrays(function: BatchFunction, schema: pa.Schema, batches: Batches) -> Batches:

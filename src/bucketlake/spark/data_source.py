@@ -21,6 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.index.setting import TableIndex
 from bucketlake.read.change_plan import ChangeRange, pin_changes
+from bucketlake.read.change_reader import plan_changes
 from bucketlake.read.read_plan import plan_read, returned_schema
 from bucketlake.read.request import PinnedRead, ReadRequest
 from bucketlake.read.snapshot import load_snapshot
@@ -32,7 +33,6 @@ from bucketlake.spark.stream_source import (
     SourceOptions,
     all_options,
     in_catalog,
-    planned_changes,
     schema_of_changes,
     with_columns,
 )
@@ -89,7 +89,7 @@ class BucketLakeSource(NamedSource):
             request = options.request()
             self._range = pin_changes(opened, request)
             snapshot = self._range.snapshot
-        return planned_changes(ChangeRange(snapshot, ()), request).reader.schema
+        return plan_changes(ChangeRange(snapshot, ()), request).reader.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of some columns of the table, as it was pinned."""
@@ -191,7 +191,7 @@ class ChangeTableReader(SplitReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read."""
         with self._options.naming():
-            planned = planned_changes(self._found, self._options.request())
+            planned = plan_changes(self._found, self._options.request())
             return splits_of_changes(planned, schema_of_changes(planned, self._schema))
 
 

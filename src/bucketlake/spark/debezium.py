@@ -22,9 +22,9 @@ from bucketlake.cdc.envelope import (
 from bucketlake.cdc.message_settings import MessageSettings
 from bucketlake.cdc.moved import Stored, moved_and_lacking, old_keys, with_keys
 from bucketlake.model.schema import IS_DELETED, UNAVAILABLE
-from bucketlake.spark.arrow_tasks import map_in_arrow
+from bucketlake.spark.arrow_tasks import each_batch
 from bucketlake.spark.read import first_rows
-from bucketlake.spark.reports import Batches, collect_noted, noting
+from bucketlake.spark.reports import collect_noted
 from bucketlake.spark.spark_schema import columns_named
 
 BAD = "_bad"
@@ -62,13 +62,9 @@ def planned(df: DataFrame, reading: MessageSettings, stored: Stored | None = Non
 
     If keys of rows changed that lack values, a second job gets the messages with such headers.
     """
-
-    def seen(batches: Batches) -> Batches:
-        for batch in batches:
-            yield from schemas_in(pa.Table.from_batches([batch]), reading).to_batches()
-
     facts = [functions.max(name).alias(name) for name in SEEN.names[1:]]
-    found = map_in_arrow(_messages(df), noting(seen), SEEN).groupBy("schema").agg(*facts)
+    found = each_batch(_messages(df), partial(schemas_in, reading=reading), SEEN)
+    found = found.groupBy("schema").agg(*facts)
     rows = [row.asDict() for row in collect_noted(found)]
     plan = plan_of(rows, reading)
     if not (plan.reading.tracks and any(row["moves"] for row in rows)):
@@ -86,12 +82,11 @@ def planned(df: DataFrame, reading: MessageSettings, stored: Stored | None = Non
 def _some(df: DataFrame, wanted: Callable[[pa.Table], Bools]) -> pa.Table:
     """Return the messages that a function wants; they are few."""
 
-    def send(batches: Batches) -> Batches:
-        for batch in batches:
-            held = messages_of(pa.Table.from_batches([batch]))
-            yield from held.filter(pa.array(wanted(held))).to_batches()
+    def chosen(rows: pa.Table) -> pa.Table:
+        messages = messages_of(rows)
+        return messages.filter(pa.array(wanted(messages)))
 
-    return first_rows(map_in_arrow(_messages(df), noting(send), MESSAGE), None).cast(MESSAGE)
+    return first_rows(each_batch(_messages(df), chosen, MESSAGE), None).cast(MESSAGE)
 
 
 def decoded(df: DataFrame, reading: MessageSettings, stored: Stored | None = None) -> DecodedFrame:
@@ -104,23 +99,15 @@ def decoded(df: DataFrame, reading: MessageSettings, stored: Stored | None = Non
     """
     plan = planned(df, reading, stored)
     bad = pa.struct(list(BAD_ROWS))
-
-    def read(batches: Batches) -> Batches:
-        yield from _read(batches, plan, lambda found: _with_bad(found, bad))
-
     schema = plan.schema.append(pa.field(BAD, bad))
-    both = map_in_arrow(_messages(df), noting(read), schema)
+    both = each_batch(_messages(df), lambda rows: _with_bad(plan.decode(rows), bad), schema)
     return DecodedFrame(plan, _with_deletes(both, plan, stored))
 
 
 def batch_of(df: DataFrame, reading: MessageSettings, stored: Stored | None = None) -> DataFrame:
     """Return the batch of messages in a DataFrame; a task fails at one that cannot be read."""
     plan = planned(df, reading, stored)
-
-    def read(batches: Batches) -> Batches:
-        yield from _read(batches, plan, lambda found: found.required())
-
-    rows = map_in_arrow(_messages(df), noting(read), plan.schema)
+    rows = each_batch(_messages(df), lambda rows: plan.decode(rows).required(), plan.schema)
     return _told(_with_deletes(rows, plan, stored), plan)
 
 
@@ -141,11 +128,6 @@ def _told(rows: DataFrame, plan: BatchPlan) -> DataFrame:
 def _messages(df: DataFrame) -> DataFrame:
     wanted = [*MESSAGE.names, "timestamp"]
     return df.select(columns_named([name for name in df.columns if name in wanted]))
-
-
-def _read(batches: Batches, plan: BatchPlan, rows: Callable[[Decoded], pa.Table]) -> Batches:
-    for batch in batches:
-        yield from rows(plan.decode(pa.Table.from_batches([batch]))).to_batches()
 
 
 def _with_bad(found: Decoded, kind: pa.DataType) -> pa.Table:

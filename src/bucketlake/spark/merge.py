@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial
 from typing import Any
@@ -20,15 +20,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.config.paths_of_table import SPOOL_FOLDER
-from bucketlake.errors import StorageError
+from bucketlake.errors import InputError, StorageError
 from bucketlake.model.cast import cast_table, selectable
 from bucketlake.model.column_type import type_name
 from bucketlake.model.field_path import steps_of
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import IS_DELETED, cast_batch
 from bucketlake.read.read_plan import ReadPlan
-from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.facts import column_facts, in_tasks
+from bucketlake.spark.arrow_tasks import map_in_arrow, rows_of_work
 from bucketlake.spark.frame_source import SparkSource, Spool, few_rows, is_repeatable
 from bucketlake.spark.read import (
     has_usual_settings,
@@ -37,7 +36,7 @@ from bucketlake.spark.read import (
     refusing,
     spark_address,
 )
-from bucketlake.spark.reports import Batches, collect_noted, noting
+from bucketlake.spark.reports import collect_noted, noting
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
     assigned_column,
@@ -50,6 +49,7 @@ from bucketlake.spark.spark_schema import (
 from bucketlake.storage.base import Storage
 from bucketlake.write.by_condition import require_assignable
 from bucketlake.write.input_files.file_source import FileSource
+from bucketlake.write.input_files.pieces import Piece
 from bucketlake.write.merge_binding import VALUES_MAX, BoundClause, BoundMerge, Values
 from bucketlake.write.merge_statement import Effect, Match
 from bucketlake.write.merge_write import (
@@ -59,7 +59,7 @@ from bucketlake.write.merge_write import (
     UNFIT,
     UNSURE,
     Identities,
-    Tally,
+    ambiguous,
     distinct_lists,
     identified,
     may_repeat,
@@ -213,22 +213,27 @@ class SparkMerge:
         self._written = SparkSource(rows.select(written), spool, rows, about)
         return self._written
 
-    def tally(self) -> Tally:
-        """Count the rows: the step that packed them has told the hashes of their keys."""
-        told = self._written.told()
-        counts = {e.value: sum(int(kinds[e.value]) for kinds, _ in told) for e in Effect}
-        unsure = any(kinds[UNSURE] for kinds, _ in told)
-        repeated = self._repeated() if may_repeat([hashes for _, hashes in told]) else None
-        return Tally(counts, repeated, unsure)
+    def counts(self) -> Mapping[int, int]:
+        """Return the number of rows of each effect, and of those whose key may be stored."""
+        kinds = [kinds for kinds, _ in self._written.told()]
+        return {each: sum(int(of_task[each]) for of_task in kinds) for each in (*Effect, UNSURE)}
 
-    def _repeated(self) -> tuple[str, str] | None:
-        """Return key and partition path of two rows; None if keys are distinct."""
+    def ambiguity(self) -> InputError | None:
+        """Return the error that two rows have one key.
+
+        The step that packed the rows has told the hashes of their keys.
+        """
+        if not may_repeat([hashes for _, hashes in self._written.told()]):
+            return None
         by_key = self._keys.groupBy("key", "path").agg(F.sum(COUNT.name).alias("rows"))
         (most,) = collect_noted(by_key.select(F.max(F.struct("rows", "key", "path")).alias("most")))
         found = most["most"]
-        return None if found is None or found["rows"] < 2 else (found["key"], found["path"])
+        if found is None or found["rows"] < 2:
+            return None
+        key, path = found["key"], found["path"]
+        return ambiguous(self._target, key, path, self._two_of(key, path))
 
-    def two_of(self, key: str, path: str) -> list[tuple[int, Mapping[str, object] | None]]:
+    def _two_of(self, key: str, path: str) -> list[tuple[int, Mapping[str, object] | None]]:
         """Return effects and rows of the source of two rows with a key, an insert first."""
         alias = self._bound.source_alias
         given = F.struct(*(F.col(quoted([alias, name])) for name in self.schema.names))
@@ -290,14 +295,10 @@ def _frame_of_files(session: SparkSession, files: FileSource) -> DataFrame:
     reader, pieces = files.reading()
     schema = source_schema(reader.schema)
 
-    def read(batches: Batches) -> Batches:
-        for batch in batches:
-            for piece in column_facts(batch.column("facts")):
-                for rows in reader.read(piece):
-                    yield from cast_table(rows.select(schema.names), schema).to_batches()
+    def read(piece: Piece) -> Iterator[pa.Table]:
+        return (cast_table(rows.select(schema.names), schema) for rows in reader.read(piece))
 
-    work = in_tasks(session, pieces, [piece.size_bytes for piece in pieces])
-    return map_in_arrow(work, noting(read), schema)
+    return rows_of_work(session, pieces, [piece.size_bytes for piece in pieces], read, schema)
 
 
 def _number_of_clause(bound: BoundMerge) -> Column:

@@ -29,13 +29,11 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import quoted
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.vector import is_vector
-from bucketlake.read.change_reader import AFTER, BEFORE, ChangeReader, ChangesToRead
+from bucketlake.read.change_reader import AFTER, BEFORE, ChangesToRead
 from bucketlake.read.read_plan import ReadPlan
-from bucketlake.read.slice_reader import SliceReader
-from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.facts import column_facts, in_tasks
+from bucketlake.spark.arrow_tasks import map_in_arrow, rows_of_work
 from bucketlake.spark.record_pieces import chunks, pack
-from bucketlake.spark.reports import Batches, BatchFunction, collect_noted, noting, raising_noted
+from bucketlake.spark.reports import Batches, collect_noted, noting, raising_noted
 from bucketlake.spark.spark_schema import (
     arrow_from_spark,
     assigned_column,
@@ -139,19 +137,15 @@ def _with_keys(spark: SparkSession, frame: DataFrame, keys: Among) -> DataFrame:
     """Return the rows that have one of some keys, by a join with the keys on each executor."""
     names = [f"#key{place}" for place in range(len(keys.columns))]
     batch = keys.keys.rename_columns(names)
-    facts = in_tasks(spark, [batch], [batch.nbytes])
-    held = map_in_arrow(facts, _given_facts, batch.schema)
+    held = rows_of_work(
+        spark, [batch], [batch.nbytes], lambda each: [pa.Table.from_batches([each])], batch.schema
+    )
     columns = spark_columns(keys.columns, frame.columns)
     equal = [
         column.eqNullSafe(given)
         for column, given in zip(columns, columns_named(names), strict=True)
     ]
     return frame.join(F.broadcast(held), reduce(and_, equal), "left_semi")
-
-
-def _given_facts(batches: Batches) -> Batches:
-    for batch in batches:
-        yield from column_facts(batch.column("facts"))
 
 
 @contextmanager
@@ -191,9 +185,13 @@ def with_values(frame: DataFrame, assignments: Assignments) -> DataFrame:
 
 def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     """Return the rows of slices with log files, with only the needed columns."""
-    schema = _needed_columns(plan)
-    slices = in_tasks(spark, plan.merged, [held.size_bytes for held in plan.merged])
-    return map_in_arrow(slices, _reading(plan.reader, schema), schema)
+    schema, reader = _needed_columns(plan), plan.reader
+
+    def read(held: FileSlice) -> Iterator[pa.Table]:
+        return (cast_table(chunk, schema) for chunk in reader.read(held, schema.names))
+
+    sizes = [held.size_bytes for held in plan.merged]
+    return rows_of_work(spark, plan.merged, sizes, read, schema)
 
 
 def _needed_columns(plan: ReadPlan) -> pa.Schema:
@@ -206,16 +204,6 @@ def _needed_columns(plan: ReadPlan) -> pa.Schema:
     if plan.keys is not None:
         asked |= {name.lower() for name in roots_of(plan.keys.columns, schema.names)}
     return pa.schema([f for f in schema if f.name.lower() in asked or f.name.lower() in text])
-
-
-def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:
-    def read(batches: Batches) -> Batches:
-        slices = [held for batch in batches for held in column_facts(batch.column("facts"))]
-        for held in slices:
-            for chunk in reader.read(held, schema.names):
-                yield from cast_table(chunk, schema).to_batches()
-
-    return noting(read)
 
 
 def _widened(part: DataFrame, stored: pa.Schema, wanted: pa.Schema) -> DataFrame:
@@ -250,7 +238,9 @@ def first_rows(df: DataFrame, rows_max: int | None, each_max: int | None = None)
             raise
         problem = "they are more bytes than Spark hands over to the driver"
         step = "raise spark.driver.maxResultSize, or give fewer at once"
-        raise InputError("rows of a DataFrame", problem, step) from error
+        refused = InputError("rows of a DataFrame", problem, step)
+        refused.is_too_much = True
+        raise refused from error
 
 
 def _first_rows(df: DataFrame, rows_max: int | None, each_max: int | None) -> pa.Table:
@@ -415,21 +405,11 @@ def frame_of_changes(spark: SparkSession, planned: ChangesToRead, where: str | N
         Spark keeps the changes whose row before or after matches.
     """
     reader, plans = planned.reader, planned.plans
-    work = in_tasks(spark, plans, [plan.size_bytes for plan in plans])
-    frame = map_in_arrow(work, _changes_read(reader), reader.schema)
+    sizes = [plan.size_bytes for plan in plans]
+    frame = rows_of_work(spark, plans, sizes, reader.read, reader.schema)
     if where is None:
         return frame
     return _with_images(_matching_changes(frame, where), planned.columns, reader.stored.names)
-
-
-def _changes_read(reader: ChangeReader) -> BatchFunction:
-    def read(batches: Batches) -> Batches:
-        for batch in batches:
-            for plan in column_facts(batch.column("facts")):
-                for chunk in reader.read(plan):
-                    yield from chunk.to_batches()
-
-    return noting(read)
 
 
 def _matching_changes(frame: DataFrame, where: str) -> DataFrame:

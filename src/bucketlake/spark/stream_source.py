@@ -34,7 +34,7 @@ from bucketlake.index.setting import TableIndex
 from bucketlake.model.arguments import path_of
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import did_you_mean, one_of
-from bucketlake.read.change_plan import ChangeRange, pin_changes
+from bucketlake.read.change_plan import pin_changes
 from bucketlake.read.change_reader import ChangesToRead, plan_changes
 from bucketlake.read.handle import Handle
 from bucketlake.read.incremental import (
@@ -82,9 +82,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
         self._request = options.stream_request()
-        self._max_commits, self._max_bytes = options.max_commits, options.max_bytes
+        self._max_commits, self._max_bytes = (
+            options.limit("max_commits"),
+            options.limit("max_bytes"),
+        )
         self._last: InstantTime | None = None
-        opened, start = options.table.open(), options.start
+        opened, start = options.table.open(), options.given.get("start")
         if options.of_changes:
             start = start or "earliest"
         else:
@@ -147,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _changes(self, after: str, until: str) -> Sequence[InputPartition]:
         request = replace(self._request, since=after, until=until)
-        planned = planned_changes(pin_changes(self._options.table.open(), request), request)
+        planned = plan_changes(pin_changes(self._options.table.open(), request), request)
         return splits_of_changes(planned, schema_of_changes(planned, self._schema))
 
     def _pinned(self, after: str, until: InstantTime) -> tuple[PinnedRead, TableIndex | None]:
@@ -321,22 +324,8 @@ class SourceOptions:
         """Whether an option is given that only streams have."""
         return not self.given.keys().isdisjoint(_OF_STREAMS)
 
-    @property
-    def start(self) -> str | None:
-        """Where a stream begins."""
-        return self.given.get("start")
-
-    @property
-    def max_commits(self) -> int | None:
-        """The most commits of a batch of a stream; None for no limit."""
-        return self._limit("max_commits")
-
-    @property
-    def max_bytes(self) -> int | None:
-        """The most bytes that the commits of a batch of a stream wrote; None for no limit."""
-        return self._limit("max_bytes")
-
-    def _limit(self, name: str) -> int | None:
+    def limit(self, name: str) -> int | None:
+        """Return the most commits or bytes of a batch of a stream; None for no limit."""
         text = self.given.get(name)
         if text is None:
             return None
@@ -427,11 +416,6 @@ def with_columns(read: PinnedRead, schema: StructType) -> PinnedRead:
                 "load the table again, or create the table of Spark's catalog again",
             )
     return chosen
-
-
-def planned_changes(found: ChangeRange, request: ReadRequest) -> ChangesToRead:
-    """Plan a read of changes."""
-    return plan_changes(found, request.where, request.columns)
 
 
 def schema_of_changes(planned: ChangesToRead, schema: StructType) -> pa.Schema:

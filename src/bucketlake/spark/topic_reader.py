@@ -55,7 +55,7 @@ class KafkaReader:
 
     def ends(self) -> Mapping[str, TopicOffsets]:
         """Return the offset after the last record of each partition of each topic."""
-        return self._first_offsets("latest", {}, "endOffset")
+        return self._first_offsets("latest", {})
 
     def beginnings(self, ends: Mapping[str, TopicOffsets]) -> Mapping[str, TopicOffsets]:
         """Return the first offset of each partition; ``EARLIEST`` where it is close to the end.
@@ -64,7 +64,7 @@ class KafkaReader:
         is the same one for all topics: to start it takes seconds.
         """
         limits = {"maxOffsetsPerTrigger": "1", "subscribe": ",".join(ends)}
-        every = self._first_offsets("earliest", limits, "endOffset")
+        every = self._first_offsets("earliest", limits)
         return {
             topic: {p: EARLIEST if n == ends[topic].get(p) else n - 1 for p, n in after.items()}
             for topic, after in every.items()
@@ -95,9 +95,7 @@ class KafkaReader:
             return None
         return rows if len(rows) <= rows_max else None
 
-    def _first_offsets(
-        self, start: str, more: Mapping[str, str], what: str
-    ) -> dict[str, dict[int, int]]:
+    def _first_offsets(self, start: str, more: Mapping[str, str]) -> dict[str, dict[int, int]]:
         """Return the offsets in the first progress of a query that writes nothing."""
         dropped = (*_OFFSETS, *(_TOPICS if "subscribe" in more else ()))
         given = {k: v for k, v in self.options.items() if k not in dropped}
@@ -106,7 +104,7 @@ class KafkaReader:
         try:
             query = stream.load().writeStream.format("noop").start()
             try:
-                offsets = self._progress(query)[what]
+                offsets = self._end_offset(query)
             finally:
                 query.stop()
         except Exception as error:
@@ -114,13 +112,13 @@ class KafkaReader:
         held = json.loads(offsets) if isinstance(offsets, str) else offsets
         return {t: {int(p): int(n) for p, n in parts.items()} for t, parts in held.items()}
 
-    def _progress(self, query: StreamingQuery) -> Mapping[str, Any]:
+    def _end_offset(self, query: StreamingQuery) -> Any:
         until = time.monotonic() + _WAIT_SECONDS
         while time.monotonic() < until:
             for progress in query.recentProgress:
                 sources: Any = progress["sources"]
                 if sources and sources[0]["endOffset"]:
-                    return dict(sources[0])
+                    return sources[0]["endOffset"]
             failed = query.exception()
             if failed is not None:
                 raise failed

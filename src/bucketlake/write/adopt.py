@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 from bucketlake.errors import IndexStateError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.key_rule import KeyRule
-from bucketlake.index.layout import Layout
+from bucketlake.index.layout import Layout, SlotPlan
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.storage.base import Storage
-from bucketlake.write.write_plan import SlotPlan
 
 FILES_CHECKED_MAX = 16
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.merge.incoming import BoolArray, IntArray
 from bucketlake.model.cast import assigned, selectable
 from bucketlake.model.field_path import column_of
@@ -27,8 +27,9 @@ from bucketlake.write.merge_statement import Effect, Match
 from bucketlake.write.merge_write import (
     INSERTS,
     NULL_MARKS,
+    UNSURE,
     Identities,
-    Tally,
+    ambiguous,
     old_name,
     rows_in_files,
     source_schema,
@@ -245,20 +246,20 @@ class ArrowMerge:
             self._inserted = self._inserted.filter(reduce(pc.or_, marks))
         return ArrowSource(self._found.select(written_columns(self._found.column_names)))
 
-    def tally(self) -> Tally:
-        """Count the rows."""
-        counted = self._keys.group_by(["key", "path"]).aggregate([([], "count_all")])
-        repeated = counted.filter(pc.greater(counted["count_all"], 1))
+    def counts(self) -> Mapping[int, int]:
+        """Return the number of rows of each effect, and of those whose key may be stored."""
         effects = pc.value_counts(self._keys["effect"]).to_pylist()
-        return Tally(
-            {each["values"]: each["counts"] for each in effects},
-            _first_key(repeated),
-            len(self._inserted) > 0,
-        )
+        of_effects = {each["values"]: each["counts"] for each in effects}
+        return {**of_effects, UNSURE: len(self._inserted)}
 
-    def two_of(self, key: str, path: str) -> list[tuple[int, Mapping[str, object] | None]]:
-        """Return effects and rows of the source of two rows with a key, an insert first."""
+    def ambiguity(self) -> InputError | None:
+        """Return the error that two rows have one key; None if keys are distinct."""
         keys = self._keys
+        counted = keys.group_by(["key", "path"]).aggregate([([], "count_all")])
+        repeated = _first_key(counted.filter(pc.greater(counted["count_all"], 1)))
+        if repeated is None:
+            return None
+        key, path = repeated
         is_same = pc.and_(pc.equal(keys["key"], key), pc.equal(keys["path"], path))
         effects = keys.filter(is_same)["effect"]
         first = np.argsort(~_are_inserts(effects).to_numpy(), kind="stable")[:2]
@@ -266,7 +267,8 @@ class ArrowMerge:
             None if at is None else self._rows.slice(at, 1).to_pylist()[0]
             for at in self._found.filter(is_same)[_SOURCE_ROW].take(first).to_pylist()
         ]
-        return [*zip(effects.take(first).to_pylist(), rows, strict=True)]
+        pair = [*zip(effects.take(first).to_pylist(), rows, strict=True)]
+        return ambiguous(self._target, key, path, pair)
 
     def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
         """Return key and partition path of an inserted row that stored rows have."""

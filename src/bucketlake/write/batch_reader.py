@@ -93,8 +93,7 @@ class BatchReader:
         self._require_distinct(columns, keys)
         if self.refuses_repeats and codes_of_repeated_keys(keys) is not None:
             refuse_repeat(columns, keys, where)
-        fields = self.rule.ordering_fields if self.rule.compares else ()
-        deleted = self.delete_flags(rows)
+        fields, deleted = self.rule.compared, self.delete_flags(rows)
         if self.groups is not None:
             columns = self.groups.brought(columns, deleted, where)
         return IncomingRecords(

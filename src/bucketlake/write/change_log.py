@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bucketlake.format.log_block import BlockKind
 from bucketlake.format.log_data import encode_avro_block
 from bucketlake.merge.row_changes import images, row_changes
+from bucketlake.model.arrays import one_array
 from bucketlake.model.bounded_json import parse_json
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import COMMIT_TIME, RECORD_KEY
@@ -109,12 +110,13 @@ class ChangeLog:
         empty = pa.schema([(RECORD_KEY, pa.string()), *self.schema]).empty_table()
         before, after = (pa.concat_tables([empty, *held]) for held in (self._before, self._after))
         # Rows that an incoming record lost to did not change.
-        of_changes = pa.concat_arrays([_keys(after), gone])
+        of_changes = pa.concat_arrays([one_array(after[RECORD_KEY]), gone])
         before = before.filter(pc.is_in(before[RECORD_KEY], value_set=of_changes))
-        changes = row_changes(_keys(before), _keys(after))
+        keys = one_array(before[RECORD_KEY]), one_array(after[RECORD_KEY])
+        changes = row_changes(*keys)
         columns = {
             "op": lambda: changes.operations,
-            "record_key": lambda: changes.take(_keys(before), _keys(after)),
+            "record_key": lambda: changes.take(*keys),
             "ts_ms": lambda: pa.repeat(str(self.instant), len(changes)),
             "before": lambda: images(before.select(self.schema.names), changes.before),
             "after": lambda: images(after.select(self.schema.names), changes.after),
@@ -126,7 +128,3 @@ class ChangeLog:
 
     def _kept(self, chunk: pa.Table, which: pa.ChunkedArray) -> pa.Table:
         return chunk.select([RECORD_KEY, *self.schema.names]).filter(which)
-
-
-def _keys(rows: pa.Table) -> pa.Array:
-    return pa.concat_arrays([*rows[RECORD_KEY].chunks, pa.array([], pa.string())])

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from bucketlake.config.table_version import LAYOUT_2, TimelineLayout
 from bucketlake.errors import FormatError, MissingFileError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file, with_dictionaries
 from bucketlake.format.json_fields import parsing
-from bucketlake.index.layout import GroupChoice, Layout
+from bucketlake.index.layout import GroupChoice, Layout, SlotPlan
 from bucketlake.merge.combining import Combining, completed
 from bucketlake.merge.group_merge import (
     STORED_META,
@@ -56,7 +56,7 @@ from bucketlake.model.table_type import ChangeLogMode, LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.read.stored_keys import StoredKeyReader
+from bucketlake.slices.stored_keys import StoredKeyReader
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.data_file import DataFiles
 from bucketlake.timeline.markers import Marker, MarkerType
@@ -69,9 +69,7 @@ from bucketlake.write.record_index.key_changes import (
     changes_of_append,
     changes_of_merge,
 )
-from bucketlake.write.write_plan import SlotPlan, SlotResult
-
-_COUNT_NAMES = [field.name for field in fields(MergeCounts)]
+from bucketlake.write.write_plan import SlotResult
 
 WRITE_TOKEN = "1-0-1"  # The same for all attempts, so that they write the same file name.
 
@@ -173,13 +171,7 @@ class GroupWriter:
         """
         with telling_what_is_gone(self.storage):
             choices = self.layout.choose(
-                plan.key,
-                plan.slices,
-                incoming,
-                self.instant,
-                self.stored_keys,
-                appends=self.appends,
-                part=plan.part,
+                plan, incoming, self.instant, self.stored_keys, appends=self.appends
             )
         return self.write_choices(plan, choices, incoming, count, files, changed)
 
@@ -261,7 +253,7 @@ class GroupWriter:
             written = encode_base_file(
                 merged,
                 self.schema,
-                footer=lambda: {STATS_KEY: _counts_text(merge.counts)},
+                footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
                 key_filter=self.layout.looks_up,
             )
         if changed is not None:
@@ -303,9 +295,8 @@ class GroupWriter:
         has_rows = not incoming.deleted.all() or self.combining.groups is not None
         if choice.file_slice is not None and has_rows:
             stored = self.slices.read(choice.file_slice, [RECORD_KEY, *self.schema.names])
-        fields = self.rule.ordering_fields if self.rule.compares else ()
         what = group_in_words(partition, choice.file_id)
-        return completed(incoming, stored, fields, self.combining, what)
+        return completed(incoming, stored, self.rule.compared, self.combining, what)
 
     def _append(
         self,
@@ -467,10 +458,6 @@ class GroupWriter:
             opens_group=choice.file_slice is None,
             statistics=statistics,
         )
-
-
-def _counts_text(counts: MergeCounts) -> str:
-    return json.dumps({name: getattr(counts, name) for name in _COUNT_NAMES})
 
 
 def _add(files: DataFiles, partition: str, path: str, data: memoryview, kind: MarkerType) -> None:

@@ -107,10 +107,8 @@ def _delete_block(
     schema_json: str,
 ) -> bytes:
     indices, count = pa.array(positions), len(positions)
-    orderings: tuple[pa.Array, ...] = ()
-    if rule.compares:
-        columns = [column_of(incoming.columns, f, ORDERING) for f in rule.ordering_fields]
-        orderings = tuple(column.take(indices).combine_chunks() for column in columns)
+    columns = [column_of(incoming.columns, field, ORDERING) for field in rule.compared]
+    orderings = tuple(column.take(indices).combine_chunks() for column in columns)
     deletes = Deletes(
         incoming.keys.take(indices),
         pa.repeat(stamp.partition_path, count),

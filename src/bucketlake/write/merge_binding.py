@@ -23,7 +23,6 @@ from bucketlake.where.parser import parse_where
 from bucketlake.where.predicate import And, Constant, In, Or, Predicate
 from bucketlake.where.sides import (
     Equation,
-    SidedText,
     Sides,
     bare,
     column_named,
@@ -69,9 +68,21 @@ class BoundClause:
     values: Mapping[str, str | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class BoundMerge:
     """A merge that fits a table and a source.
+
+    Parameters
+    ----------
+    statement : MergeStatement
+        The merge.
+    schema : pa.Schema
+        Columns of the table.
+    source_schema : pa.Schema
+        Columns of the source.
+    config : TableConfig
+        The table's properties.
+    is_global : bool
+        Whether keys are unique in the whole table, and not in their partition.
 
     Attributes
     ----------
@@ -93,26 +104,54 @@ class BoundMerge:
         Partition fields of which several values have one path, such as the times of a day.
     upserts : (str, str) or None
         If all columns are updated or inserted by key, and the source alone decides of which rows:
-        the conditions on it of the update and of the insert. None for other merges.
+        the conditions on it of the update and of the insert. None for other merges, and if the
+        caller does not want an upsert.
     ordering : tuple of str
         Ordering fields that the merge sets, if the table compares them.
     deletes_once : bool
         Whether matching rows are deleted, and nothing else: several matches are no ambiguity.
+
+    Raises
+    ------
+    ConfigError
+        If there is no clause, or one without a condition is not the last of its kind.
+    InputError
+        If a text is wrong, or a column does not exist or may not be changed.
     """
 
-    alias: str
-    source_alias: str
-    schema: pa.Schema
-    source_schema: pa.Schema
-    conjuncts: tuple[tuple[SidedText, Equation | None], ...]
-    clauses: tuple[BoundClause, ...]
-    identity: tuple[str, ...]
-    equated: Mapping[str, str]
-    on_is_key: bool
-    formatted: frozenset[str]
-    upserts: tuple[str, str] | None
-    ordering: tuple[str, ...]
-    deletes_once: bool
+    def __init__(
+        self,
+        statement: MergeStatement,
+        schema: pa.Schema,
+        source_schema: pa.Schema,
+        config: TableConfig,
+        *,
+        is_global: bool,
+    ) -> None:
+        self.alias, self.source_alias = statement.alias, statement.source_alias
+        self.schema, self.source_schema, self._config = schema, source_schema, config
+        self._sides: Sides = {self.alias: schema, self.source_alias: source_schema}
+        spec = config.key_spec
+        partitions = () if is_global else spec.partition_fields
+        self.identity = tuple(dict.fromkeys((*spec.record_key_fields, *partitions)))
+        self.formatted = frozenset(formatted_fields(spec)) & {*self.identity}
+        self._moving = spec.partition_fields if is_global else ()
+        self._compared = MergeRule(config.merge_mode, config.ordering_fields).compared
+        _require_order(statement.clauses)
+        on, role = statement.on, f"on {statement.on!r}"
+        sided(on, self._sides, role)  # Raises the error of the whole text.
+        texts = [sided(text, self._sides, role) for text in conjuncts_of(on)]
+        self.conjuncts = tuple((each, equation_of(each.text, self._sides)) for each in texts)
+        self.equated = self._equated_by([equation for _, equation in self.conjuncts])
+        self.clauses = tuple(self._clause(clause) for clause in statement.clauses)
+        covers = set(self.equated) == set(self.identity)
+        # Every condition equates a field of the key, so that no other one can fail.
+        self.on_is_key = covers and len(self.equated) == len(self.conjuncts)
+        self.upserts = self._upserts(statement.clauses) if self.on_is_key else None
+        self.ordering = self._ordering_set()
+        matched = [each for each in self.clauses if each.match is Match.MATCHED]
+        told = [(each.effect, each.condition) for each in matched]
+        self.deletes_once = told == [(Effect.DELETE, None)]
 
     @property
     def on(self) -> str:
@@ -242,130 +281,47 @@ class BoundMerge:
             without_side(text, self.alias, self.schema), self.schema, time_zone=time_zone
         )
 
-
-def bind_merge(
-    statement: MergeStatement,
-    schema: pa.Schema,
-    source_schema: pa.Schema,
-    config: TableConfig,
-    *,
-    is_global: bool,
-) -> BoundMerge:
-    """Check a merge against the columns of a table and a source.
-
-    Parameters
-    ----------
-    statement : MergeStatement
-        The merge.
-    schema : pa.Schema
-        Columns of the table.
-    source_schema : pa.Schema
-        Columns of the source.
-    config : TableConfig
-        The table's properties.
-    is_global : bool
-        Whether keys are unique in the whole table, and not in their partition.
-
-    Raises
-    ------
-    ConfigError
-        If there is no clause, or one without a condition is not the last of its kind.
-    InputError
-        If a text is wrong, or a column does not exist or may not be changed.
-    """
-    return _Binder(statement, schema, source_schema, config, is_global=is_global).bound()
-
-
-class _Binder:
-    def __init__(
-        self,
-        statement: MergeStatement,
-        schema: pa.Schema,
-        source_schema: pa.Schema,
-        config: TableConfig,
-        *,
-        is_global: bool,
-    ) -> None:
-        self._statement, self._schema, self._given = statement, schema, source_schema
-        self._config = config
-        spec = config.key_spec
-        partitions = () if is_global else spec.partition_fields
-        self._identity = tuple(dict.fromkeys((*spec.record_key_fields, *partitions)))
-        self._moving = spec.partition_fields if is_global else ()
-        self._sides: Sides = {statement.alias: schema, statement.source_alias: source_schema}
-        rule = MergeRule(config.merge_mode, config.ordering_fields)
-        self._ordering = config.ordering_fields if rule.compares else ()
-
-    def bound(self) -> BoundMerge:
-        statement = self._statement
-        _require_order(statement.clauses)
-        on, role = statement.on, f"on {statement.on!r}"
-        sided(on, self._sides, role)  # Raises the error of the whole text.
-        texts = [sided(text, self._sides, role) for text in conjuncts_of(on)]
-        conjuncts = tuple((each, equation_of(each.text, self._sides)) for each in texts)
-        self._equated = self._equated_by([equation for _, equation in conjuncts])
-        clauses = tuple(self._clause(clause) for clause in statement.clauses)
-        covers = set(self._equated) == set(self._identity)
-        # Every condition equates a field of the key, so that no other one can fail.
-        is_key = covers and len(self._equated) == len(conjuncts)
-        matched = [clause for clause in clauses if clause.match is Match.MATCHED]
-        return BoundMerge(
-            alias=statement.alias,
-            source_alias=statement.source_alias,
-            schema=self._schema,
-            source_schema=self._given,
-            conjuncts=conjuncts,
-            clauses=clauses,
-            identity=self._identity,
-            equated=self._equated,
-            on_is_key=is_key,
-            formatted=frozenset(formatted_fields(self._config.key_spec)) & {*self._identity},
-            upserts=self._upserts(clauses) if is_key else None,
-            ordering=self._ordering_set(clauses),
-            deletes_once=[(each.effect, each.condition) for each in matched]
-            == [(Effect.DELETE, None)],
-        )
+    # ---- How a statement is bound ----------------------------------------------------------------
 
     def _equated_by(self, equations: Sequence[Equation | None]) -> dict[str, str]:
         found: dict[str, str] = {}
         for equation in equations:
             if equation is None:
                 continue
-            field = column_named(equation.left.text, self._statement.alias, self._schema)
-            if field in self._identity:
+            field = column_named(equation.left.text, self.alias, self.schema)
+            if field in self.identity:
                 found.setdefault(field, equation.right.text.strip())
         return found
 
-    def _upserts(self, clauses: Sequence[BoundClause]) -> tuple[str, str] | None:
-        found = {each.effect: each.condition or _ALWAYS for each in clauses}
+    def _upserts(self, stated: Sequence[Clause]) -> tuple[str, str] | None:
+        found = {each.effect: each.condition or _ALWAYS for each in self.clauses}
         if (
-            sorted(each.effect for each in clauses) != [Effect.INSERT, Effect.UPDATE]
-            or {each.match for each in clauses} != {Match.MATCHED, Match.NOT_MATCHED}
-            or any(each.values is not None for each in self._statement.clauses)
-            or any(self._named(text) != field for field, text in self._equated.items())
+            sorted(each.effect for each in stated) != [Effect.INSERT, Effect.UPDATE]
+            or self.matches != {Match.MATCHED, Match.NOT_MATCHED}
+            or any(each.values is not None for each in stated)
+            or any(self._named(text) != field for field, text in self.equated.items())
             or any(
-                self._statement.alias in sided(text, self._sides, "condition").sides
-                for text in found.values()
+                self.alias in sided(text, self._sides, "condition").sides for text in found.values()
             )
         ):
             return None
         return found[Effect.UPDATE], found[Effect.INSERT]
 
     def _named(self, text: str) -> str | None:
-        return column_named(text, self._statement.source_alias, self._given)
+        return column_named(text, self.source_alias, self.source_schema)
 
-    def _ordering_set(self, clauses: Sequence[BoundClause]) -> tuple[str, ...]:
-        kept = {name: self._own(name) for name in self._schema.names}
-        roots = roots_of(self._ordering, self._schema.names)
-        updates = [clause.values for clause in clauses if clause.effect is Effect.UPDATE]
+    def _ordering_set(self) -> tuple[str, ...]:
+        kept = {name: self._own(name) for name in self.schema.names}
+        roots = roots_of(self._compared, self.schema.names)
+        updates = [clause.values for clause in self.clauses if clause.effect is Effect.UPDATE]
         is_set = any(values[root] != kept[root] for values in updates for root in roots)
-        return self._ordering if is_set else ()
+        return self._compared if is_set else ()
 
     def _clause(self, clause: Clause) -> BoundClause:
         sides = {
             Match.MATCHED: self._sides,
-            Match.NOT_MATCHED: {self._statement.source_alias: self._given},
-            Match.BY_SOURCE: {self._statement.alias: self._schema},
+            Match.NOT_MATCHED: {self.source_alias: self.source_schema},
+            Match.BY_SOURCE: {self.alias: self.schema},
         }[clause.match]
         role, condition = clause.role, None
         if clause.condition is not None:
@@ -379,39 +335,40 @@ class _Binder:
         return BoundClause(clause.match, clause.effect, role, condition, values)
 
     def _own(self, column: str) -> str:
-        return quoted([self._statement.alias, column])
+        return quoted([self.alias, column])
 
     def _deleted(self) -> dict[str, str | None]:
         """Return the row of a delete: without ordering values, it deletes whatever is stored."""
-        values: dict[str, str | None] = {name: self._own(name) for name in self._schema.names}
-        for name in self._ordering:
-            field = self._schema.field(name) if name in values else None
+        values: dict[str, str | None] = {name: self._own(name) for name in self.schema.names}
+        for name in self._compared:
+            field = self.schema.field(name) if name in values else None
             if field is not None and field.nullable and name not in self._key_roots():
                 values[name] = None
         return values
 
     def _key_roots(self) -> list[str]:
         spec = self._config.key_spec
-        return roots_of((*spec.record_key_fields, *spec.partition_fields), self._schema.names)
+        return roots_of((*spec.record_key_fields, *spec.partition_fields), self.schema.names)
 
     def _all_of(self, clause: Clause) -> dict[str, str | None]:
         """Return the value of each column: that of the source, as is its flag of deletes."""
         values: dict[str, str | None] = {}
-        flag = spelled(self._given, IS_DELETED)
+        flag = spelled(self.source_schema, IS_DELETED)
         if flag is not None:
-            values[IS_DELETED] = quoted([self._statement.source_alias, flag])
-        for name in self._schema.names:
-            given = spelled(self._given, name)
+            values[IS_DELETED] = quoted([self.source_alias, flag])
+        for name in self.schema.names:
+            given = spelled(self.source_schema, name)
             if name == IS_DELETED and given is None:
                 values[name] = self._own(name) if clause.effect is Effect.UPDATE else "false"
                 continue
             if given is None:
+                hint = did_you_mean(name, self.source_schema.names)
                 raise InputError(
                     clause.role,
-                    f"the source has no column {name!r}{did_you_mean(name, self._given.names)}",
+                    f"the source has no column {name!r}{hint}",
                     "add the column to the source, or name the columns and their values",
                 )
-            text = quoted([self._statement.source_alias, given])
+            text = quoted([self.source_alias, given])
             values[name] = (
                 text if clause.effect is Effect.INSERT else self._kept(clause, name, text)
             )
@@ -422,7 +379,7 @@ class _Binder:
     ) -> dict[str, str | None]:
         is_insert = clause.effect is Effect.INSERT
         values: dict[str, str | None] = {
-            name: None if is_insert else self._own(name) for name in self._schema.names
+            name: None if is_insert else self._own(name) for name in self.schema.names
         }
         named: set[str] = set()
         for name, text in given.items():
@@ -445,10 +402,10 @@ class _Binder:
     def _column(self, clause: Clause, name: str) -> str:
         """Return the column of the table that an assignment names, perhaps with the alias."""
         where = f"{clause.role}, column {name!r}"
-        path = bare(name, self._statement.alias, self._schema)
-        column = table_column(self._schema, path, where)
-        if column in META_NAMES or self._schema.get_field_index(column) < 0:
-            require_free(column, self._schema, self._config)  # Raises the error.
+        path = bare(name, self.alias, self.schema)
+        column = table_column(self.schema, path, where)
+        if column in META_NAMES or self.schema.get_field_index(column) < 0:
+            require_free(column, self.schema, self._config)  # Raises the error.
         return column
 
     def _kept(self, clause: Clause, column: str, text: str) -> str:
@@ -456,18 +413,18 @@ class _Binder:
 
         What ``on`` equates with a field of the key is the value that is stored.
         """
-        if _is_same(text, self._equated.get(column), self._statement.source_alias, self._given):
+        if _is_same(text, self.equated.get(column), self.source_alias, self.source_schema):
             return self._own(column)
         may_set = [*self._moving]
         if clause.match is Match.MATCHED:  # The source gives ordering fields, as an upsert does.
             may_set += self._config.ordering_fields
-            may_set += [field for field in self._equated if self._holds(column, field, text)]
+            may_set += [field for field in self.equated if self._holds(column, field, text)]
         try:
-            require_free(column, self._schema, self._config, may_set)
+            require_free(column, self.schema, self._config, may_set)
         except InputError as error:
             step = "leave it out"
             if clause.match is Match.MATCHED:
-                step = f"equate it in on, as {self._statement.alias}.{column} = {text}, or {step}"
+                step = f"equate it in on, as {self.alias}.{column} = {text}, or {step}"
             raise InputError(f"{clause.role}, column {column!r}", error.problem, step) from None
         return text
 
@@ -476,7 +433,7 @@ class _Binder:
         root, _, rest = field.partition(".")
         path = self._named(text)
         return (
-            bool(rest) and root == column and self._named(self._equated[field]) == f"{path}.{rest}"
+            bool(rest) and root == column and self._named(self.equated[field]) == f"{path}.{rest}"
         )
 
 

@@ -45,7 +45,7 @@ from bucketlake.write.batch_schema import table_columns
 from bucketlake.write.by_condition import require_same_matches
 from bucketlake.write.ingest import write_records
 from bucketlake.write.input_files.file_source import FileSource
-from bucketlake.write.merge_binding import BoundMerge, Values, bind_merge
+from bucketlake.write.merge_binding import BoundMerge, Values
 from bucketlake.write.merge_statement import Effect, MergeStatement
 from bucketlake.write.pack import RecordSource
 from bucketlake.write.tag import EFFECT
@@ -74,25 +74,6 @@ INSERTS = (Effect.INSERT.value, Effect.NONE.value)
 
 _SHOWN_COLUMNS = 6
 _HASHES_MAX = 4_000_000  # The driver compares 32 MB of hashes at most.
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What the rows that a merge writes are.
-
-    Attributes
-    ----------
-    counts : mapping of int to int
-        Number of rows of each effect.
-    repeated : (str, str) or None
-        Key and partition path of two of them; None if their keys are distinct.
-    unsure : bool
-        Whether the key of an inserted row may be stored.
-    """
-
-    counts: Mapping[int, int]
-    repeated: tuple[str, str] | None
-    unsure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,11 +358,14 @@ class MergeSource(Protocol):
             If only Spark can evaluate the merge.
         """
 
-    def tally(self) -> Tally:
-        """Count the rows, which are packed."""
+    def ambiguity(self) -> InputError | None:
+        """Return the error that two of the rows have one key; None if keys are distinct.
 
-    def two_of(self, key: str, path: str) -> Sequence[tuple[int, Mapping[str, object] | None]]:
-        """Return effects and rows of the source of two rows with a key, an insert first."""
+        The rows are packed. See :func:`ambiguous`.
+        """
+
+    def counts(self) -> Mapping[int, int]:
+        """Return the number of rows of each effect, and of ``UNSURE``, if there are some."""
 
     def stored_among(self, plan: ReadPlan) -> tuple[str, str] | None:
         """Return key and partition path of an inserted row that stored rows have; None if none."""
@@ -396,7 +380,7 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
         what, step = "a merge with orderings of columns", "upsert(..., missing='keep') obeys them"
         raise UnsupportedFeatureError(what, where_of_merge(target), step)
     is_global = index.has_global_keys
-    bound = bind_merge(
+    bound = BoundMerge(
         statement, snapshot.schema, source.schema, snapshot.config, is_global=is_global
     )
     target = replace(target, refuses_repeats=True)
@@ -405,7 +389,7 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
         records.keep(bound.columns)
         return write_records(target, Operation.UPSERT, records, origin=origin)
     if target.appends or target.marker or tombstone_files(target.table, snapshot.timeline):
-        bound = replace(bound, upserts=None)  # Its counts, or what stays out, would be others.
+        bound.upserts = None  # Its counts, or what stays out, would be others.
     values = source.values(bound)
     upserted = source.upserted(bound)
     if upserted is not None:
@@ -416,14 +400,14 @@ def write_merge(target: Target, source: MergeSource, statement: MergeStatement) 
     rows = source.rows(bound, target, plan)
 
     def count_changes() -> dict[str, int]:
-        tally = source.tally()
-        if tally.repeated is not None:
-            raise ambiguous(target, *tally.repeated, source.two_of(*tally.repeated))
-        if tally.unsure:
+        if (error := source.ambiguity()) is not None:
+            raise error
+        counts = source.counts()
+        if counts.get(UNSURE):
             found = source.stored_among(_stored_keys(target, bound, values))
             if found is not None:
                 raise stored_already(target, *found)
-        return changes_of(tally.counts)
+        return changes_of(counts)
 
     try:
         check = partial(require_same_matches, snapshot, predicate)

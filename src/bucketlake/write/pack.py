@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bucketlake.flow.stage import Engine, Flow, Rows, TaskPlan
 from bucketlake.flow.threads import ThreadFlow, Threads
-from bucketlake.index.layout import Slot
+from bucketlake.index.layout import Slot, SlotPlan
 from bucketlake.model.cast import selectable
 from bucketlake.model.field_path import columns_at
 from bucketlake.model.grouping import grouped, summed
@@ -29,7 +29,6 @@ from bucketlake.write.write_plan import Elsewhere, WritePlan
 if TYPE_CHECKING:
     from bucketlake.write.record_index.by_shard import ShardStage
     from bucketlake.write.record_index.locate import LocateStage
-    from bucketlake.write.record_index.lookups import Lookup
     from bucketlake.write.rehash import RehashSource
 
 
@@ -212,7 +211,7 @@ class PackedRecords:
         tasks = stage.records.tasks_of(self.counts)
         return self.flow.then(stage, plans, task_count, tasks).results()
 
-    def locate(self, lookups: Sequence[Lookup], stage: LocateStage) -> Flow:
+    def locate(self, lookups: Sequence[SlotPlan], stage: LocateStage) -> Flow:
         """Send each record to the task of its lookup, and keep the located records."""
         return self.flow.then(stage, lookups, stage.placement.task_count).kept()
 

@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import NO_TASK, Engine, Rows
-from bucketlake.index.layout import Layout, Slot
+from bucketlake.index.layout import Layout, Slot, SlotPlan
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.record_index.index_writer import with_index
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import UNCOUNTED, SlotCounts, TaggedRecords, Tagger, with_numbers
-from bucketlake.write.write_plan import Elsewhere, Placement, SlotPlan, SlotResult, WritePlan
+from bucketlake.write.write_plan import Elsewhere, Placement, SlotResult, WritePlan
 
 JOB_BYTES_MAX = 128 * 2**20
 """Greatest size of the files that one job reads; a job holds its rows in memory."""

@@ -48,14 +48,14 @@ class ResizeJob:
     ----------
     slices : tuple of FileSlice
         The slices whose rows are moved.
-    nodes : tuple of (int, str)
-        Value and file id prefix of each new node.
+    ring : Ring
+        The new nodes.
     start : int
         Hash value after which the range of all of them begins.
     """
 
     slices: tuple[FileSlice, ...]
-    nodes: tuple[tuple[int, str], ...]
+    ring: Ring
     start: int
 
     @property
@@ -129,13 +129,12 @@ class Resizer:
 
     def resize(self, job: ResizeJob) -> ResizeResult:
         """Write the base file of each new node that gets rows, unless another attempt has."""
-        partition = job.slices[0].partition_path
-        ring = Ring.of(dict(job.nodes))
+        partition, ring = job.slices[0].partition_path, job.ring
         names = [self._name(prefix) for prefix in ring.prefixes]
         storage = self.reader.storage
         distributions: dict[str, NodeStats] = {}
         if not all(storage.stat(file_path(partition, name)) is not None for name in names):
-            distributions = self._write(job, partition, ring, names)
+            distributions = self._write(job, partition, names)
         found = (
             self._stat(partition, prefix, name)
             for prefix, name in zip(ring.prefixes, names, strict=True)
@@ -151,14 +150,12 @@ class Resizer:
     def _name(self, prefix: str) -> str:
         return BaseFileName(file_id_of_node(prefix), WRITE_TOKEN, self.instant).to_file_name()
 
-    def _write(
-        self, job: ResizeJob, partition: str, ring: Ring, names: Sequence[str]
-    ) -> dict[str, NodeStats]:
+    def _write(self, job: ResizeJob, partition: str, names: Sequence[str]) -> dict[str, NodeStats]:
         encoders = [BaseFileEncoder(self.schema) for _ in names]
         seen: list[list[npt.NDArray[np.int32]]] = [[] for _ in names]
         for chunk in self._rows(job):
             hashes = self.engine.hash_keys(chunk[RECORD_KEY], self.hash_fields)
-            positions = ring.locate(hashes)
+            positions = job.ring.locate(hashes)
             for position, (encoder, name) in enumerate(zip(encoders, names, strict=True)):
                 rows = np.flatnonzero(positions == position)
                 if len(rows):
@@ -171,7 +168,7 @@ class Resizer:
                 put_data_files(self.reader.storage, self.instant, self.inflight, [(marker, data)])
         return {
             prefix: distribution_of(np.concatenate(hashes), job.start)
-            for prefix, hashes in zip(ring.prefixes, seen, strict=True)
+            for prefix, hashes in zip(job.ring.prefixes, seen, strict=True)
             if hashes
         }
 

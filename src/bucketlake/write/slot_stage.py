@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.flow.stage import NO_TASK, Int32Array, NumberedRows, Rows, in_task_order
-from bucketlake.index.layout import WHOLE_SLOT, Slot
+from bucketlake.index.layout import Slot, SlotPlan
 from bucketlake.merge.incoming import IncomingRecords, codes_of_repeated_keys, key_order
 from bucketlake.model.arrays import number_order
 from bucketlake.model.grouping import summed
@@ -31,7 +31,7 @@ from bucketlake.write.tag import (
     with_numbers,
     without_tags,
 )
-from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePlan
+from bucketlake.write.write_plan import Placement, SlotResult, WritePlan
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
     from bucketlake.write.record_index.index_writer import IndexTask, ShardResult
@@ -235,7 +235,7 @@ class WriteStage:
 
 
 def _require_count(slot: SlotPlan, found: int) -> None:
-    if slot.part == WHOLE_SLOT:
+    if not slot.is_cut:
         require_count(slot.key, slot.records, found)
 
 
@@ -245,7 +245,7 @@ def require_counted(plan: WritePlan, results: Sequence[SlotResult]) -> None:
     How many records each part should get is not known before, so tasks cannot tell.
     """
     pairs = ((plan.slots[result.number], result.records) for result in results)
-    parts = [(slot, count) for slot, count in pairs if slot.part != WHOLE_SLOT]
+    parts = [(slot, count) for slot, count in pairs if slot.is_cut]
     counted = summed((slot.key, slot.records) for slot, _ in parts)
     found = summed((slot.key, count) for slot, count in parts)
     for key, records in counted.items():

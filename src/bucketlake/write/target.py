@@ -31,8 +31,7 @@ from bucketlake.model.field_path import fields_at
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import DuplicatePolicy, LogFormat, Operation, TableType
 from bucketlake.read.handle import Handle
-from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.read.stored_keys import with_stored_spelling
+from bucketlake.read.snapshot import Snapshot, load_snapshot, with_stored_spelling
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline

@@ -42,7 +42,7 @@ from bucketlake.model.schema import with_meta
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.read.stored_keys import StoredKeyReader
+from bucketlake.slices.stored_keys import StoredKeyReader
 from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.batch_reader import BatchReader

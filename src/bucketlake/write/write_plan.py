@@ -11,8 +11,9 @@ if the layout allows parts (``Layout.parts_max``). The part of a record follows 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from bucketlake.flow.stage import NO_TASK, spread
 from bucketlake.hashing.key_filter import parts_of_keys
-from bucketlake.index.layout import WHOLE_SLOT, Layout, Slot, SlotPart
+from bucketlake.index.layout import Layout, Slot, SlotPlan
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.grouping import grouped
@@ -44,51 +45,6 @@ RECORD_SIZE_BYTES_ESTIMATE = 50  # Compressed; weighs records against stored and
 
 Elsewhere: TypeAlias = Mapping[Slot, Collection[int]]
 """Slots with keys that another rule puts elsewhere (``index/key_rule.py``), and where it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotPlan:
-    """What one write does to one slot, or to a part of it; sent to the task that writes it.
-
-    Attributes
-    ----------
-    partition_path, slot
-        The slot.
-    slices : tuple of FileSlice
-        Live slices of its file groups, oldest group first; empty if the slot is new, or if the
-        write replaces its content.
-    records : int
-        Number of incoming records that the driver counted, or ``UNCOUNTED``; for a part, its equal
-        share of the number.
-    number : int
-        Position in the plan, unique among the slots and parts of the write.
-    task : int
-        The task that writes the slot.
-    part : SlotPart
-        Which part of the slot this is.
-    elsewhere : tuple of FileSlice
-        Live slices in which another rule would put keys of the slot.
-    """
-
-    partition_path: str
-    slot: int
-    slices: tuple[FileSlice, ...]
-    records: int
-    number: int
-    task: int = 0
-    part: SlotPart = WHOLE_SLOT
-    elsewhere: tuple[FileSlice, ...] = ()
-
-    @property
-    def key(self) -> Slot:
-        """Partition path and slot."""
-        return self.partition_path, self.slot
-
-    @property
-    def weight(self) -> int:
-        """Estimated bytes to read and write; only compared with the weights of other slots."""
-        stored = sum(file_slice.size_bytes for file_slice in self.slices)
-        return stored + self.records * RECORD_SIZE_BYTES_ESTIMATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +145,9 @@ class Placement:
             np.array([numbers[slot.partition_path] for slot in slots], np.int64),
             np.array([slot.slot for slot in slots], np.int32),
         )
-        parts = np.array([(slot.part.number, slot.part.count) for slot in slots], np.int32)
-        is_cut = any(slot.part.count > 1 for slot in slots)
+        parts = np.array([(slot.part, slot.part_count) for slot in slots], np.int32)
         tasks = np.array([slot.task for slot in slots], np.int32)
-        return cls(partitions, codes, tasks, parts if is_cut else None)
+        return cls(partitions, codes, tasks, parts if any(slot.is_cut for slot in slots) else None)
 
     def positions(self, tagged: TaggedRecords) -> npt.NDArray[np.int64]:
         """Return the position of each record's slot or part; ``NO_TASK`` for records of none."""
@@ -262,30 +217,31 @@ def plan_write(
         for slot, others in elsewhere.items()
     }
     # A delete does nothing in a slot without file groups.
-    wanted = [
-        (slot, part, records)
-        for slot, counted in sorted(counts.items())
-        if operation is not Operation.DELETE or slot in live or beside.get(slot)
-        for part, records in _parts(counted, layout, is_new=slot not in live)
-    ]
-    slots = [
-        SlotPlan(
-            *slot,
-            live.get(slot, ()),
-            records,
-            number,
-            part=part,
-            elsewhere=beside.get(slot, ()),
-        )
-        for number, (slot, part, records) in enumerate(wanted)
-    ]
+    slots: list[SlotPlan] = []
+    for slot, counted in sorted(counts.items()):
+        if operation is Operation.DELETE and slot not in live and not beside.get(slot):
+            continue
+        held, doubtful = live.get(slot, ()), beside.get(slot, ())
+        shares = _shares(counted, layout, is_new=slot not in live)
+        for part, records in enumerate(shares):
+            slots.append(
+                SlotPlan(
+                    *slot,
+                    held,
+                    records,
+                    len(slots),
+                    part=part,
+                    part_count=len(shares),
+                    elsewhere=doubtful,
+                )
+            )
     records_total = sum(slot.records for slot in slots)
     task_count = task_count_of(len(slots), records_total, wanted=tasks_wanted)
     return WritePlan(tuple(_place(slots, task_count)), replaced, task_count)
 
 
-def _parts(records: int, layout: Layout, *, is_new: bool) -> Iterator[tuple[SlotPart, int]]:
-    """Yield the parts that a slot is cut into, each with its share of the records.
+def _shares(records: int, layout: Layout, *, is_new: bool) -> list[int]:
+    """Return the share of the records of each part that a slot is cut into.
 
     Keys that are stored must be looked up in all groups of a slot, so only a new slot is cut.
     """
@@ -293,8 +249,8 @@ def _parts(records: int, layout: Layout, *, is_new: bool) -> Iterator[tuple[Slot
     if is_new and records > RECORDS_PER_TASK_MAX:
         wanted = -(-records // RECORDS_PER_TASK_MAX)
         count = min(wanted, layout.parts_max(records * RECORD_SIZE_BYTES_ESTIMATE))
-    for number in range(count):
-        yield SlotPart(number, count), records * (number + 1) // count - records * number // count
+    ends = [records * number // count for number in range(count + 1)]
+    return [end - start for start, end in pairwise(ends)]
 
 
 def _find(codes: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -330,9 +286,15 @@ def task_count_of(count: int, records: int, *, wanted: int) -> int:
     return -(-count // max(1, count // needed))
 
 
+def weight_of(slot: SlotPlan) -> int:
+    """Return estimated bytes to read and write; only compared with the weights of other slots."""
+    stored = sum(file_slice.size_bytes for file_slice in slot.slices)
+    return stored + slot.records * RECORD_SIZE_BYTES_ESTIMATE
+
+
 def _place(slots: Sequence[SlotPlan], task_count: int) -> list[SlotPlan]:
     """Spread slots over tasks by weight."""
     if len(slots) == task_count:
         return [replace(slot, task=i) for i, slot in enumerate(slots)]
-    tasks = spread([slot.weight for slot in slots], task_count)
+    tasks = spread([*map(weight_of, slots)], task_count)
     return [replace(slot, task=task) for slot, task in zip(slots, tasks, strict=True)]

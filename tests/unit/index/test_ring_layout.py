@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,12 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.hashing.xx_hash import hash_ring_keys
-from bucketlake.index.layout import WHOLE_SLOT, GroupChoice, StoredKeys
+from bucketlake.index.layout import GroupChoice, SlotPlan
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import InstantTime
+from bucketlake.slices.stored_keys import StoredKeyReader
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import table_at
@@ -139,15 +141,12 @@ def test_an_overwrite_is_kept_only_if_the_ring_is_that_which_it_renewed(table: b
 # ---- Where records go ---------------------------------------------------------------------------
 
 
-class _NoStoredKeys:
-    """Fails if something is looked up."""
-
-
 def choose(layout: RingLayout, slot: int, keys: pa.Array, *, appends: bool) -> list[GroupChoice]:
     nothing = np.zeros(len(keys), bool)
     incoming = IncomingRecords(keys, pa.table({"id": keys}), (), nothing, nothing)
-    stored: StoredKeys = _NoStoredKeys()  # type: ignore[assignment]
-    return layout.choose(("a", slot), [], incoming, NOW, stored, appends=appends, part=WHOLE_SLOT)
+    stored = cast(StoredKeyReader, None)  # Nothing is looked up.
+    plan = SlotPlan("a", slot, (), len(keys), 0)
+    return layout.choose(plan, incoming, NOW, stored, appends=appends)
 
 
 def keys_of(layout: RingLayout, slot: int) -> pa.Array:

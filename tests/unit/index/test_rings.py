@@ -83,7 +83,7 @@ def test_a_partition_without_a_version_begins_with_a_ring_that_is_not_stored(
     storage: Storage,
 ) -> None:
     assert load_ring(storage, timeline(TIMES[0]), "a") is None
-    state = RingSource(storage, timeline(TIMES[0])).state("a", 4)
+    state = RingSource(storage, timeline(TIMES[0]), 4).state("a")
     assert (len(state.ring), state.is_stored) == (4, False)
     assert not has_rings(storage)
 

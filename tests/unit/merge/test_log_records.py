@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from bucketlake.merge.combining import Gaps
 from bucketlake.merge.incoming import IncomingRecords, comparable
 from bucketlake.merge.log_records import (
-    LogEntries,
     deleted_keys,
     merged_entries,
     merged_slice,
@@ -33,24 +32,23 @@ def block(
     deletes: bool = False,
     resets: bool = False,
     partial: tuple[str, ...] | None = None,
-) -> LogEntries:
+) -> IncomingRecords:
     """Return a block of rows (key, ordering value, v), or of deletes, without v."""
     keys = pa.array([key for key, *_ in rows], pa.string())
     ts = pa.array([ts for _, ts, _ in rows], pa.int64())
     whole = pa.table([keys, ts, pa.array([v for *_, v in rows], pa.int64())], schema=SCHEMA)
     count = len(rows)
-    columns = None if deletes else whole
-    if partial is not None:
-        absent = [n for n in SCHEMA.names if n not in partial]
-        for name in absent:
-            place = SCHEMA.get_field_index(name)
-            whole = whole.set_column(place, SCHEMA.field(name), pa.nulls(count, pa.int64()))
-        columns = whole
-    flags = np.full(count, deletes)
-    return LogEntries(keys, (comparable(ts),), flags, np.full(count, resets), columns, partial)
+    absent = [n for n in SCHEMA.names if n not in (partial or SCHEMA.names)]
+    for name in absent:
+        place = SCHEMA.get_field_index(name)
+        whole = whole.set_column(place, SCHEMA.field(name), pa.nulls(count, pa.int64()))
+    columns = pa.table({}) if deletes else whole
+    flags, unset = np.full(count, deletes), {name: np.ones(count, np.bool_) for name in absent}
+    resets_of = np.full(count, resets)
+    return IncomingRecords(keys, columns, (comparable(ts),), flags, resets_of, unset=unset)
 
 
-def merged(*blocks: LogEntries, compares: bool = True) -> IncomingRecords:
+def merged(*blocks: IncomingRecords, compares: bool = True) -> IncomingRecords:
     return merged_entries(blocks, SCHEMA, compares=compares)
 
 

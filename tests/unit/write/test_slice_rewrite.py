@@ -44,11 +44,11 @@ class Work:
         """Return a job that splits the second node of the ring."""
         ends = (*points, RING_HASH_MAX)
         start = int(ring_of(self.table).values[0])
-        return ResizeJob(self.slices[1:], tuple(zip(ends, PREFIXES, strict=False)), start)
+        return ResizeJob(self.slices[1:], Ring.of(dict(zip(ends, PREFIXES, strict=False))), start)
 
     def merge(self) -> ResizeJob:
         """Return a job that merges both nodes."""
-        return ResizeJob(self.slices, ((RING_HASH_MAX, PREFIXES[0]),), RING_HASH_MAX)
+        return ResizeJob(self.slices, Ring.of({RING_HASH_MAX: PREFIXES[0]}), RING_HASH_MAX)
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys in the file of a node."""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.hashing.key_filter import shards_of_keys
-from bucketlake.index.layout import WHOLE_SLOT, SlotPart
+from bucketlake.index.layout import SlotPlan
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.setting import TableIndex
 from bucketlake.index.simple import SimpleBucket
@@ -27,7 +27,6 @@ from bucketlake.write.write_plan import (
     RECORD_SIZE_BYTES_ESTIMATE,
     RECORDS_PER_TASK_MAX,
     Placement,
-    SlotPlan,
     WritePlan,
     plan_write,
 )
@@ -87,49 +86,51 @@ def parts_of(
     records: int,
     operation: Operation = Operation.UPSERT,
     slices: Sequence[FileSlice] = (),
-) -> list[SlotPart]:
-    """Return the parts that bucket 1 is cut into."""
+) -> int:
+    """Return the number of parts that bucket 1 is cut into."""
     made = plan_write(operation, {("p", 1): records}, slices, index.layout(), tasks_wanted=1)
     assert [slot.number for slot in made.slots] == [*range(len(made.slots))]
     if records != UNCOUNTED:
         assert sum(slot.records for slot in made.slots) == records
         assert max(slot.records for slot in made.slots) <= 1 + records // len(made.slots)
-    return [slot.part for slot in made.slots]
+    assert [slot.part for slot in made.slots] == [*range(len(made.slots))]
+    assert {slot.part_count for slot in made.slots} == {len(made.slots)}
+    return len(made.slots)
 
 
 def test_an_empty_bucket_is_cut_so_that_each_part_fills_a_task_and_a_file_group() -> None:
     many = 4 * RECORDS_PER_TASK_MAX
-    assert parts_of(GROUPED, many) == [SlotPart(number, 4) for number in range(4)]
-    assert parts_of(GROUPED, many - 1) == [SlotPart(number, 3) for number in range(3)]
-    assert parts_of(GROUPED, RECORDS_PER_TASK_MAX) == [WHOLE_SLOT]
+    assert parts_of(GROUPED, many) == 4
+    assert parts_of(GROUPED, many - 1) == 3
+    assert parts_of(GROUPED, RECORDS_PER_TASK_MAX) == 1
     tiny_groups = SimpleBucket(4, max_file_size=10)
-    assert len(parts_of(tiny_groups, many)) == 4
+    assert parts_of(tiny_groups, many) == 4
     large_groups = PartitionBucket({"x": 1}, 4, max_file_size=2 * GROUP_BYTES)
-    assert len(parts_of(large_groups, many)) == 2
+    assert parts_of(large_groups, many) == 2
 
 
 def test_a_bucket_that_holds_rows_or_has_one_group_or_was_not_counted_is_not_cut() -> None:
     many, held = 4 * RECORDS_PER_TASK_MAX, [slice_of_bucket(1)]
-    assert parts_of(GROUPED, many, slices=held) == [WHOLE_SLOT]
-    assert len(parts_of(GROUPED, many, slices=[slice_of_bucket(2)])) == 4
-    assert len(parts_of(GROUPED, many, Operation.INSERT_OVERWRITE, held)) == 4
-    assert parts_of(SimpleBucket(4), many) == [WHOLE_SLOT]
-    assert parts_of(GROUPED, UNCOUNTED) == [WHOLE_SLOT]
+    assert parts_of(GROUPED, many, slices=held) == 1
+    assert parts_of(GROUPED, many, slices=[slice_of_bucket(2)]) == 4
+    assert parts_of(GROUPED, many, Operation.INSERT_OVERWRITE, held) == 4
+    assert parts_of(SimpleBucket(4), many) == 1
+    assert parts_of(GROUPED, UNCOUNTED) == 1
 
 
 def test_the_parts_of_a_bucket_are_written_by_different_tasks() -> None:
     counts = {("p", 0): 10, ("p", 1): 4 * RECORDS_PER_TASK_MAX, ("q", 0): 10}
     made = plan_write(Operation.UPSERT, counts, [], GROUPED.layout(), tasks_wanted=2)
-    assert len({slot.task for slot in made.slots if slot.part.count == 4}) == 4
+    assert len({slot.task for slot in made.slots if slot.part_count == 4}) == 4
     assert {slot.task for slot in made.slots} == {*range(made.task_count)}
 
 
 def slots_in_parts(counts: Sequence[int]) -> list[SlotPlan]:
     """Return slots 0, 1 … of a partition, cut into these numbers of parts."""
-    parts = [(slot, SlotPart(i, count)) for slot, count in enumerate(counts) for i in range(count)]
+    parts = [(slot, i, count) for slot, count in enumerate(counts) for i in range(count)]
     return [
-        SlotPlan("p", slot, (), 0, number, task=number, part=part)
-        for number, (slot, part) in enumerate(parts)
+        SlotPlan("p", slot, (), 0, number, task=number, part=part, part_count=count)
+        for number, (slot, part, count) in enumerate(parts)
     ]
 
 

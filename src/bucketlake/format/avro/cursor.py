@@ -16,14 +16,13 @@ import pyarrow as pa
 
 from bucketlake.errors import FormatError
 from bucketlake.format.byte_slices import copy_slices
-from bucketlake.model.arrays import Ints
+from bucketlake.model.arrays import Ints, spans_of
 
 Uint64Array: TypeAlias = npt.NDArray[np.uint64]
 Refuse: TypeAlias = Callable[[str, str, int], FormatError]  # Expected, found, offset in the bytes.
 
-RECORD_PADDING_BYTES = (
-    8  # After the last record, so that whole words can be read at every position.
-)
+RECORD_PADDING_BYTES = 8  # After the last record: whole words can be read at every position.
+DECIMAL_BYTES_MAX = 16
 _MORE = np.uint64(0x8080808080808080)  # In each byte, the bit for "another byte follows".
 _LEAST = np.uint64(0x7F7F7F7F7F7F7F7F)
 _PACKING = (  # Closes the gaps between groups of 7 bits: low groups, high groups, the gap.
@@ -35,13 +34,33 @@ _PACKING = (  # Closes the gaps between groups of 7 bits: low groups, high group
 
 def padded_records(values: pa.BinaryArray) -> tuple[bytes, Ints, Ints]:
     """Return the bytes of records, padded for a cursor, and where each record starts and ends."""
-    _, offsets, data = values.buffers()
-    if offsets is None:
-        return bytes(RECORD_PADDING_BYTES), np.empty(0, np.int64), np.empty(0, np.int64)
-    all_bounds = np.frombuffer(offsets, np.int32)
-    bounds = all_bounds[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    padded = (b"" if data is None else data.to_pybytes()) + bytes(RECORD_PADDING_BYTES)
-    return padded, bounds[:-1], bounds[1:]
+    octets, offsets = spans_of(values)
+    bounds = offsets.astype(np.int64)
+    return octets.tobytes() + bytes(RECORD_PADDING_BYTES), bounds[:-1], bounds[1:]
+
+
+def decimals_at(
+    octets: npt.NDArray[np.uint8], starts: Ints, sizes: Ints, data_type: pa.DataType
+) -> pa.Array:
+    """Return decimals, which Arrow has in 16 bytes, of big-endian numbers in two's complement.
+
+    Parameters
+    ----------
+    octets : ndarray of uint8
+        Bytes, of which one or more follow the last number.
+    starts, sizes : ndarray of int64, shape (n_numbers,)
+        First byte and size of each number, at most ``DECIMAL_BYTES_MAX``; without bytes it is 0.
+    data_type : pyarrow.DataType
+        The type of the result; that its digits suffice is not checked.
+    """
+    last = starts + sizes - 1
+    is_negative = (octets[starts] >= 0x80) & (sizes > 0)
+    sign = np.where(is_negative, 0xFF, 0).astype(np.uint8)
+    unscaled = np.empty((len(starts), DECIMAL_BYTES_MAX), np.uint8)
+    for place in range(DECIMAL_BYTES_MAX):
+        digits = octets[np.maximum(last - place, 0)]
+        unscaled[:, place] = np.where(place < sizes, digits, sign)
+    return pa.Array.from_buffers(data_type, len(starts), [None, pa.py_buffer(unscaled)])
 
 
 class Cursor:
@@ -59,7 +78,7 @@ class Cursor:
 
     def __init__(self, data: bytes, position: Ints, end: Ints, refuse: Refuse) -> None:
         self.data, self.position, self.end, self.refuse = data, position, end, refuse
-        self._bytes = np.frombuffer(data, np.uint8)
+        self.octets = np.frombuffer(data, np.uint8)
         shape = (len(data) - RECORD_PADDING_BYTES + 1,)
         self._words: Uint64Array = np.ndarray(shape, "<u8", data, strides=(1,))
 
@@ -78,7 +97,7 @@ class Cursor:
     def longs(self) -> Ints:
         """Read a variable-length integer of each record."""
         self._require_bytes(1)
-        values = self._bytes[self.position].astype(np.uint64)
+        values = self.octets[self.position].astype(np.uint64)
         if values.size and values.max() >= 0x80:
             values = self._long_varints()
         else:
@@ -116,10 +135,6 @@ class Cursor:
     def words(self, starts: Ints) -> Uint64Array:
         """Return eight bytes at each position, as little-endian integers."""
         return self._words[starts]
-
-    def bytes_at(self, places: Ints) -> npt.NDArray[np.uint8]:
-        """Return the byte at each position."""
-        return self._bytes[places]
 
     def slices(self, starts: Ints, sizes: Ints) -> pa.BinaryArray:
         """Copy the bytes at each position; slices are ascending and do not overlap."""

@@ -15,15 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.format.avro.cursor import Cursor
+from bucketlake.format.avro.cursor import DECIMAL_BYTES_MAX, Cursor, decimals_at
 from bucketlake.format.avro.skipping import item_places, item_width, skip_all
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.model.arrays import Ints
 from bucketlake.model.vector import bytes_type, is_vector, vectors_of_bytes
 
 Make: TypeAlias = Callable[[], pa.Array]
-
-_DECIMAL_BYTES_MAX = 16
 
 
 def read_column(node: AvroNode, cursor: Cursor) -> Make:
@@ -68,7 +66,7 @@ def with_nulls_between(array: pa.Array, rows: Ints, count: int) -> pa.Array:
 
 def _boolean(_node: AvroNode, cursor: Cursor) -> Make:
     starts = cursor.fixed(1)
-    values = cursor.bytes_at(starts)
+    values = cursor.octets[starts]
     cursor.require(values <= 1, "a boolean, 0 or 1", "another byte", starts)
     return lambda: pa.array(values.astype(np.bool_))
 
@@ -112,7 +110,7 @@ def _text(node: AvroNode, cursor: Cursor) -> Make:
 def _bytes(node: AvroNode, cursor: Cursor) -> Make:
     starts, sizes = cursor.sized()
     if pa.types.is_decimal128(node.arrow):
-        return lambda: _decimals(node, cursor, starts, sizes)
+        return lambda: decimals(cursor, starts, sizes, node.arrow)
     return lambda: cursor.slices(starts, sizes)
 
 
@@ -120,7 +118,7 @@ def _fixed(node: AvroNode, cursor: Cursor) -> Make:
     starts = cursor.fixed(node.size_bytes)
     sizes = np.full(len(starts), node.size_bytes)
     if pa.types.is_decimal128(node.arrow):
-        return lambda: _decimals(node, cursor, starts, sizes)
+        return lambda: decimals(cursor, starts, sizes, node.arrow)
     if is_vector(node.arrow):
         return lambda: _vectors(node, cursor.slices(starts, sizes))
     return lambda: cursor.slices(starts, sizes)
@@ -170,23 +168,16 @@ def _primitive(data_type: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Ar
     return pa.Array.from_buffers(data_type, len(values), [None, pa.py_buffer(values)])
 
 
-def _decimals(node: AvroNode, cursor: Cursor, starts: Ints, sizes: Ints) -> pa.Array:
-    """Convert big-endian integers to Arrow decimals, which are little-endian with 16 bytes."""
-    at = cursor.at(starts, cursor.end)
-    fits = (sizes > 0) & (sizes <= _DECIMAL_BYTES_MAX)
-    at.require(fits, f"a decimal of 1 to {_DECIMAL_BYTES_MAX} bytes", "another size")
-    last = starts + sizes - 1
-    sign = np.where(cursor.bytes_at(starts) >= 0x80, 0xFF, 0).astype(np.uint8)
-    unscaled = np.empty((len(starts), _DECIMAL_BYTES_MAX), np.uint8)
-    for place in range(_DECIMAL_BYTES_MAX):
-        digits = cursor.bytes_at(np.maximum(last - place, 0))
-        unscaled[:, place] = np.where(place < sizes, digits, sign)
-    decimals = _primitive(node.arrow, unscaled.reshape(-1).view("S16"))
+def decimals(cursor: Cursor, starts: Ints, sizes: Ints, data_type: pa.DataType) -> pa.Array:
+    """Return the decimals of big-endian integers; FormatError for those that the type lacks."""
+    fits = (sizes > 0) & (sizes <= DECIMAL_BYTES_MAX)
+    cursor.require(fits, f"a decimal of 1 to {DECIMAL_BYTES_MAX} bytes", "another size", starts)
+    found = decimals_at(cursor.octets, starts, sizes, data_type)
     try:
-        decimals.validate(full=True)
+        found.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise cursor.refuse(f"values of {node.arrow}", str(error), int(starts[0])) from error
-    return decimals
+        raise cursor.refuse(f"values of {data_type}", str(error), int(starts[0])) from error
+    return found
 
 
 _READERS: Mapping[Wire, Callable[[AvroNode, Cursor], Make]] = {

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import BucketLakeError
 from bucketlake.format.byte_slices import copy_slices
-from bucketlake.model.arrays import Ints
+from bucketlake.model.arrays import Ints, spans_of
 
 RefuseBlock: TypeAlias = Callable[[str, bool, int], BucketLakeError]  # See decode_cells.
 
@@ -132,11 +132,7 @@ def decode_cells(
 
 def lengths(texts: pa.Array) -> Ints:
     """Return the sizes of byte strings, none of them null."""
-    if not len(texts):
-        return np.empty(0, np.int64)
-    first, offsets = texts.offset, np.frombuffer(texts.buffers()[1], np.int32)
-    ends = offsets[first + 1 : first + len(texts) + 1]
-    return ends.astype(np.int64) - offsets[first : first + len(texts)]
+    return np.diff(spans_of(texts)[1]).astype(np.int64)
 
 
 def _indices(values: pa.DictionaryArray) -> npt.NDArray[np.integer]:

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
 from bucketlake.format.avro.cursor import Cursor, padded_records
-from bucketlake.format.avro.read_columns import read_column, with_nulls_between
+from bucketlake.format.avro.read_columns import decimals, with_nulls_between
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.format.avro.wrappers import BRANCHES
-from bucketlake.format.avro.write_columns import join, write_column
+from bucketlake.format.avro.write_columns import write_column
 from bucketlake.format.metadata_record.record_schema import VALUE_TYPE, ColumnStats, WrappedValues
 from bucketlake.model.arrays import Ints
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, type_name
@@ -75,7 +75,6 @@ _MICROS = {  # Multiplier and divisor from the unit of a value type to microseco
 }
 _DECIMAL = pa.decimal128(30, 15)  # The only wrapper of decimals.
 _WHOLE_DIGITS = _DECIMAL.precision - _DECIMAL.scale
-_BYTES = AvroNode(Wire.BYTES, pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,13 +331,12 @@ def _decimals(stored: pa.Array, info: str | None, path: str) -> pa.Array:
     data_type = _decimal_type(info)
     if data_type is None:
         raise FormatError(path, "precision and scale of a decimal", repr(info))
-    data, starts, ends = padded_records(join(write_column(_BYTES, stored)))
+    data, starts, ends = padded_records(stored)
 
     def refuse(expected: str, found: str, _offset: int) -> FormatError:
         return FormatError(path, f"{expected}, as a bound of a column", found)
 
-    cursor = Cursor(data, starts, ends, refuse)
-    return read_column(AvroNode(Wire.BYTES, data_type), cursor)()
+    return decimals(Cursor(data, starts, ends, refuse), starts, ends - starts, data_type)
 
 
 def _decimal_type(info: str | None) -> pa.DataType | None:

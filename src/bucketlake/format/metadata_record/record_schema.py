@@ -37,6 +37,7 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.hashing.xx_hash import xx_hash_64
 from bucketlake.model.arrays import Ints
 from bucketlake.model.file_name import FileId
+from bucketlake.model.schema import META_NAMES
 
 NULLABLE = UnionNode(value_branch=1, null_branch=0, branch_count=2)
 TEXT = AvroNode(Wire.STRING, pa.string(), NULLABLE)
@@ -172,13 +173,6 @@ def with_value_type_field(values: pa.BinaryArray, path: str) -> pa.BinaryArray:
     return pc.binary_join_element_wise(values, b"\0", b"") if is_statistics else values
 
 
-_META_NAMES = (
-    "_hoodie_commit_time",
-    "_hoodie_commit_seqno",
-    "_hoodie_record_key",
-    "_hoodie_partition_path",
-    "_hoodie_file_name",
-)
 _WRAPPERS = {
     "BooleanWrapper": "value boolean",
     "IntWrapper": "value int",
@@ -227,7 +221,7 @@ def record_schema(*, has_value_types: bool = True) -> dict[str, Any]:
     stats = _RECORDS[_STATS]
     if not has_value_types:
         stats = stats.replace("|ArrayWrapper", "").rpartition(";")[0]
-    meta = [{"name": name, "type": ["null", "string"], "default": None} for name in _META_NAMES]
+    meta = [{"name": name, "type": ["null", "string"], "default": None} for name in META_NAMES]
     schema = avro_schema_of(_RECORD, {**_RECORDS, _STATS: stats})
     return {**schema, "fields": [*meta, *schema["fields"]]}
 

@@ -43,7 +43,7 @@ from bucketlake.model.by_schema import by_schema
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.field_path import column_of, field_at, roots_of
-from bucketlake.model.file_name import LogFileName
+from bucketlake.model.file_name import log_instant
 from bucketlake.model.grouping import grouped
 from bucketlake.model.schema import COMMIT_TIME, META_NAMES, PARTITION_PATH, RECORD_KEY, with_meta
 from bucketlake.model.write_stat import WriteStat
@@ -220,7 +220,7 @@ def statistics_of_file(
     size_bytes : int, optional
         Size of the file, if known.
     """
-    if _is_log(path):
+    if log_instant(path) is not None:
         return log_file_statistics(read_log_blocks(storage, path, size_bytes), columns)
     with BaseFileReader(storage, path, size_bytes) as reader:
         return base_file_statistics(reader, columns)
@@ -228,7 +228,7 @@ def statistics_of_file(
 
 def statistics_of_content(content: Buffer, columns: pa.Schema, path: str) -> FileStatistics:
     """Return the statistics of a file from its bytes; see :func:`statistics_of_file`."""
-    if _is_log(path):
+    if log_instant(path) is not None:
         return log_file_statistics(log_blocks_of(content, path), columns)
     with BaseFileReader.of_bytes(content, path) as reader:
         return base_file_statistics(reader, columns)
@@ -253,10 +253,6 @@ def short_base_file_statistics(
 ) -> FileStatistics | None:
     """Return the statistics of a base file, cut; None if no columns are wanted."""
     return None if columns is None else base_file_statistics(reader, columns).cut()
-
-
-def _is_log(path: str) -> bool:
-    return LogFileName.from_file_name(path.rpartition("/")[2]) is not None
 
 
 def base_file_statistics(reader: BaseFileReader, columns: pa.Schema) -> FileStatistics:

@@ -16,7 +16,6 @@ from typing import TypeVar
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitConflictError, MetadataTableError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.kinds import IndexKind
 from bucketlake.metadata.file_listing import listed_partitions
@@ -24,7 +23,6 @@ from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndex
 from bucketlake.model.file_name import Group
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.timeline.table_properties import read_table_config
 
 PARTITIONS_MAX = 256
 """Largest number of data partitions to look up keys in; for more, planning would take too long."""
@@ -134,16 +132,11 @@ def ask_record_index(
         return None, "the table has no record-level index"
     if snapshot.timeline.until is not None:
         return None, "the record-level index has no earlier states"
-    # If the index is turned off meanwhile, its files are deleted after the properties are changed.
-    turned_off = "the record-level index was turned off"
-    try:
-        wanted = None if partitions is None else frozenset(partitions)
-        answer = ask(RecordIndexReader(snapshot.metadata_table, wanted))
-    except (MetadataTableError, CommitConflictError):
-        if _still_has_index(snapshot):
-            raise
-        return None, turned_off
-    return (answer, None) if _still_has_index(snapshot) else (None, turned_off)
+    wanted = None if partitions is None else frozenset(partitions)
+    found = snapshot.while_kept(
+        _has_index, lambda: (ask(RecordIndexReader(snapshot.metadata_table, wanted)), None)
+    )
+    return (None, "the record-level index was turned off") if found is None else found
 
 
 def require_shards(
@@ -167,7 +160,3 @@ def _groups_of(located: KeyLocations) -> set[Group]:
 def _has_index(config: TableConfig) -> bool:
     needed = {MetadataPartition.FILES, MetadataPartition.RECORD_INDEX}
     return config.populate_meta_fields and needed <= set(config.metadata_partitions)
-
-
-def _still_has_index(snapshot: Snapshot) -> bool:
-    return _has_index(read_table_config(snapshot.storage))

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError
 from bucketlake.model.cast import cast_table
 from bucketlake.model.field_path import field_at, fields_at, known_field
@@ -56,13 +57,10 @@ class HashKeys:
 
 def find_hash_keys(
     predicate: Predicate,
-    key_spec: KeySpec,
+    config: TableConfig,
     hash_fields: Sequence[str],
     schema: pa.Schema,
-    *,
     plain_fields: Collection[str] = (),
-    bare_keys: bool = True,
-    foreign_key_generator: str | None = None,
 ) -> HashKeys:
     """Find record keys whose buckets hold every row that a predicate keeps.
 
@@ -70,8 +68,10 @@ def find_hash_keys(
     ----------
     predicate : Predicate
         The result of ``parse_where`` for ``schema``.
-    key_spec : KeySpec
-        How the table makes record keys.
+    config : TableConfig
+        How the table makes record keys. A COMPLEX key of one field may be stored as ``v`` instead
+        of ``f:v``, as by some Hudi releases (0.14.1 to 1.0.2) before table version 9. If only Hudi
+        can run the key generator, only conditions on the record key itself prune.
     hash_fields : sequence of str
         Record key fields that choose the bucket; empty if a key does not choose it.
     schema : pyarrow.Schema
@@ -80,12 +80,6 @@ def find_hash_keys(
         Text columns that are known to contain no comma. A record key names its fields and does not
         escape values, so a value such as ``,a:b`` is read as hash field ``a``. If another field of
         the key may contain such a value, no bucket is certain.
-    bare_keys : bool
-        Whether a COMPLEX key of one field may be stored as ``v`` instead of ``f:v``, as by some
-        Hudi releases (0.14.1 to 1.0.2) before table version 9.
-    foreign_key_generator : str, optional
-        A key generator that only Hudi can run, if the table has one: then ``key_spec`` is a guess,
-        and only conditions on the record key itself prune.
 
     Returns
     -------
@@ -99,8 +93,9 @@ def find_hash_keys(
     if RECORD_KEY in possible:
         stored = sorted(str(key) for key in possible[RECORD_KEY])
         return _limited(stored, are_whole=True)
-    if foreign_key_generator is not None:
-        return HashKeys(None, f"only {foreign_key_generator} can make keys")
+    if config.foreign_key_generator is not None:
+        return HashKeys(None, f"only {config.foreign_key_generator} can make keys")
+    key_spec = config.key_spec
     fields = tuple(hash_fields) or key_spec.record_key_fields
     absent = [name for name in key_spec.record_key_fields if field_at(schema, name) is None]
     if absent:
@@ -118,7 +113,7 @@ def find_hash_keys(
     if unsure:
         return HashKeys(None, f"no = or IN on {unsure[0]}, whose text may look like a hash field")
     spellings = [key_spec]
-    if bare_keys and len(key_spec.record_key_fields) == 1:
+    if config.may_have_bare_keys and len(key_spec.record_key_fields) == 1:
         # For a generator other than COMPLEX both spellings are the same.
         spellings.append(replace(key_spec, bare_keys=True))
     known = {name: possible[name] for name in named}

@@ -9,14 +9,14 @@ hold one is read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.index.kinds import IndexKind
-from bucketlake.index.layout import Layout, Slot, StoredKeys
+from bucketlake.index.layout import Layout, Slot
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.result import Shown
@@ -30,7 +30,7 @@ from bucketlake.read.pruning.by_record_index import PARTITIONS_MAX, groups_of_re
 from bucketlake.read.pruning.by_statistics import slices_by_statistics
 from bucketlake.read.pruning.key_candidates import HashKeys, find_hash_keys
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.read.stored_keys import StoredKeyReader
+from bucketlake.slices.stored_keys import StoredKeyReader
 from bucketlake.where.predicate import Predicate, tested_columns
 
 
@@ -122,11 +122,11 @@ def prune_slices(
         return slices, PruningReport(
             len(paths), len(paths), len(slices), len(slices), None, why, why, why, 0, why
         )
-    stored = StoredKeyReader.of_snapshot(snapshot)
-    kept, report = prune(predicate, slices, config, index, snapshot.readable_schema, stored)
+    schema, stored = snapshot.readable_schema, snapshot.stored_keys
+    kept, report = prune(predicate, slices, config, index, schema, stored)
     unused: str | None = "the record-level index does not tell when a record changed"
     if changes is None:
-        found = _hash_keys(predicate, config, (), snapshot.readable_schema)
+        found = find_hash_keys(predicate, config, (), snapshot.readable_schema)
         kept, unused = _by_record_index(snapshot, index, slices, kept, found)
     before = len(kept)
     is_newest = changes is None and snapshot.timeline.until is None
@@ -146,7 +146,7 @@ def prune(
     config: TableConfig,
     index: IndexKind | None,
     schema: pa.Schema,
-    stored: StoredKeys | None = None,
+    stored: StoredKeyReader | None = None,
 ) -> tuple[list[FileSlice], PruningReport]:
     """Do the same as :func:`prune_slices` with a predicate, for given slices.
 
@@ -165,7 +165,7 @@ def prune(
     plain = paths_follow_keys and not commas
     hash_fields = () if layout is None else layout.hash_fields
     plain_fields = readable_fields(key_spec, schema) if plain else ()
-    found = _hash_keys(predicate, config, hash_fields, schema, plain_fields)
+    found = find_hash_keys(predicate, config, hash_fields, schema, plain_fields)
     buckets, bucket_reason = _buckets(in_partitions, layout, found)
     kept = in_partitions
     if buckets is not None and layout is not None and found.keys is not None:
@@ -183,24 +183,6 @@ def prune(
         bucket_ids=None if buckets is None else tuple(sorted(set().union(*buckets.values()))),
         partition_reason=partition_reason,
         bucket_reason=bucket_reason,
-    )
-
-
-def _hash_keys(
-    predicate: Predicate,
-    config: TableConfig,
-    hash_fields: Sequence[str],
-    schema: pa.Schema,
-    plain_fields: Collection[str] = (),
-) -> HashKeys:
-    return find_hash_keys(
-        predicate,
-        config.key_spec,
-        hash_fields,
-        schema,
-        plain_fields=plain_fields,
-        bare_keys=config.may_have_bare_keys,
-        foreign_key_generator=config.foreign_key_generator,
     )
 
 
@@ -273,7 +255,7 @@ def _why_all(
 
 
 def slices_of_keys(
-    layout: Layout, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys | None
+    layout: Layout, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeyReader | None
 ) -> list[FileSlice]:
     """Return the slices that may hold one of the keys: by slot, then by file group.
 

@@ -262,12 +262,10 @@ def _jobs(
         state = layout.state(resize.partition_path)
         for group in resize.groups:
             held = tuple(sized[resize.partition_path, file_id] for file_id in group.file_ids)
-            new = group.new_ring
-            nodes = tuple(zip(new.values.tolist(), new.prefixes, strict=True))
             first = state.positions.get(group.file_ids[0])
             if first is None:
                 raise OvertakenError("a file group of the plan left the ring")
-            jobs.append(ResizeJob(held, nodes, state.hash_range(first)[0]))
+            jobs.append(ResizeJob(held, group.new_ring, state.hash_range(first)[0]))
     return jobs
 
 

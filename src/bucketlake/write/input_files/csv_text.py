@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.csv
@@ -22,26 +21,19 @@ _NO_UTF8 = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*invalid UTF8")
 _SEPARATORS = ";\t|,"
 
 
-@dataclass(frozen=True, slots=True)
-class CsvLayout:
-    """What the first line of CSV says.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the columns in the table.
-    skipped : int
-        Lines before the rows: the header, and empty lines before it.
-    """
-
-    names: tuple[str, ...]
-    skipped: int
-
-
-def layout_of(head: bytes, reading: Reading, where: str, known: Sequence[str]) -> CsvLayout:
+def csv_columns(
+    head: bytes, reading: Reading, where: str, known: Sequence[str]
+) -> tuple[tuple[str, ...], int]:
     """Find the columns of a file in its first bytes.
 
     ``known`` are the columns of the table and those with a given type; empty if there are none.
+
+    Returns
+    -------
+    tuple of str
+        Names of the columns in the table.
+    int
+        Number of lines before the rows: the header, and empty lines before it.
 
     Raises
     ------
@@ -61,11 +53,11 @@ def layout_of(head: bytes, reading: Reading, where: str, known: Sequence[str]) -
         raise pa.ArrowInvalid("the file is empty; a first line names the columns")
     if not reading.header:
         assert reading.columns is not None, "files() asks for the names"
-        return CsvLayout(reading.columns, 0)
+        return reading.columns, 0
     names = list(reading.columns or reading.table_names(first))
     if reading.columns is None:
         _require_header(first, names, reading, where, known)
-    return CsvLayout(tuple(names), skipped + 1)
+    return tuple(names), skipped + 1
 
 
 def _text_of(head: bytes) -> str:
@@ -108,14 +100,17 @@ def _is_number(name: str) -> bool:
 
 def csv_batches(
     source: pa.NativeFile,
-    layout: CsvLayout,
+    names: Sequence[str],
+    skipped: int,
     reading: Reading,
     where: str,
     block_bytes: int,
     *,
     is_whole: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of CSV, with all columns as texts; ``is_whole``: the text ends with a row.
+    """Yield the rows of CSV after some lines, with all columns as texts.
+
+    ``is_whole`` says whether the text ends with a row.
 
     Raises
     ------
@@ -124,14 +119,13 @@ def csv_batches(
     ArrowException
         If the text is no CSV.
     """
-    names = layout.names
     # PyArrow takes the end of the text for a closing quote. An open one takes in this row, too.
     last_row = b'\n""' + reading.separator.encode() * (len(names) - 1)
     read = pyarrow.csv.ReadOptions(
         use_threads=False,
         block_size=block_bytes,
         column_names=list(names),
-        skip_rows_after_names=layout.skipped,
+        skip_rows_after_names=skipped,
     )
     split = pyarrow.csv.ParseOptions(delimiter=reading.separator, newlines_in_values=True)
     convert = pyarrow.csv.ConvertOptions(
@@ -146,7 +140,7 @@ def csv_batches(
         yield from _without_last_row(batches, where) if is_whole else batches
     except pa.ArrowInvalid as error:
         if "Empty CSV" not in str(error):  # A piece may have no row.
-            explained = _explained(str(error), layout, reading, where)
+            explained = _explained(str(error), names, skipped, reading, where)
             raise explained or error from error
 
 
@@ -193,21 +187,23 @@ class _WholeLineEnds(io.RawIOBase):
         return data[:-1] if cut else data
 
 
-def _explained(text: str, layout: CsvLayout, reading: Reading, where: str) -> InputError | None:
+def _explained(
+    text: str, names: Sequence[str], skipped: int, reading: Reading, where: str
+) -> InputError | None:
     """Return an error that says more than a message of PyArrow, if there is more to say."""
     if ragged := _RAGGED.search(text):
         wanted, found, row = ragged[2], ragged[3], ragged[4].strip()
         return InputError(
-            _row_of(where, ragged[1], layout),
+            _row_of(where, ragged[1], skipped),
             f"it has {found} values, and the file has {wanted} columns: {row[:80]}",
             "correct the row; a value that holds the separator or a line break stands in quotes; "
             f"another separator than {reading.separator!r} is named by "
             "bl.files(..., separator=...) (--separator)",
         )
     if damaged := _NO_UTF8.search(text):
-        name = layout.names[int(damaged[1])]
+        name = names[int(damaged[1])]
         return InputError(
-            f"{_row_of(where, damaged[2], layout)}, column {name}",
+            f"{_row_of(where, damaged[2], skipped)}, column {name}",
             "the text is not UTF-8",
             "convert the file to UTF-8",
         )
@@ -217,5 +213,5 @@ def _explained(text: str, layout: CsvLayout, reading: Reading, where: str) -> In
     return None
 
 
-def _row_of(where: str, number: str | None, layout: CsvLayout) -> str:
-    return where if number is None else f"{where}, row {int(number) - layout.skipped}"
+def _row_of(where: str, number: str | None, skipped: int) -> str:
+    return where if number is None else f"{where}, row {int(number) - skipped}"

@@ -29,7 +29,7 @@ from bucketlake.model.row_merge import how_to_allow
 from bucketlake.read.arrow_reader import gathered
 from bucketlake.storage.base import at_once
 from bucketlake.write.input_files.files import InputFile, InputFiles, Union, listed
-from bucketlake.write.input_files.heads import PIECE_BYTES, FileHead, KnownTypes, read_head
+from bucketlake.write.input_files.heads import PIECE_BYTES, FileHead, read_head
 from bucketlake.write.input_files.piece_reader import PieceReader, unreadable
 from bucketlake.write.input_files.pieces import Piece, count_quotes, cut_pieces, find_names
 from bucketlake.write.input_files.reading import FileFormat
@@ -99,7 +99,7 @@ class FileSource:
 
     def is_empty(self) -> bool:
         """Return whether the files have no rows."""
-        return not any(head.has_rows for head in self._heads)
+        return not any(head.pieces for head in self._heads)
 
     def keep(self, paths: list[str]) -> None:
         """Keep only the values at these paths."""
@@ -194,13 +194,14 @@ class FileSource:
         return [cut_pieces(pieces[a:b], counted[a:b]) for a, b in pairwise(ends)]
 
     @cached_property
-    def _types(self) -> KnownTypes:
-        known = given = pa.schema([])
-        fits = self._given.reading.fits_numbers  # Else only texts are read with types.
-        if fits or not all(file.is_parquet for file in self._files):
-            known, given = self._known() or known, self._given.schema or given
-            known, given = with_arrays(known), with_arrays(given)  # The write checks lengths.
-        return KnownTypes(known, given)
+    def _types(self) -> pa.Schema:
+        """Types of columns: those that the caller names, else those of the table."""
+        reading, fields = self._given.reading, dict[str, pa.Field]()
+        # Else only texts are read with types.
+        if reading.fits_numbers or not all(file.is_parquet for file in self._files):
+            fields = {field.name: field for field in (*(self._known() or ()), *reading.schema)}
+        known = pa.schema([field.with_nullable(True) for field in fields.values()])
+        return with_arrays(known)  # The write checks lengths.
 
     @cached_property
     def _heads(self) -> list[FileHead]:
@@ -222,7 +223,7 @@ class FileSource:
 
     def _with_late_names(self, heads: list[FileHead]) -> list[FileHead]:
         """Add the columns of known types that objects have for the first time after the head."""
-        types = self._types.all
+        types = self._types
         doubtful = [
             h for h in heads if not h.is_whole and {*types.names}.difference(h.schema.names)
         ]
@@ -236,37 +237,36 @@ class FileSource:
             late[shown] |= names
         flow.close()
         return [
-            head.with_columns([field for field in types if field.name in late[file.shown]])
-            for file, head in zip(self._files, heads, strict=True)
+            head.with_columns([field for field in types if field.name in late[head.file.shown]])
+            for head in heads
         ]
 
     @cached_property
     def _whole(self) -> pa.Schema:
         """The schema of all columns."""
-        heads = list(zip(self._files, self._heads, strict=True))
+        heads = self._heads
         if self._given.union in (Union.NONE, Union.NEW):
-            fixed = [pair for pair in heads if pair[0].file_format is not FileFormat.JSONL]
-            self._require_alike(fixed)
+            self._require_alike([h for h in heads if h.file.file_format is not FileFormat.JSONL])
         try:
-            schemas = [head.schema for _, head in heads]
+            schemas = [head.schema for head in heads]
             return pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
         except pa.ArrowException as error:
-            shown = ", ".join(sorted({file.shown for file, _ in heads})[:3])
+            shown = ", ".join(sorted({head.file.shown for head in heads})[:3])
             problem = f"the files do not fit together: {str(error).splitlines()[0]}"
             raise InputError(shown, problem, "write the files one by one") from error
 
-    def _require_alike(self, heads: list[tuple[InputFile, FileHead]]) -> None:
+    def _require_alike(self, heads: list[FileHead]) -> None:
         """Raise InputError if a file lacks a column of another: nulls would replace stored values.
 
         A column that the table lacks has no stored values.
         """
         union, known = self._given.union, self._known() or pa.schema([])
-        for name in dict.fromkeys(name for _, head in heads for name in head.schema.names):
+        for name in dict.fromkeys(name for head in heads for name in head.schema.names):
             is_new = union is Union.NEW and known.get_field_index(name) < 0
-            for file, head in heads:
+            for head in heads:
                 if head.schema.get_field_index(name) < 0 and not is_new:
                     raise InputError(
-                        file.shown,
+                        head.file.shown,
                         f"it does not have column {name!r}, which another file has",
                         "add the column, or write the files one by one; "
                         f"{how_to_allow(['fill_missing'])} writes nulls there, also into stored "

@@ -58,8 +58,6 @@ class InputFiles:
         Files, folders and patterns.
     reading : Reading
         Format, and the form of texts.
-    schema : pa.Schema or None
-        Types of columns of CSV and JSON, in place of the table's and those of the values.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
     union : Union
@@ -70,7 +68,6 @@ class InputFiles:
 
     paths: tuple[str, ...]
     reading: Reading
-    schema: pa.Schema | None = None
     storage_options: Mapping[str, str] | None = None
     union: Union = Union.NONE
     held: tuple[InputFile, ...] = field(default=(), repr=False)
@@ -236,8 +233,9 @@ def files(
     reading = Reading(
         format, nulls, separator, header, names, renamed, form, folder_columns=folder_columns
     )
+    reading = reading if schema is None else replace(reading, schema=schema)
     options = GivenOptions(options_of(storage_options, "storage_options"))
-    return InputFiles(given, reading, schema, options)
+    return InputFiles(given, reading, options)
 
 
 def _check_csv(separator: object, decimal: object, header: object) -> None:

@@ -13,7 +13,7 @@ from bucketlake.errors import InputError
 from bucketlake.format.base_file import with_int96_zones
 from bucketlake.model.cast import cast_table, selectable
 from bucketlake.model.column_type import is_number_type
-from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES, CsvLayout, csv_batches, layout_of
+from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES, csv_batches, csv_columns
 from bucketlake.write.input_files.files import InputFile, open_bytes, open_text
 from bucketlake.write.input_files.json_text import as_json_lines, json_rows, names_in
 from bucketlake.write.input_files.pieces import LINE_BYTES_MAX, Piece
@@ -30,19 +30,19 @@ class FileHead:
 
     Attributes
     ----------
+    file : InputFile
+        The file.
     schema : pyarrow.Schema
         Its columns, by their names in the table.
     pieces : tuple of Piece
-        What tasks read of it.
-    has_rows : bool
-        Whether it has rows.
+        What tasks read of it; none if it has no rows.
     is_whole : bool
         Whether all names are known: more objects of JSON may have more.
     """
 
+    file: InputFile
     schema: pa.Schema
     pieces: tuple[Piece, ...]
-    has_rows: bool
     is_whole: bool = True
 
     def with_columns(self, more: Sequence[pa.Field]) -> FileHead:
@@ -52,41 +52,29 @@ class FileHead:
         return replace(self, schema=pa.schema([*self.schema, *more]), pieces=pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTypes:
-    """Types of the columns of texts.
-
-    Attributes
-    ----------
-    table : pyarrow.Schema
-        Columns of the table; a number that does not fit its column may widen it.
-    given : pyarrow.Schema
-        Columns whose type the caller names, instead of the table's.
-    """
-
-    table: pa.Schema
-    given: pa.Schema
-
-    @property
-    def all(self) -> pa.Schema:
-        """Both."""
-        fields = {field.name: field for field in (*self.table, *self.given)}
-        return pa.schema([field.with_nullable(True) for field in fields.values()])
-
-
 def read_head(
-    file: InputFile, types: KnownTypes, reading: Reading, *, keeps_footers: bool
+    file: InputFile, types: pa.Schema, reading: Reading, *, keeps_footers: bool
 ) -> FileHead:
     """Read the head of a file; raise InputError or ArrowException if it cannot be read.
 
-    ``keeps_footers`` tells whether the pieces of Parquet have the footer.
+    Parameters
+    ----------
+    file : InputFile
+        The file.
+    types : pyarrow.Schema
+        Types of columns: those that the caller names, else those of the table. A number that does
+        not fit a column of the table may widen it.
+    reading : Reading
+        How the file is read.
+    keeps_footers : bool
+        Whether the pieces of Parquet have the footer.
     """
     if file.is_parquet:
         head = _parquet_head(file, types, reading, keeps_footers=keeps_footers)
     else:
         read = _csv_head if file.file_format is FileFormat.CSV else _json_head
         head = read(file, types, reading)
-    known = {field.name: field for field in types.all}
+    known = {field.name: field for field in types}
     folders = reading.folder_values(file.stored.path)
     held = frozenset(head.schema.names)
     own = [known.get(n, pa.field(n, pa.string())) for n in folders if n not in held]
@@ -94,12 +82,12 @@ def read_head(
 
 
 def _parquet_head(
-    file: InputFile, types: KnownTypes, reading: Reading, *, keeps_footers: bool
+    file: InputFile, types: pa.Schema, reading: Reading, *, keeps_footers: bool
 ) -> FileHead:
     with open_bytes(file) as source, parquet_file(source) as parquet:
         metadata, schema = parquet.metadata, with_int96_zones(parquet)
         if reading.fits_numbers:
-            schema = _fitting(parquet, schema, types.table, reading)
+            schema = _fitting(parquet, schema, types, reading)
     empty = selectable(schema.remove_metadata().empty_table())
     empty = empty.rename_columns(reading.table_names(empty.column_names))
     _require_distinct(empty.column_names, file.shown)
@@ -116,16 +104,16 @@ def _parquet_head(
             piece = Piece(file, row_groups=tuple(groups), names=names, size_bytes=size_bytes)
             pieces.append(replace(piece, footer=metadata) if keeps_footers else piece)
             groups, size_bytes = [], 0
-    return FileHead(empty.schema, tuple(pieces), metadata.num_rows > 0)
+    return FileHead(file, empty.schema, tuple(pieces))
 
 
 def _fitting(
-    parquet: pq.ParquetFile, schema: pa.Schema, table: pa.Schema, reading: Reading
+    parquet: pq.ParquetFile, schema: pa.Schema, types: pa.Schema, reading: Reading
 ) -> pa.Schema:
     """Give numbers the types of the table's columns, if these hold all values as they are."""
     for place, name in enumerate(reading.table_names(schema.names)):
-        at = table.get_field_index(name)
-        field, to = schema.field(place), None if at < 0 else table.field(at).type
+        at = types.get_field_index(name)
+        field, to = schema.field(place), None if at < 0 else types.field(at).type
         if to in (None, field.type) or not all(map(is_number_type, (to, field.type))):
             continue
         values = parquet.read([field.name])
@@ -146,26 +134,26 @@ def parquet_file(source: pa.NativeFile, footer: pq.FileMetaData | None = None) -
     )
 
 
-def _csv_head(file: InputFile, types: KnownTypes, reading: Reading) -> FileHead:
+def _csv_head(file: InputFile, types: pa.Schema, reading: Reading) -> FileHead:
     head, rest = _beginning(file, HEAD_BYTES)
-    layout = layout_of(head, reading, file.shown, types.all.names)
-    _require_distinct(layout.names, file.shown)
+    names, skipped = csv_columns(head, reading, file.shown, types.names)
+    _require_distinct(names, file.shown)
     try:
-        texts = _first_rows(file, head, rest, layout, reading)
+        texts = _first_rows(file, (head, rest), names, skipped, reading)
     except (InputError, pa.ArrowInvalid):  # Perhaps the first row is longer.
         head, rest = _beginning(file, CSV_BLOCK_BYTES)
-        texts = _first_rows(file, head, rest, layout, reading)
+        texts = _first_rows(file, (head, rest), names, skipped, reading)
 
     def read(wanted: pa.Schema) -> pa.Table:
         rows = cast_rows(texts, wanted, reading.form, file.shown, 0)
         return with_new_types(rows, wanted, reading.form, file.shown)
 
-    rows = widened(read, types.all, types.given)
+    rows = widened(read, types, reading.schema.names)
     if not rest and not len(rows):
-        return FileHead(rows.schema, (), has_rows=False)
-    pieces = _ranges(file, layout.names, is_cut=not file.is_compressed)
-    pieces = [replace(piece, layout=layout) for piece in pieces]
-    return FileHead(rows.schema, tuple(pieces), has_rows=True)
+        return FileHead(file, rows.schema, ())
+    pieces = _ranges(file, names, is_cut=not file.is_compressed)
+    pieces = [replace(piece, skipped=skipped) for piece in pieces]
+    return FileHead(file, rows.schema, tuple(pieces))
 
 
 def _beginning(file: InputFile, size_bytes: int) -> tuple[bytes, bytes]:
@@ -177,34 +165,40 @@ def _beginning(file: InputFile, size_bytes: int) -> tuple[bytes, bytes]:
 
 
 def _first_rows(
-    file: InputFile, head: bytes, rest: bytes, layout: CsvLayout, reading: Reading
+    file: InputFile,
+    beginning: tuple[bytes, bytes],
+    names: Sequence[str],
+    skipped: int,
+    reading: Reading,
 ) -> pa.Table:
     """Return the rows of the head that it holds wholly."""
-    schema = pa.schema([(name, pa.string()) for name in layout.names])
+    head, rest = beginning
+    schema = pa.schema([(name, pa.string()) for name in names])
     if not head.strip():
         return schema.empty_table()
     # If there is more text, the first block has whole rows only.
     data, size = (head + rest, len(head)) if rest else (head + b"\n", len(head) + 2)
-    source = pa.BufferReader(data)
-    batches = csv_batches(source, layout, reading, file.shown, size, is_whole=not rest)
+    source, is_whole = pa.BufferReader(data), not rest
+    where = file.shown
+    batches = csv_batches(source, names, skipped, reading, where, size, is_whole=is_whole)
     return pa.Table.from_batches(islice(batches, 1) if rest else batches, schema)
 
 
-def _json_head(file: InputFile, types: KnownTypes, reading: Reading) -> FileHead:
-    known = types.all
+def _json_head(file: InputFile, types: pa.Schema, reading: Reading) -> FileHead:
     lines, is_array, is_whole = _first_lines(file)
     if not lines.strip():
-        return FileHead(pa.schema([]), (), has_rows=False)
+        return FileHead(file, pa.schema([]), ())
     names = reading.table_names(names_in(lines))
     _require_distinct(names, file.shown)
     named = frozenset(names)
-    own = pa.schema([field for field in known if field.name in named])
-    rows = widened(lambda wanted: json_rows(lines, wanted, reading, file.shown), own, types.given)
+    own = pa.schema([field for field in types if field.name in named])
+    fixed = reading.schema.names
+    rows = widened(lambda wanted: json_rows(lines, wanted, reading, file.shown), own, fixed)
     held = frozenset(rows.column_names)
     rows = rows.select([name for name in names if name in held])
     pieces = _ranges(file, tuple(names), is_cut=not (file.is_compressed or is_array))
     pieces = [replace(piece, is_array=is_array) for piece in pieces]
-    return FileHead(rows.schema, tuple(pieces), len(rows) > 0, is_whole)
+    return FileHead(file, rows.schema, tuple(pieces), is_whole)
 
 
 def _first_lines(file: InputFile) -> tuple[bytes, bool, bool]:

@@ -106,16 +106,17 @@ class PieceReader:
         with open_piece(before) as source:
             if not piece.is_csv:
                 return sum(block.count(b"\n") for block in blocks_of_lines(source))
-            rows = csv_batches(source, before.own_layout, self.reading, "", CSV_BLOCK_BYTES)
-            return sum(map(len, rows))
+            return sum(map(len, self._batches(source, before, "")))
+
+    def _batches(self, source: pa.NativeFile, piece: Piece, where: str) -> Iterator[pa.RecordBatch]:
+        lines = piece.lines_before_rows
+        return csv_batches(source, piece.names, lines, self.reading, where, CSV_BLOCK_BYTES)
 
     def _csv(self, piece: Piece, first_row: int) -> Iterator[pa.Table]:
         shown = piece.file.shown
         kept = [name for name in piece.names if self.schema.get_field_index(name) >= 0]
         with open_piece(piece) as source:
-            for batch in csv_batches(
-                source, piece.own_layout, self.reading, shown, CSV_BLOCK_BYTES
-            ):
+            for batch in self._batches(source, piece, shown):
                 texts = pa.Table.from_batches([batch]).select(kept)
                 yield cast_rows(texts, self.schema, self.reading.form, shown, first_row)
                 first_row += batch.num_rows

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES, CsvLayout
+from bucketlake.write.input_files.csv_text import CSV_BLOCK_BYTES
 from bucketlake.write.input_files.files import InputFile, open_text
 from bucketlake.write.input_files.json_objects import objects_in
 from bucketlake.write.input_files.reading import BYTE_ORDER_MARK, FileFormat, Reading
@@ -43,8 +43,8 @@ class Piece:
         Whether the range begins inside a quoted value.
     is_array : bool
         Whether it is an array of JSON objects.
-    layout : CsvLayout or None
-        Columns of CSV.
+    skipped : int
+        Lines of CSV before the rows of the file.
     names : tuple of str
         Columns that the file has, by their names in the table.
     size_bytes : int
@@ -60,7 +60,7 @@ class Piece:
     end: int = 0
     in_quotes: bool = False
     is_array: bool = False
-    layout: CsvLayout | None = None
+    skipped: int = 0
     names: tuple[str, ...] = ()
     size_bytes: int = 0
     footer: pq.FileMetaData | None = None
@@ -76,10 +76,9 @@ class Piece:
         return self.file.file_format is FileFormat.CSV
 
     @property
-    def own_layout(self) -> CsvLayout:
-        """The columns of CSV, and the lines before the rows of the piece."""
-        assert self.layout is not None, "it is CSV"
-        return replace(self.layout, skipped=0) if self.start else self.layout
+    def lines_before_rows(self) -> int:
+        """Lines of CSV before the rows of the piece."""
+        return 0 if self.start else self.skipped
 
     def before(self) -> Piece:
         """Return the part of the file before the piece."""

@@ -7,6 +7,8 @@ from enum import Enum
 from pathlib import PurePath, PurePosixPath
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from bucketlake.errors import InputError
 from bucketlake.model.partition_path import DEFAULT_PARTITION
 from bucketlake.model.text_values import PLAIN, TextForm
@@ -45,6 +47,8 @@ _BY_ENDING = {
     ".json": FileFormat.JSONL,
 }
 
+_NO_COLUMNS = pa.schema([])
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -66,6 +70,8 @@ class Reading:
         Columns whose name in the files is another one, and their names in the table.
     form : TextForm
         How numbers and times are written.
+    schema : pyarrow.Schema
+        Types of columns of CSV and JSON, in place of the table's and those of the values.
     objects_alike : bool
         Whether all JSON objects of a file must have the same names.
     fits_numbers : bool
@@ -81,6 +87,7 @@ class Reading:
     columns: tuple[str, ...] | None = None
     renamed: tuple[tuple[str, str], ...] = ()
     form: TextForm = PLAIN
+    schema: pa.Schema = _NO_COLUMNS
     objects_alike: bool = False
     fits_numbers: bool = False
     folder_columns: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 import pyarrow as pa
@@ -77,7 +77,9 @@ def name_type(name: str) -> str:
     return f"name its type: bl.files(..., schema=pa.schema({{{name!r}: ...}}))"
 
 
-def widened(read: Callable[[pa.Schema], pa.Table], types: pa.Schema, fixed: pa.Schema) -> pa.Table:
+def widened(
+    read: Callable[[pa.Schema], pa.Table], types: pa.Schema, fixed: Collection[str]
+) -> pa.Table:
     """Read rows; a number that does not fit its column gives the column the next wider type.
 
     The write then widens the table's column, or refuses the type. ``fixed`` are the columns whose
@@ -86,7 +88,7 @@ def widened(read: Callable[[pa.Schema], pa.Table], types: pa.Schema, fixed: pa.S
     try:
         return read(types)
     except InputError:
-        kept = {*fixed.names}
+        kept = frozenset(fixed)
         for wider in _WIDER:
             wide = [f if f.name in kept else f.with_type(wider.get(f.type, f.type)) for f in types]
             try:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from bucketlake.flow.stage import Int32Array, Rows
 from bucketlake.index.dynamic import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.groups_for_new_keys import Filling, bucket_of_group, owner_of_group
-from bucketlake.index.layout import GroupChoice, Slot
+from bucketlake.index.layout import GroupChoice, Slot, SlotPlan
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
@@ -49,7 +49,7 @@ from bucketlake.write.record_index.locate import KeyFinder, LookupResult
 from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.tag import SlotCounts
-from bucketlake.write.write_plan import SlotPlan, SlotResult, WritePlan
+from bucketlake.write.write_plan import SlotResult, WritePlan
 
 RowArray: TypeAlias = npt.NDArray[np.int64]
 
@@ -63,36 +63,6 @@ _KEY_BYTES_AT_ONCE = 1 << 20
 STORED_BYTES_MAX = 8 * MAX_FILE_SIZE_DEFAULT
 """Greatest size of the buckets of a shard that one task may have to rewrite; larger ones take the
 general way, which gives each bucket to a task."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardWrite:
-    """What a write does to a shard; sent to the task that owns it.
-
-    Attributes
-    ----------
-    slot : SlotPlan
-        The records and the live buckets of the shard.
-    shard_count : int
-        Number of shards of the partition.
-    shard : ShardPlan
-        The entries of the shard that change.
-    stored : FileSlice or None
-        The entries in which keys are looked up.
-    used : tuple of FileId
-        The bucket with the highest number that the shard ever had, if it is not live.
-    """
-
-    slot: SlotPlan
-    shard_count: int
-    shard: ShardPlan
-    stored: FileSlice | None
-    used: tuple[FileId, ...] = ()
-
-    @property
-    def task(self) -> int:
-        """The task that owns the shard."""
-        return self.slot.task
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +97,19 @@ class ShardStage:
         return self.records.route(rows)
 
     def run(
-        self, plans: Sequence[ShardWrite | ShardPlan], received: dict[str, pa.Table]
+        self, plans: Sequence[ShardPlan], received: dict[str, pa.Table]
     ) -> Iterator[SlotResult | ShardResult | LookupResult]:
         """Write the shards of a task; of a shard without records only its entries change."""
         files, index_files = self.records.task.writer.files(), self.index_writer.files()
-        known: list[KnownKeys] = [
-            (plan, [], _NO_KEYS) for plan in plans if isinstance(plan, ShardPlan)
-        ]
+        known: list[KnownKeys] = [(plan, [], _NO_KEYS) for plan in plans if plan.slot is None]
         known_bytes = 0
-        writes = {plan.slot.number: plan for plan in plans if isinstance(plan, ShardWrite)}
-        if writes:
-            task, slots = self.records.task, [plan.slot for plan in writes.values()]
-            for slot, incoming, count in task.incoming(slots, self.records.records_of(received)):
-                yield from self._write(writes[slot.number], incoming, count, files, known)
+        slots = [plan.slot for plan in plans if plan.slot is not None]
+        if slots:
+            plan_of = {plan.slot.number: plan for plan in plans if plan.slot is not None}
+            arrived = self.records.task.incoming(slots, self.records.records_of(received))
+            for slot, incoming, count in arrived:
+                plan = plan_of[slot.number]
+                yield from self._write(plan, slot, incoming, count, files, known)
                 known_bytes += incoming.keys.nbytes
                 if known_bytes >= _KEY_BYTES_AT_ONCE:
                     yield from self.index_writer.write_known(known, index_files)
@@ -150,22 +120,23 @@ class ShardStage:
 
     def _write(
         self,
-        plan: ShardWrite,
+        plan: ShardPlan,
+        slot: SlotPlan,
         incoming: IncomingRecords,
         records: int,
         files: DataFiles,
         known: list[KnownKeys],
     ) -> Iterator[SlotResult | ShardResult | LookupResult]:
-        task, slot = self.records.task, plan.slot
-        codes, groups, from_cache = self.finder.find(plan.stored, incoming.keys)
-        places = np.array([*self._places(plan, groups), NOT_FOUND], np.int32)[codes]
-        looked_up = 0 if plan.stored is None else len(codes)
+        task = self.records.task
+        codes, groups, from_cache = self.finder.find(plan.looked_up, incoming.keys)
+        places = np.array([*self._places(slot, groups), NOT_FOUND], np.int32)[codes]
+        looked_up = 0 if plan.looked_up is None else len(codes)
         result = LookupResult(slot.number, records, looked_up=looked_up, from_cache=from_cache)
         shared = codes[places == _SHARED]
         if len(shared):
             yield replace(result, groups=((*groups[shared[0]], len(shared)),))
             yield SlotResult(slot.number, records, ())
-            yield ShardResult(plan.shard.number, None)
+            yield ShardResult(plan.number, None)
             return
         unknown = incoming.deleted & (places == NOT_FOUND)
         if unknown.any():
@@ -173,7 +144,7 @@ class ShardStage:
             incoming, places = incoming.take(kept), places[kept]
         is_new = places == NOT_FOUND
         new: RowArray = incoming.in_key_order(np.flatnonzero(is_new))
-        buckets, owners = self._fill(task, plan, places, new)
+        buckets, owners = self._fill(slot, plan.used, places, new)
         ordered = np.concatenate([np.flatnonzero(~is_new), new])
         choices: list[GroupChoice] = []
         entries: list[NewKeys] = []
@@ -186,30 +157,37 @@ class ShardStage:
                 entries.append(NewKeys(added, slot.partition_path, file_id, is_sorted=True))
         yield task.writer.write_choices(slot, choices, incoming, records, files)
         gone = self._gone(task, incoming) if self.removes_entries else _NO_ROWS
-        known.append((plan.shard, entries, _taken(incoming.keys, gone)))
+        known.append((plan, entries, _taken(incoming.keys, gone)))
         yield replace(result, new=((0, len(new)),), gone=len(gone), unknown=int(unknown.sum()))
 
-    def _places(self, plan: ShardWrite, groups: Sequence[Group]) -> Iterator[int]:
+    def _places(self, slot: SlotPlan, groups: Sequence[Group]) -> Iterator[int]:
         """Yield the positions of groups among the live groups of a shard.
 
         An entry may name a group of the shard that is no longer live; its key is new.
         """
-        slices = plan.slot.slices
-        live = {(held.partition_path, held.file_id): n for n, held in enumerate(slices)}
+        live, count = {held.group: n for n, held in enumerate(slot.slices)}, self._count(slot)
         for path, file_id in groups:
-            owner = owner_of_group(file_id, plan.shard_count)
-            is_own = (path, owner) == plan.slot.key
+            is_own = (path, owner_of_group(file_id, count)) == slot.key
             yield live.get((path, file_id), NOT_FOUND if is_own else _SHARED)
 
+    def _count(self, slot: SlotPlan) -> int:
+        counts = self.records.placement.shard_counts
+        assert counts is not None, "the slots of the write are shards"
+        return counts[slot.partition_path]
+
     def _fill(
-        self, task: WriteTask, plan: ShardWrite, places: npt.NDArray[np.int32], new: RowArray
+        self,
+        slot: SlotPlan,
+        used: Sequence[FileId],
+        places: npt.NDArray[np.int32],
+        new: RowArray,
     ) -> tuple[list[tuple[FileId, FileSlice | None]], npt.NDArray[np.int32]]:
         """Choose the bucket of each record: new keys fill buckets with room, and then new ones.
 
         Parameters
         ----------
-        task, plan
-            The write, and its shard.
+        slot, used
+            The shard, and its ``ShardPlan.used``.
         places : ndarray of int32, shape (n_records,)
             For each record, the position of the live bucket that has its key, or ``NOT_FOUND``.
         new : ndarray of int64, shape (n_new,)
@@ -222,13 +200,13 @@ class ShardStage:
         ndarray of int32, shape (n_records,)
             The position of each record's bucket.
         """
-        slot, slices, owners = plan.slot, plan.slot.slices, places.copy()
+        writer, slices, owners = self.records.task.writer, slot.slices, places.copy()
         buckets: list[tuple[FileId, FileSlice | None]] = [(s.file_id, s) for s in slices]
         numbers = {file_id: number for number, (file_id, _) in enumerate(buckets)}
         left = new
         known = np.unique(places[places != NOT_FOUND]).tolist() if slices else []
         written = {slices[n].file_id for n in known}
-        rows_of, count = partial(rows_of_group, task.writer.storage), plan.shard_count
+        rows_of, count = partial(rows_of_group, writer.storage), self._count(slot)
         for held in self.filling.candidates(slot.slot, count, slices, written):
             if not len(left):
                 break
@@ -236,11 +214,11 @@ class ShardStage:
             owners[left[:room]] = numbers[held.file_id]
             left = left[room:]
         rows_max = self.filling.rows_max(self.row_bytes)
-        free = self.filling.new_numbers(slot.slot, count, lambda: [*numbers, *plan.used])
+        free = self.filling.new_numbers(slot.slot, count, lambda: [*numbers, *used])
         for start in range(0, len(left), rows_max):
             owners[left[start : start + rows_max]] = len(buckets)
-            instant, path = task.writer.instant, slot.partition_path
-            buckets.append((self.filling.new_group_id(instant, path, next(free)), None))
+            path = slot.partition_path
+            buckets.append((self.filling.new_group_id(writer.instant, path, next(free)), None))
         return buckets, owners
 
     def _gone(self, task: WriteTask, incoming: IncomingRecords) -> RowArray:
@@ -297,7 +275,7 @@ def plan_shard_writes(
     stored: StoredShards,
     removal: Removal,
     gone: Mapping[str, Sequence[FileId]],
-) -> list[ShardWrite | ShardPlan]:
+) -> list[ShardPlan]:
     """Return what tasks do: shards with records, and those whose entries alone change.
 
     Parameters
@@ -316,16 +294,16 @@ def plan_shard_writes(
         Groups of each partition that are no longer live.
     """
     numbers = {shard.shard: shard for shard in changed}
-    works: list[ShardWrite | ShardPlan] = []
+    written: list[ShardPlan] = []
     for slot in plan.slots:
         path, number = slot.key
         count = shards.count(path)
-        shard = replace(numbers.pop(Shard(number, path)), task=slot.task)
-        held = None if is_removed(removal, path) else stored.get(path)
+        shard = replace(numbers.pop(Shard(number, path)), slot=slot, task=slot.task)
+        if not is_removed(removal, path) and (held := stored.get(path)):
+            shard = replace(shard, stored=held[number])
         ids = [*gone.get(path, ()), *plan.replaced.get(path, ())]
         own = [file_id for file_id in ids if owner_of_group(file_id, count) == number]
         own.sort(key=lambda file_id: bucket_of_group(file_id) or 0)
-        looked_up = held[number] if held else None
-        works.append(ShardWrite(slot, count, shard, looked_up, tuple(own[-1:])))
+        written.append(replace(shard, used=tuple(own[-1:])))
     left = [shard for shard in numbers.values() if shard.opens or shard.stored is not None]
-    return works + [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]
+    return written + [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]

@@ -18,10 +18,11 @@ import pyarrow as pa
 
 from bucketlake.flow.stage import Int32Array, Rows, in_task_order, spread
 from bucketlake.index.groups_for_new_keys import Filling, RowCounter
+from bucketlake.index.layout import SlotPlan
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import FileId, Group, InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.grouping import grouped, summed
+from bucketlake.model.grouping import grouped
 from bucketlake.write.record_index.index_writer import (
     PLACED_ENTRIES,
     IndexWriter,
@@ -40,29 +41,17 @@ from bucketlake.write.record_index.locate import (
     LookupResult,
     Routes,
 )
-from bucketlake.write.record_index.lookups import Lookup, StoredShards
+from bucketlake.write.record_index.lookups import StoredShards
 from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import with_numbers
 from bucketlake.write.write_plan import (
     RECORD_SIZE_BYTES_ESTIMATE,
-    SlotPlan,
     WritePlan,
     task_count_of,
+    weight_of,
 )
 
 _ENTRY_BYTES_ESTIMATE = 16
-
-
-@dataclass(slots=True)
-class _Target:
-    """A file group that may get records."""
-
-    partition_path: str
-    file_slice: FileSlice | None
-    updates: int
-    room: int = 0
-    new: int = 0
-    number: int | None = None  # Of a new group.
 
 
 def dead_groups(found: Sequence[LookupResult], live: Mapping[Group, FileSlice]) -> set[Group]:
@@ -83,7 +72,7 @@ class GroupPlanner:
     ----------
     partitions : sequence of str
         Data partitions of the batch, as lookups number them.
-    lookups : sequence of Lookup
+    lookups : sequence of SlotPlan
         The first stage.
     found : sequence of LookupResult
         What the lookups found, in their order.
@@ -112,7 +101,7 @@ class GroupPlanner:
     """
 
     partitions: Sequence[str]
-    lookups: Sequence[Lookup]
+    lookups: Sequence[SlotPlan]
     found: Sequence[LookupResult]
     live: Mapping[Group, FileSlice]
     replaced: Mapping[str, tuple[FileId, ...]]
@@ -131,23 +120,20 @@ class GroupPlanner:
 
         The routes send records and keys there.
         """
-        targets, opened, filled = self._filled()
-        ordered = [targets[group] for group in sorted(targets)] + opened
-        ordered.sort(key=lambda target: target.partition_path)  # Stable: new groups stay behind.
-        slots, numbers = _slots(ordered)
-        of_group = {group: numbers[id(target)] for group, target in targets.items()}
-        cuts = [
-            (lookup, place, rank, numbers[id(target)]) for lookup, place, rank, target in filled
-        ]
+        records, opened, filled = self._filled()
+        groups = [*sorted(records.keys() - opened.keys()), *opened]
+        groups.sort(key=lambda group: group[0])  # Stable: new groups stay behind.
+        slots = self._slots(groups, records, opened)
+        numbers = {group: number for number, group in enumerate(groups)}
+        cuts = [(lookup, place, rank, numbers[group]) for lookup, place, rank, group in filled]
         places = [
-            [of_group.get((path, file_id), 0) for path, file_id, _ in result.groups]
+            [numbers.get((path, file_id), 0) for path, file_id, _ in result.groups]
             for result in self.found
         ]
-        shard_plans, shard_of_lookup = self._shards(cuts, slots)
-        weights = [slot.weight for slot in slots]
+        shard_plans, shard_of_lookup = self._shards(cuts, groups)
+        weights = [*map(weight_of, slots)]
         weights += [(plan.new + plan.gone) * _ENTRY_BYTES_ESTIMATE for plan in shard_plans]
-        records = sum(slot.records for slot in slots)
-        task_count = task_count_of(len(slots), records, wanted=self.tasks_wanted)
+        task_count = task_count_of(len(slots), records.total(), wanted=self.tasks_wanted)
         tasks = spread(weights, task_count)
         own = [replace(slot, task=task) for slot, task in zip(slots, tasks, strict=False)]
         placed = [
@@ -161,50 +147,69 @@ class GroupPlanner:
 
     def _filled(
         self,
-    ) -> tuple[dict[Group, _Target], list[_Target], list[tuple[int, int, int, _Target]]]:
-        """Choose the groups of all keys: stored ones, new ones, and where new keys begin in each.
+    ) -> tuple[Counter[Group], dict[Group, int], list[tuple[int, int, int, Group]]]:
+        """Choose the groups of all keys.
 
-        The latter have lookup, partition, first rank, and target.
+        Returns
+        -------
+        Counter of Group
+            The records of each group that gets some.
+        dict of Group to int
+            The numbers of the new groups.
+        list of (int, int, int, Group)
+            Where new keys begin in a group: lookup, partition, first rank, and group.
         """
         filling, row_bytes = self.filling, self.row_bytes
-        every = (group for result in self.found for group in result.groups)
-        updates = summed(((path, file_id), count) for path, file_id, count in every)
-        targets: dict[Group, _Target] = {
-            group: _Target(group[0], self.live[group], count)
-            for group, count in updates.items()
-            if count
-        }
+        records = Counter[Group]()
+        for path, file_id, count in (group for result in self.found for group in result.groups):
+            if count:
+                records[path, file_id] += count
         held_in = grouped((path, held) for (path, _), held in self.live.items())
-        written = grouped(targets)
-        filled: list[tuple[int, int, int, _Target]] = []
-        opened: list[_Target] = []
+        written = grouped(records)
+        filled: list[tuple[int, int, int, Group]] = []
+        opened: dict[Group, int] = {}
         for (place, pool), counts in sorted(self._pools().items()):
             path = self.partitions[place]
             left, shard_count = sum(count for _, count in counts), self.shards.count(path)
-            into: list[_Target] = []
+            rooms: list[tuple[Group, int]] = []
             live, in_any_case = held_in.get(path, []), {*written.get(path, ())}
             for held in filling.candidates(pool, shard_count, live, in_any_case):
                 if left <= 0:
                     break
-                target = targets.get((path, held.file_id)) or _Target(path, held, 0)
-                target.room = filling.room(held, row_bytes, self.rows_of)
-                if target.room > 0:
-                    targets[path, held.file_id] = target
-                    into.append(target)
-                    left -= target.room
+                room = filling.room(held, row_bytes, self.rows_of)
+                if room > 0:
+                    rooms.append((held.group, room))
+                    left -= room
             rows_max = filling.rows_max(row_bytes)
             ids = partial(self._ids_of, path, live)
             numbers_left = filling.new_numbers(pool, shard_count, ids)
-            new = [
-                _Target(path, None, 0, rows_max, number=next(numbers_left))
-                for _ in range(-(-max(0, left) // rows_max))
-            ]
-            opened += new
-            filled += [
-                (lookup, place, rank, target)
-                for lookup, rank, target in _fill([*into, *new], sorted(counts))
-            ]
-        return targets, opened, filled
+            for _ in range(-(-max(0, left) // rows_max)):
+                number = next(numbers_left)
+                group = path, filling.new_group_id(self.instant, path, number)
+                opened[group] = number
+                rooms.append((group, rows_max))
+            for lookup, rank, group, count in _fill(rooms, sorted(counts)):
+                filled.append((lookup, place, rank, group))
+                records[group] += count
+        return records, opened, filled
+
+    def _slots(
+        self, groups: Sequence[Group], records: Mapping[Group, int], opened: Mapping[Group, int]
+    ) -> list[SlotPlan]:
+        """Return a slot for each group, numbered within its partition.
+
+        A new group has its own number, which makes its id. Stored groups get numbers after these.
+        """
+        slots: list[SlotPlan] = []
+        next_number = Counter[str]()
+        for (path, _), number in opened.items():
+            next_number[path] = max(next_number[path], number + 1)
+        for group in groups:
+            path, slices = group[0], () if group in opened else (self.live[group],)
+            slot = next_number[path] if slices else opened[group]
+            next_number[path] += len(slices)
+            slots.append(SlotPlan(path, slot, slices, records[group], len(slots)))
+        return slots
 
     def _ids_of(self, path: str, slices: Sequence[FileSlice]) -> set[FileId]:
         """Return all groups that a partition has or had."""
@@ -214,41 +219,40 @@ class GroupPlanner:
         """Return the new keys of each partition and pool: the lookups and their numbers of keys."""
         pools: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for result in self.found:
-            pool = self.filling.pool(self.lookups[result.number].shard.number)
+            pool = self.filling.pool(self.lookups[result.number].slot)
             for place, count in result.new:
                 pools[place, pool].append((result.number, count))
         return pools
 
     def _shards(
-        self, cuts: Sequence[Cut], slots: Sequence[SlotPlan]
+        self, cuts: Sequence[Cut], groups: Sequence[Group]
     ) -> tuple[list[ShardPlan], list[int]]:
         """Return the plans of shards whose entries change, and the plan of each lookup's shard."""
         new, gone = Counter[Shard](), Counter[Shard]()
         of_shard: dict[Shard, set[int]] = defaultdict(set)
-        for own, result in zip(self.lookups, self.found, strict=True):
-            new[own.shard] += result.inserted
-            gone[own.shard] += result.gone
+        looked_up = [self.shards.shard(own.slot, own.partition_path) for own in self.lookups]
+        for shard, result in zip(looked_up, self.found, strict=True):
+            new[shard] += result.inserted
+            gone[shard] += result.gone
         for lookup, _, _, slot in cuts:
-            of_shard[self.lookups[lookup].shard].add(slot)
+            of_shard[looked_up[lookup]].add(slot)
         opened: set[Shard] = set()
         if self.shards.is_partitioned:
-            paths = {slot.partition_path for slot in slots}
+            paths = {path for path, _ in groups}
             opened.update(self.shards.shards(path for path in paths if not self.stored.get(path)))
         changed = {shard for shard in (*new, *gone) if new[shard] or gone[shard]} | opened
         removing = dict(removed_shards(self.removal, self.stored))
-        ids = [self._file_id(slot) for slot in slots]
         plans: list[ShardPlan] = []
         numbers: dict[Shard, int] = {}
         for shard in sorted(changed | {*removing}, key=lambda shard: shard.file_id):
             numbers[shard] = len(plans)
-            groups = {n: (slots[n].partition_path, ids[n]) for n in sorted(of_shard[shard])}
             held = removing.get(shard)
             replaced = () if held is None else self.removal
             plans.append(
                 ShardPlan(
                     len(plans),
                     shard,
-                    groups,
+                    {number: groups[number] for number in sorted(of_shard[shard])},
                     new[shard],
                     gone[shard],
                     shard in opened,
@@ -256,56 +260,26 @@ class GroupPlanner:
                     replaced,
                 )
             )
-        return plans, [numbers.get(own.shard, -1) for own in self.lookups]
-
-    def _file_id(self, slot: SlotPlan) -> FileId:
-        if slot.slices:
-            return slot.slices[0].file_id
-        return self.filling.new_group_id(self.instant, slot.partition_path, slot.slot)
+        return plans, [numbers.get(shard, -1) for shard in looked_up]
 
 
 def _fill(
-    targets: Sequence[_Target], counts: Iterable[tuple[int, int]]
-) -> Iterable[tuple[int, int, _Target]]:
-    """Give targets their new keys; yield for each lookup the ranks from which on a target begins.
+    rooms: Iterable[tuple[Group, int]], counts: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int, Group, int]]:
+    """Divide the new keys of lookups among groups, whose room is enough for all.
 
-    The room of all targets is enough for all keys.
+    Yields lookup, first rank, group, and the number of keys from this rank on that it gets.
     """
-    left = iter(targets)
-    target = next(left)
+    left = iter(rooms)
+    group, room = next(left)
     for lookup, count in counts:
         rank = 0
         while rank < count:
-            while target.new >= target.room:
-                target = next(left)
-            yield lookup, rank, target
-            taken = min(count - rank, target.room - target.new)
-            target.new += taken
-            rank += taken
-
-
-def _slots(targets: Sequence[_Target]) -> tuple[list[SlotPlan], dict[int, int]]:
-    """Return a slot for each target, numbered within its partition, and the slots of targets.
-
-    The number of a new group makes its id. Stored groups get numbers after these.
-    """
-    slots: list[SlotPlan] = []
-    numbers: dict[int, int] = {}
-    next_number = Counter[str]()
-    for target in targets:
-        if target.number is not None:
-            path = target.partition_path
-            next_number[path] = max(next_number[path], target.number + 1)
-    for target in targets:
-        path, number = target.partition_path, target.number
-        if number is None:
-            number = next_number[path]
-            next_number[path] += 1
-        slices = () if target.file_slice is None else (target.file_slice,)
-        records = target.updates + target.new
-        numbers[id(target)] = len(slots)
-        slots.append(SlotPlan(path, number, slices, records, len(slots)))
-    return slots, numbers
+            while not room:
+                group, room = next(left)
+            taken = min(count - rank, room)
+            yield lookup, rank, group, taken
+            rank, room = rank + taken, room - taken
 
 
 def weight_of_rows(size_bytes: int, rows: int) -> float:

@@ -27,6 +27,7 @@ from bucketlake.errors import CommitConflictError, KeyTwiceError
 from bucketlake.flow.stage import Flow, Int32Array, NumberedRows, Rows, in_task_order
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.layout import SlotPlan
 from bucketlake.metadata.log_files import (
     TASK_TOKEN,
     EntryEncoder,
@@ -123,6 +124,11 @@ class ShardPlan:
         File groups whose rows moved; entries that the write does not replace are removed.
     task : int
         The task that writes the log file.
+    slot : SlotPlan or None
+        The records and the live buckets of the shard, if the same task writes both
+        (``by_shard.py``).
+    used : tuple of FileId
+        With a slot: the bucket with the highest number that the shard ever had, if it is not live.
     """
 
     number: int
@@ -135,6 +141,13 @@ class ShardPlan:
     replaced: Removal = ()
     left: tuple[Group, ...] = ()
     task: int = 0
+    slot: SlotPlan | None = None
+    used: tuple[FileId, ...] = ()
+
+    @property
+    def looked_up(self) -> FileSlice | None:
+        """The entries in which keys are looked up: those that do not go with their partition."""
+        return self.stored if self.replaced == () else None
 
 
 @dataclass(frozen=True, slots=True)

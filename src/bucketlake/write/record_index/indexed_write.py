@@ -8,7 +8,6 @@ index (``write/record_index/locate.py``, ``write/record_index/group_plan.py``).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -20,7 +19,7 @@ from bucketlake.actions.conflict import ReplanError, wait_for_writers
 from bucketlake.flow.stage import Flow
 from bucketlake.index.conflict_keys import ChangedShards
 from bucketlake.index.groups_for_new_keys import bucket_of_group
-from bucketlake.index.layout import Slot
+from bucketlake.index.layout import Slot, SlotPlan
 from bucketlake.index.record_layout import RecordLayout, located
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.metadata.record_index.pinned_index import PinnedIndex
@@ -36,7 +35,6 @@ from bucketlake.write.record_index.by_shard import (
     BYTES_MAX,
     STORED_BYTES_MAX,
     ShardStage,
-    ShardWrite,
     counts_of_shards,
     plan_shard_writes,
     rows_in,
@@ -57,7 +55,7 @@ from bucketlake.write.record_index.index_writer import (
     is_removed,
 )
 from bucketlake.write.record_index.locate import KeyFinder, LocateStage, LookupResult, Routes
-from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
+from bucketlake.write.record_index.lookups import LookupPlacement, plan_lookups
 from bucketlake.write.record_index.new_partitions import (
     have_shared_groups,
     note_shared_groups,
@@ -155,7 +153,8 @@ class IndexedWrite:
         located, live, found = self._located(lookups, placement, removal, slices)
         removed = cache(self._replaced)
         try:
-            _require_received(self.records, lookups, found)
+            records = self.records if shards.is_partitioned else {"": sum(self.records.values())}
+            _require_received(records, lookups, found)
             plan, routes = GroupPlanner(
                 partitions=placement.partitions,
                 lookups=lookups,
@@ -176,7 +175,8 @@ class IndexedWrite:
             results = self._write(located, plan, routes)
         finally:
             located.close()
-        return self._result(plan, plan.shards, results, [each.shard for each in lookups], found)
+        searched = [shards.shard(own.slot, own.partition_path) for own in lookups]
+        return self._result(plan, plan.shards, results, searched, found)
 
     def _goes_by_shard(self) -> bool:
         """Return whether the tasks of shards may own the buckets of their shards."""
@@ -251,8 +251,7 @@ class IndexedWrite:
         empty = counts.keys() - {slot.key for slot in plan.slots}
         lookups = [result for result in results if isinstance(result, LookupResult)]
         lookups.sort(key=lambda result: result.number)
-        plans = [work.shard if isinstance(work, ShardWrite) else work for work in works]
-        done = self._result(plan, plans, results, owned, lookups)
+        done = self._result(plan, works, results, owned, lookups)
         looked_at = {*done.looked_at, *(key_of(Shard(number, path)) for path, number in empty)}
         return replace(done, looked_at=frozenset(looked_at))
 
@@ -283,7 +282,7 @@ class IndexedWrite:
 
     def _located(
         self,
-        lookups: Sequence[Lookup],
+        lookups: Sequence[SlotPlan],
         placement: LookupPlacement,
         removal: Removal,
         slices: Sequence[FileSlice],
@@ -420,7 +419,7 @@ class IndexedWrite:
         answered = sorted(result.number for result in written)
         assert answered == sorted(each.number for each in plans), "each shard has one result"
         pairs = [*zip(map(key_of, shards), found, strict=True)]
-        removed = {key_of(each.shard) for each in plans if each.stored is not None or each.opens}
+        removed = {key_of(each.shard) for each in plans if each.replaced != () or each.opens}
         every = ((path, held, n) for result in found for path, held, n in result.groups)
         return Written(
             plan,
@@ -446,17 +445,14 @@ def _checkpoint(batch: Batch) -> Checkpoint:
 
 
 def _require_received(
-    records: Mapping[str, int], lookups: Sequence[Lookup], found: Sequence[LookupResult]
+    records: Mapping[str, int], lookups: Sequence[SlotPlan], found: Sequence[LookupResult]
 ) -> None:
     """Raise IndexStateError if the lookups got other records than were counted."""
     numbers = [result.number for result in found]
     assert numbers == [lookup.number for lookup in lookups], "each lookup has one result"
     pairs = zip(lookups, found, strict=True)
-    received = summed((lookup.shard.data_partition, result.records) for lookup, result in pairs)
-    counted = Counter[str | None](records)
-    if None in received:
-        counted = Counter({None: sum(records.values())})
-    for path, count in counted.items():
+    received = summed((lookup.partition_path, result.records) for lookup, result in pairs)
+    for path, count in records.items():
         if received[path] != count:
-            where = "" if path is None else f" of partition {path!r}"
+            where = f" of partition {path!r}" if path else ""
             raise input_changed(f"{count} records{where}", f"{received[path]} arrived")

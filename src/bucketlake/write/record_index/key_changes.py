@@ -104,13 +104,9 @@ class ChangedKeys:
             self._groups.append(group_text(partition_path, file_id))
 
     def rows(self) -> Rows:
-        """Return the keys, on their way to the tasks of their shards."""
-        return Rows(CHANGES, self.table())
-
-    def table(self) -> pa.Table:
-        """Return the keys in columns ``KEY_CHANGES``."""
+        """Return the keys in columns ``KEY_CHANGES``, on their way to the tasks of their shards."""
         if not self._keys:
-            return KEY_CHANGES.empty_table()
+            return Rows(CHANGES, KEY_CHANGES.empty_table())
         counts = [len(keys) for keys in self._keys]
         codes = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
         groups = pa.DictionaryArray.from_arrays(codes, pa.array(self._groups, pa.string()))
@@ -120,7 +116,7 @@ class ChangedKeys:
             groups,
             pa.array(np.concatenate(self._changes)),
         ]
-        return pa.Table.from_arrays(columns, schema=KEY_CHANGES)
+        return Rows(CHANGES, pa.Table.from_arrays(columns, schema=KEY_CHANGES))
 
 
 def group_text(partition_path: str, file_id: FileId) -> str:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from bucketlake.flow.stage import NO_TASK, NumberedRows, Rows, in_task_order
 from bucketlake.flow.stage import Int32Array as TaskArray
+from bucketlake.index.layout import SlotPlan
 from bucketlake.merge.combining import joined, meet
 from bucketlake.merge.group_merge import group_in_words
 from bucketlake.merge.incoming import BoolArray, IntArray, codes_of_repeated_keys, key_order
@@ -36,7 +37,7 @@ from bucketlake.model.schema import RECORD_KEY, with_meta
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
-from bucketlake.write.record_index.lookups import Lookup, LookupPlacement
+from bucketlake.write.record_index.lookups import LookupPlacement
 from bucketlake.write.slot_stage import RECORDS
 from bucketlake.write.tag import (
     KEY,
@@ -245,11 +246,11 @@ def _winners(
         The group that has the key of each row.
     """
     wins = np.ones(len(keys), np.bool_)
-    combining, rule = reader.combining, reader.rule
-    if not rule.compares and combining is None:
+    combining, fields = reader.combining, reader.rule.compared
+    if not fields and combining is None:
         return wins, wins, None
     is_held = np.zeros(len(keys), np.bool_)
-    incoming, fields = reader.read(rows, keys), rule.ordering_fields if rule.compares else ()
+    incoming = reader.read(rows, keys)
     of_group = grouped((group, row) for row, group in enumerate(stored))
     held_slices = snapshot.partition_slices(sorted({path for path, _ in of_group}))
     slices = {found.group: found for found in held_slices}
@@ -278,7 +279,7 @@ def _winners(
     if combining is None:
         return wins, is_held, None
     columns_of_rows = joined(*parts).take(pa.array(source))
-    return wins, is_held, reader.rows_of(incoming.with_columns(columns_of_rows))
+    return wins, is_held, reader.rows_of(replace(incoming, columns=columns_of_rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,13 +373,13 @@ class LocateStage:
         return in_task_order(self.placement.place(numbers), numbers, table)
 
     def run(
-        self, plans: Sequence[Lookup], received: Mapping[str, pa.Table]
+        self, plans: Sequence[SlotPlan], received: Mapping[str, pa.Table]
     ) -> Iterator[LookupResult | Rows]:
         """Locate the records of some lookups; yield them and the result of each lookup.
 
         Parameters
         ----------
-        plans : sequence of Lookup
+        plans : sequence of SlotPlan
             The lookups of the task.
         received : mapping of str to pa.Table
             Their records, in any order.
@@ -390,7 +391,7 @@ class LocateStage:
         for lookup in plans:
             yield from self._locate(lookup, numbered.take(lookup.number))
 
-    def _locate(self, lookup: Lookup, rows: pa.Table) -> Iterator[LookupResult | Rows]:
+    def _locate(self, lookup: SlotPlan, rows: pa.Table) -> Iterator[LookupResult | Rows]:
         received = rows.num_rows
         positions = positions_of(rows)
         keys = self.tagger.keys_of(rows)
@@ -402,7 +403,7 @@ class LocateStage:
         rows = without_tags(rows.drop_columns([LOOKUP, _PARTITION]))
         rows, tagged = self._distinct(rows, tagged, positions)
         places, groups, from_cache = self._find(lookup, tagged.keys)
-        looked_up = 0 if lookup.stored is None else len(places)
+        looked_up = len(places) if lookup.slices else 0
         deleted = self.reader.delete_flags(rows)
         unknown = deleted & (places == NOT_FOUND)
         if unknown.any():
@@ -460,13 +461,13 @@ class LocateStage:
         rows, tagged = _taken(rows, tagged, last)
         return reader.with_resets(rows, records), tagged
 
-    def _find(self, lookup: Lookup, keys: pa.Array) -> tuple[PlaceArray, list[Group], int]:
+    def _find(self, lookup: SlotPlan, keys: pa.Array) -> tuple[PlaceArray, list[Group], int]:
         """Find the place of each key among the groups of all keys.
 
         A lost task must find the same places again, with or without the cache. The last value is
         the number of keys that the cache answered.
         """
-        codes, known, from_cache = self.finder.find(lookup.stored, keys)
+        codes, known, from_cache = self.finder.find(next(iter(lookup.slices), None), keys)
         wanted = {
             code: known[code]
             for code in np.unique(codes[codes != NOT_FOUND]).tolist()

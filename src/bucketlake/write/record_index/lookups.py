@@ -1,9 +1,10 @@
 """The plan of lookups: which task looks up the stored locations of which keys.
 
 Under a record-level index a file group may hold any key of its partition, so records are located
-before they are placed. All records of a key belong to one *lookup*: a shard of the index, or a part
-of a shard if it gets more records than a task should hold. The driver makes the plan from the
-records of each partition and the shards of the index; tasks get their lookups as rows.
+before they are placed. All records of a key belong to one *lookup*: a slot that is a shard of the
+index, or a part of a shard if it gets more records than a task should hold. The driver makes the
+plan from the records of each partition and the shards of the index; tasks get their lookups as
+rows. Its slices are the stored entries of the shard; in a global index its partition is empty.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy.typing as npt
 from bucketlake.flow.stage import NO_TASK, spread
 from bucketlake.hashing.index_key import hash_strings
 from bucketlake.hashing.key_filter import parts_of_keys
-from bucketlake.index.layout import WHOLE_SLOT, SlotPart
-from bucketlake.metadata.record_index.shards import IndexShards, Shard
+from bucketlake.index.layout import SlotPlan
+from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.write import write_plan
 from bucketlake.write.tag import TaggedRecords
@@ -35,40 +36,6 @@ _RECORD_WEIGHT = 100  # Weighs records against stored bytes, of which a key take
 
 StoredShards = Mapping[str | None, Sequence[FileSlice]]
 """Slices of the index by data partition, in the order of shards; None in a global index."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """A shard of the index, or a part of it, whose keys one task looks up.
-
-    Attributes
-    ----------
-    number : int
-        Position in the plan.
-    shard : Shard
-        The shard.
-    stored : FileSlice or None
-        The entries of the shard; None if a data partition is new.
-    part : SlotPart
-        The part of the shard's keys.
-    records : int
-        Estimated number of records.
-    task : int
-        The task that looks the keys up.
-    """
-
-    number: int
-    shard: Shard
-    stored: FileSlice | None
-    part: SlotPart
-    records: int
-    task: int = 0
-
-    @property
-    def weight(self) -> int:
-        """Estimated work: each part of a shard reads the whole shard, if keys are spread."""
-        stored = sum(file.size_bytes for file in self.stored.files) if self.stored else 0
-        return self.records * _RECORD_WEIGHT + stored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +91,7 @@ class LookupPlacement:
 
 def plan_lookups(
     counts: Mapping[str, int], shards: IndexShards, stored: StoredShards, *, tasks_wanted: int
-) -> tuple[list[Lookup], LookupPlacement]:
+) -> tuple[list[SlotPlan], LookupPlacement]:
     """Plan the lookups of a batch; return them by number, and what places records.
 
     Parameters
@@ -160,18 +127,32 @@ def plan_lookups(
         part_counts = np.full(len(partitions), part_count, np.int32)
         first = np.zeros(len(partitions), np.int32)
         groups = [(None, total, count, part_count)]
-    lookups: list[Lookup] = []
+    lookups: list[SlotPlan] = []
     for path, records, shard_count, part_count in groups:
         slices: Sequence[FileSlice | None] = stored.get(path) or [None] * shard_count
         share = -(-records // (shard_count * part_count))
-        for number, held_slice in enumerate(slices):
-            for part in range(part_count):
-                cut = SlotPart(part, part_count) if part_count > 1 else WHOLE_SLOT
-                shard = Shard(number, path)
-                lookups.append(Lookup(len(lookups), shard, held_slice, cut, share))
+        for shard, held_slice in enumerate(slices):
+            entries = () if held_slice is None else (held_slice,)
+            lookups += [
+                SlotPlan(
+                    path or "",
+                    shard,
+                    entries,
+                    share,
+                    len(lookups) + part,
+                    part=part,
+                    part_count=part_count,
+                )
+                for part in range(part_count)
+            ]
     task_count = task_count_of(len(lookups), sum(counts.values()), wanted=tasks_wanted)
-    tasks = spread([lookup.weight for lookup in lookups], task_count)
+    tasks = spread([*map(_weight, lookups)], task_count)
     placed = [replace(held, task=task) for held, task in zip(lookups, tasks, strict=True)]
     return placed, LookupPlacement(
         partitions, shard_counts, part_counts, first, np.array(tasks, np.int32), task_count
     )
+
+
+def _weight(lookup: SlotPlan) -> int:
+    """Return estimated work: each part of a shard reads the whole shard, if keys are spread."""
+    return lookup.records * _RECORD_WEIGHT + sum(held.size_bytes for held in lookup.slices)

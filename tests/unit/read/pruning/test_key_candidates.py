@@ -5,7 +5,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_version import NEWEST_VERSION
 from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.pruning.key_candidates import KEYS_MAX, find_hash_keys
 from bucketlake.where.parser import parse_where
 
@@ -28,8 +31,14 @@ def spec(*fields: str, generator: KeyGenerator = KeyGenerator.SIMPLE) -> KeySpec
     return KeySpec(fields, (), generator)
 
 
+def table(key_spec: KeySpec, initial_version: int | None = None) -> TableConfig:
+    """Return the properties of a table whose keys may be bare, unless a version says otherwise."""
+    kinds = TableType.COPY_ON_WRITE, key_spec, MergeMode.COMMIT_TIME
+    return TableConfig("t", *kinds, initial_version=initial_version)
+
+
 def keys_of(where: str, key_spec: KeySpec, hash_fields: Sequence[str] = ()) -> list[str] | None:
-    found = find_hash_keys(parse_where(where, SCHEMA), key_spec, hash_fields, SCHEMA).keys
+    found = find_hash_keys(parse_where(where, SCHEMA), table(key_spec), hash_fields, SCHEMA).keys
     return None if found is None else sorted(found)
 
 
@@ -88,7 +97,7 @@ def test_condition_on_the_key_leaves_its_keys(where: str, keys: list[str]) -> No
     ],
 )
 def test_condition_that_leaves_any_key_prunes_nothing(where: str) -> None:
-    found = find_hash_keys(parse_where(where, SCHEMA), spec("id"), (), SCHEMA)
+    found = find_hash_keys(parse_where(where, SCHEMA), table(spec("id")), (), SCHEMA)
     assert found.keys is None
     assert found.reason
 
@@ -150,7 +159,7 @@ def test_other_key_field_of_text_might_spell_a_hash_field_and_must_be_known() ->
     assert keys_of("id = 'a'", two_texts, ("id",)) is None
     assert keys_of("id = 'a' AND other = ',id:b'", two_texts, ("id",)) == ["id:a,other:,id:b"]
     found = find_hash_keys(
-        parse_where("id = 'a'", SCHEMA), two_texts, ("id",), SCHEMA, plain_fields=("other",)
+        parse_where("id = 'a'", SCHEMA), table(two_texts), ("id",), SCHEMA, ("other",)
     )
     assert found.keys == ("id:a,other:__null__",)
 
@@ -159,7 +168,7 @@ def test_key_of_one_field_under_complex_is_looked_for_in_the_spellings_of_hudi()
     complex_spec = spec("id", generator=KeyGenerator.COMPLEX)
     assert keys_of("id = 'a'", complex_spec) == ["a", "id:a"]
     predicate = parse_where("id = 'a'", SCHEMA)
-    found = find_hash_keys(predicate, complex_spec, (), SCHEMA, bare_keys=False)
+    found = find_hash_keys(predicate, table(complex_spec, NEWEST_VERSION), (), SCHEMA)
     assert found.keys == ("id:a",)
 
 
@@ -188,5 +197,5 @@ def test_key_field_inside_a_column_prunes_nothing() -> None:
     ],
 )
 def test_reason_says_why_any_key_may_match(where: str, field: str, reason: str) -> None:
-    found = find_hash_keys(parse_where(where, SCHEMA), spec(field), (), SCHEMA)
+    found = find_hash_keys(parse_where(where, SCHEMA), table(spec(field)), (), SCHEMA)
     assert reason in str(found.reason)

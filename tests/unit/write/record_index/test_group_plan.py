@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from bucketlake.flow.stage import spread
 from bucketlake.hashing.key_filter import shards_of_keys
 from bucketlake.index.groups_for_new_keys import OwnBuckets, SmallGroups
+from bucketlake.index.layout import SlotPlan
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -26,9 +27,9 @@ from bucketlake.write.record_index.group_plan import (
 )
 from bucketlake.write.record_index.index_writer import removed_shards
 from bucketlake.write.record_index.locate import LOOKUP, PLACE, RANK, LookupResult, Routes
-from bucketlake.write.record_index.lookups import Lookup, LookupPlacement, plan_lookups
+from bucketlake.write.record_index.lookups import LookupPlacement, plan_lookups
 from bucketlake.write.tag import TaggedRecords
-from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
+from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan, weight_of
 
 INSTANT = InstantTime("20240101120000000")
 LIMITS = SmallGroups(1_000, 800)
@@ -50,7 +51,7 @@ def live(*groups: tuple[str, str, int]) -> dict[tuple[str, FileId], FileSlice]:
 
 
 class Lookups(NamedTuple):
-    lookups: list[Lookup]
+    lookups: list[SlotPlan]
     placement: LookupPlacement
 
 
@@ -236,7 +237,7 @@ def test_a_write_has_the_replaced_groups_and_spreads_slots_and_shards_over_tasks
     found = [result(0, {0: 100}), result(1, {0: 100}), result(2, {1: 10}), result(3, {1: 10})]
     planned = plan(lookups, found, {}, shards, replaced=replaced, tasks_wanted=2)
     assert planned.write.replaced == replaced
-    weights = [slot.weight for slot in planned.write.slots]
+    weights = [weight_of(slot) for slot in planned.write.slots]
     weights += [(shard.new + shard.gone) * 16 for shard in planned.write.shards]
     tasks = [part.task for part in (*planned.write.slots, *planned.write.shards)]
     assert tasks == spread(weights, planned.write.task_count)
@@ -370,7 +371,7 @@ def test_every_key_belongs_to_the_lookup_of_its_shard_and_partition(
     for (path, key), number in zip(rows, numbers.tolist(), strict=True):
         lookup = planned.lookups[number]
         (shard,) = shards_of_keys(pa.array([key]), shards.count(path)).tolist()
-        assert lookup.shard == shards.shard(shard, path)
-    parts = Counter((lookup.shard, lookup.part.number) for lookup in planned.lookups)
+        assert lookup.key == ("" if is_global else path, shard)
+    parts = Counter((lookup.key, lookup.part) for lookup in planned.lookups)
     assert set(parts.values()) == {1}, "each part of a shard is looked up once"
     assert [lookup.number for lookup in planned.lookups] == list(range(len(planned.lookups)))

@@ -1,16 +1,13 @@
-"""Reads the keys of stored file groups, and what a footer says about them.
+"""Reads the keys of stored file groups.
 
-A layout uses this reader if a slot has several file groups (``index/layout.py``, ``StoredKeys``).
+A layout uses this reader if a slot has several file groups (``Layout.choose``).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
@@ -18,16 +15,15 @@ import pyarrow.compute as pc
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, InputError
-from bucketlake.format.base_file import KEY_FILTER, KEY_MAX, KEY_MIN, BaseFileReader
+from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import BlockKind, LogBlock
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.log_deletes import decode_delete_block
-from bucketlake.index.layout import GroupFacts
 from bucketlake.model.arrays import one_array
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.keys import KeyGenerator, KeySpec, key_columns, record_keys
+from bucketlake.model.keys import KeySpec, key_columns, record_keys
 from bucketlake.model.schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,
@@ -36,7 +32,6 @@ from bucketlake.model.schema import (
     PARTITION_PATH,
     RECORD_KEY,
 )
-from bucketlake.read.snapshot import Snapshot
 from bucketlake.slices.file_system_view import counted_blocks
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -62,21 +57,20 @@ class StoredKeyReader:
     timeline: Timeline | None
     virtual_keys: VirtualKeys | None = None
 
-    @classmethod
-    def of_snapshot(cls, snapshot: Snapshot) -> Self:
-        """Return a reader of a pinned table."""
-        virtual = VirtualKeys.of_snapshot(snapshot)
-        return cls(snapshot.storage, snapshot.timeline, virtual)
-
     @contextmanager
-    def open_base(self, file_slice: FileSlice) -> Iterator[tuple[GroupFacts, Iterator[pa.Array]]]:
-        """Open the slice's base file; give the facts of its footer, and an iterator of its keys."""
+    def open_base(
+        self, file_slice: FileSlice
+    ) -> Iterator[tuple[BaseFileReader | None, Iterator[pa.Array]]]:
+        """Open the slice's base file, if it has one; give it, and an iterator of its keys.
+
+        Entering reads the footer only; the keys are read while they are iterated, until the exit.
+        """
         base = file_slice.base_file
         if base is None:
-            yield GroupFacts(0), iter(())
+            yield None, iter(())
             return
         with BaseFileReader(self.storage, base.path, base.size_bytes) as reader:
-            yield _facts(reader, base.path), self._keys(reader, base.path)
+            yield reader, self._keys(reader, base.path)
 
     def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
         """Yield the keys in the log files, including those of deletes."""
@@ -100,17 +94,6 @@ class StoredKeyReader:
         if self.virtual_keys is None:
             return rows[RECORD_KEY].combine_chunks()
         return self.virtual_keys.keys_of(rows, path)
-
-
-def _facts(reader: BaseFileReader, path: str) -> GroupFacts:
-    values = reader.key_values
-    key_range = (values[KEY_MIN], values[KEY_MAX]) if KEY_MIN in values else None
-    text = values.get(KEY_FILTER)
-    try:
-        key_filter = None if text is None else base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise FormatError(path, f"base64 text in {KEY_FILTER}", str(error)) from error
-    return GroupFacts(reader.row_count, key_range, key_filter or None)
 
 
 # ---- The meta values of rows in a table without meta columns
@@ -176,12 +159,9 @@ class VirtualKeys:
     may_be_bare: bool
 
     @classmethod
-    def of_snapshot(cls, snapshot: Snapshot) -> VirtualKeys | None:
-        """Return how a table's keys are made from columns; None if its files store the keys."""
-        config = snapshot.config
-        if config.populate_meta_fields:
-            return None
-        spec, schema = config.key_spec, snapshot.readable_schema
+    def of_table(cls, config: TableConfig, schema: pa.Schema) -> Self:
+        """Return how keys are made from columns of a table."""
+        spec = config.key_spec
         held = frozenset(schema.names)
         columns = [schema.field(n) for n in key_columns(spec, schema) if n in held]
         is_single = len(spec.record_key_fields) == 1 and spec.has_composite_keys
@@ -271,46 +251,3 @@ class VirtualKeys:
             FILE_NAME: origin.file_name,
         }
         return pa.repeat(pa.scalar(told[name], pa.string()), rows.num_rows)
-
-
-# ---- How keys of one field are spelled where the properties of a table do not tell ---------------
-#
-# The key generator COMPLEX gives a key of one field the name of the field, ``id:7``. Releases of
-# Hudi from 0.14.1 to 1.0.2 leave it out, and so do the writers of a table after them: else each key
-# would be stored twice. Since table version 9 all keys have the name. Of an older table only the
-# stored keys tell.
-
-
-def with_stored_spelling(snapshot: Snapshot) -> Snapshot:
-    """Return a table whose key settings make keys as the stored ones are spelled.
-
-    A table without records gets the keys that Hudi would write.
-    """
-    if not is_spelling_open(snapshot.config):
-        return snapshot
-    is_bare = stored_keys_are_bare(snapshot)
-    if is_bare is None:
-        is_bare = not snapshot.config.rules.names_single_keys
-    spec = replace(snapshot.config.key_spec, bare_keys=is_bare)
-    config = replace(snapshot.config, key_spec=spec)
-    return replace(snapshot, table=snapshot.table.with_config(config))
-
-
-def is_spelling_open(config: TableConfig) -> bool:
-    """Return whether the properties of a table leave open how its keys are spelled."""
-    spec = config.key_spec
-    is_single = spec.generator is KeyGenerator.COMPLEX and len(spec.record_key_fields) == 1
-    return is_single and config.may_have_bare_keys
-
-
-def stored_keys_are_bare(snapshot: Snapshot) -> bool | None:
-    """Return whether stored keys lack the name of their field; None if no key is stored."""
-    reader = StoredKeyReader.of_snapshot(snapshot)
-    prefix = f"{snapshot.config.key_spec.record_key_fields[0]}:"
-    for held in snapshot.all_slices():
-        with reader.open_base(held) as (_, keys):
-            for found in chain(keys, reader.log_keys(held)):
-                if len(found):
-                    # A value may begin like the name of the field, but not every value.
-                    return not pc.all(pc.starts_with(found, prefix)).as_py()
-    return None

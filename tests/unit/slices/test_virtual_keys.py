@@ -18,7 +18,7 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.schema import META_NAMES, RECORD_KEY, with_meta
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.read.stored_keys import RowOrigin, VirtualKeys
+from bucketlake.slices.stored_keys import RowOrigin, VirtualKeys
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.open_table import opened_table
 from tests.golden.objects import objects_of_table
@@ -43,9 +43,8 @@ def virtual(
         populate_meta_fields=populate_meta_fields,
     )
     timeline = Timeline((), ".hoodie/timeline", LAYOUT_2, None, ".hoodie/timeline/history")
-    return VirtualKeys.of_snapshot(
-        Snapshot(opened_table(memory_of(), config), timeline, avro_from_arrow(SCHEMA, "trips"))
-    )
+    text = avro_from_arrow(SCHEMA, "trips")
+    return Snapshot(opened_table(memory_of(), config), timeline, text).virtual_keys
 
 
 SIMPLE = KeySpec(("id",), ("region",), KeyGenerator.SIMPLE)
