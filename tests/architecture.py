@@ -25,8 +25,8 @@ LINES_OF_A_MODULE = 60
 SILENCERS = ("# noqa", "# type: ignore", "simplefilter(", "filterwarnings(")
 
 CEILINGS = {
-    "code lines": 62_004,
-    "classes of the write path": 133,
+    "code lines": 61_371,
+    "classes of the write path": 121,
     "places that take a turn": 1,
     "modules that claim a commit": 3,
     "calls of complete_instant": 2,
@@ -35,7 +35,7 @@ CEILINGS = {
     "file names twice": 0,
     "functions over 60 code lines": 0,
     "functions over 7 parameters": 9,
-    "modules under 60 code lines": 36,
+    "modules under 60 code lines": 33,
     "import circles": 0,
     "suppressed warnings": 47,
     "lists of names asked in a loop": 0,
