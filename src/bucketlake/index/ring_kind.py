@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from bucketlake.config.hudi_options import SAFE_SQL
 from bucketlake.config.record_options import INDEX_TYPE
@@ -56,12 +56,15 @@ class RingKind(IndexKind):
     """An index kind with a ring in each partition; a value that is bound to a table's rings."""
 
     max_file_size = None  # A bucket has one file group.
-    engine: ClassVar[RingEngine]
-    """How the buckets of a partition are stored, and how keys are hashed."""
 
     initial: int
     # Where the rings are; no part of what a user asks for.
     _layout: RingLayout | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    @abstractmethod
+    def engine(self) -> RingEngine:
+        """How the buckets of a partition are stored, and how keys are hashed."""
 
     @property
     @abstractmethod
@@ -142,8 +145,6 @@ class ConsistentBucket(RingKind):
     ConsistentBucket(initial=4, min=1, max=64, hash_fields=None)
     """
 
-    engine = CONSISTENT
-
     min: int = 1
     max: int = _MAX_DEFAULT
     hash_fields: Sequence[str] | None = None
@@ -164,6 +165,11 @@ class ConsistentBucket(RingKind):
         if self.hash_fields is not None:
             object.__setattr__(self, "hash_fields", checked_fields(self.hash_fields))
         check_split_keys(self.split_keys)
+
+    @property
+    def engine(self) -> RingEngine:
+        """How the buckets of a partition are stored, and how keys are hashed."""
+        return CONSISTENT
 
     @property
     def count_min(self) -> int:
@@ -261,8 +267,6 @@ class ExtendibleBucket(RingKind):
     ExtendibleBucket(initial=4, max_depth=20, hash_fields=None)
     """
 
-    engine = EXTENDIBLE
-
     max_depth: int = MAX_DEPTH_DEFAULT
     hash_fields: Sequence[str] | None = None
 
@@ -279,6 +283,11 @@ class ExtendibleBucket(RingKind):
             )
         if self.hash_fields is not None:
             object.__setattr__(self, "hash_fields", checked_fields(self.hash_fields))
+
+    @property
+    def engine(self) -> RingEngine:
+        """How the buckets of a partition are stored, and how keys are hashed."""
+        return EXTENDIBLE
 
     @property
     def count_min(self) -> int:

@@ -45,7 +45,6 @@ from bucketlake.slices.file_system_view import (
     list_marked_files,
     list_partitions,
 )
-from bucketlake.slices.stored_keys import StoredKeyReader, VirtualKeys
 from bucketlake.storage.base import Storage, check_folder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.open_table import OpenTable
@@ -54,6 +53,7 @@ from bucketlake.timeline.table_properties import read_table_config
 
 if TYPE_CHECKING:
     from bucketlake.read.clean_guard import CommittedFile
+    from bucketlake.slices.stored_keys import StoredKeyReader, VirtualKeys
 
 _Answer = TypeVar("_Answer")
 
@@ -257,11 +257,15 @@ class Snapshot:
         """How keys are made from columns; None if the table's files store the keys."""
         if self.config.populate_meta_fields:
             return None
+        from bucketlake.slices.stored_keys import VirtualKeys
+
         return VirtualKeys.of_table(self.config, self.readable_schema)
 
     @property
     def stored_keys(self) -> StoredKeyReader:
         """Reads the keys of file groups."""
+        from bucketlake.slices.stored_keys import StoredKeyReader
+
         return StoredKeyReader(self.storage, self.timeline, self.virtual_keys)
 
     @cached_property

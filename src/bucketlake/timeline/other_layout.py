@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bucketlake.config.paths_of_table import (
     ARCHIVAL_FOLDER,
@@ -28,31 +28,16 @@ from bucketlake.config.paths_of_table import (
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_version import LAYOUTS, TimelineLayout, version_of_other_layout
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.format.archive_file import (
-    CONTENT,
-    ArchivedInstant,
-    ArchiveFile,
-    archive_log_name,
-    encode_archive_file,
-    encode_archive_log,
-    encode_manifest,
-    states_of,
-)
 from bucketlake.format.clustering_plan import has_clustering_plan
 from bucketlake.format.commit_metadata import recode_commit
 from bucketlake.format.json_fields import parse_checked, parsing, render_checked
 from bucketlake.storage.base import Storage, StoredObject, at_once, read_if_there
 from bucketlake.timeline.active import Timeline, create_timeline
-from bucketlake.timeline.archive_reader import (
-    VERSION_FILE,
-    archived_completion_times,
-    history_files,
-    manifest_path,
-    read_archive,
-)
-from bucketlake.timeline.archive_writer import instant_files, merge_files, newest_state
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.open_table import OpenTable
+
+if TYPE_CHECKING:
+    from bucketlake.format.archive_file import ArchivedInstant, ArchiveFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +121,8 @@ def require_one_timeline(table: OpenTable, timeline: Timeline) -> None:
     UnsupportedFeatureError
         If an instant is completed there, and not in the timeline of the table.
     """
+    from bucketlake.timeline.archive_reader import archived_completion_times
+
     place = other_place(table.config)
     known = {
         (found.requested_at, found.action.completes_as)
@@ -163,6 +150,8 @@ def require_one_archive(table: OpenTable) -> None:
     UnsupportedFeatureError
         If an instant is only there.
     """
+    from bucketlake.timeline.archive_reader import history_files, read_archive
+
     if read_move(table.storage) is not None:
         return
     files = history_files(table.storage, other_place(table.config).archive)
@@ -191,6 +180,8 @@ def copy_timeline(table: OpenTable, target: OpenTable) -> None:
     target : OpenTable
         The table with its future properties; there is nothing in the folders of its timeline.
     """
+    from bucketlake.timeline.archive_writer import instant_files, newest_state
+
     create_timeline(target)
     completed = [
         files for files in instant_files(table).values() if files[-1][0].state is State.COMPLETED
@@ -240,6 +231,10 @@ def _copy_instant(
 
 def _copy_archive(table: OpenTable, target: OpenTable) -> None:
     """Write a file for each file of the archive; no file repeats an instant."""
+    from bucketlake.format.archive_file import CONTENT, ArchiveFile, encode_manifest
+    from bucketlake.timeline.archive_reader import VERSION_FILE, history_files, manifest_path
+    from bucketlake.timeline.archive_writer import merge_files
+
     storage, folder = table.storage, target.config.history_folder
     written: list[ArchiveFile] = []
     known: set[tuple[str, str]] = set()
@@ -261,6 +256,14 @@ def _archived(
     layout: TimelineLayout, entries: Sequence[ArchivedInstant], number: int
 ) -> tuple[str, bytes]:
     """Return name and content of a file of an archive."""
+    from bucketlake.format.archive_file import (
+        ArchiveFile,
+        archive_log_name,
+        encode_archive_file,
+        encode_archive_log,
+        states_of,
+    )
+
     if layout.has_tree_archive:
         name = ArchiveFile.name_of(entries[0].requested_at, entries[-1].requested_at, 0)
         return name, encode_archive_file(entries)
