@@ -295,9 +295,8 @@ class Soak(EngineFree):
         try:
             self._try_by_hudi(batch)
         except PeerError as error:
-            reason = next(
-                (line for line in str(error).splitlines() if "Caused" in line), str(error)
-            )
+            caused = [line for line in str(error).splitlines() if "Caused" in line]
+            reason = [*caused, str(error)][max(0, len(caused) - 1)]  # The deepest cause.
             note(self._state, "failures", at=self._at(), reason=reason[:300])
             self._end_peer()
             self._try_by_hudi(batch)
