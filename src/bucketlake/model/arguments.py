@@ -121,7 +121,7 @@ def annotated_checks(signature: Signature) -> dict[str, Callable[..., None]]:
     """Return what checks the arguments of a function, as far as their annotations tell it.
 
     >>> from inspect import signature
-    >>> def clean(self, hours: "int", *, dry_run: "bool" = False) -> None: ...
+    >>> def clean(self, hours: int, *, dry_run: bool = False) -> None: ...
     >>> [*annotated_checks(signature(clean))]
     ['dry_run']
     """
