@@ -626,6 +626,27 @@ def test_time_travel_that_would_be_lost_must_be_named(new_path: NewPath) -> None
     assert table.to_arrow()["n"].to_pylist() == [2]
 
 
+def test_a_compaction_of_what_an_overwrite_removes_loses_no_time_travel(new_path: NewPath) -> None:
+    table = bl.create_table(
+        new_path(),
+        schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+        record_key="id",
+        index=bl.SimpleBucket(1),
+        table_type="merge_on_read",
+    )
+    for n in range(2):
+        table.upsert(pa.table({"id": ["a"], "n": [n]}))
+    with pytest.MonkeyPatch.context() as patch:
+        meanwhile(patch, bl.open_table(table.path).compact)
+        table.insert_overwrite(pa.table({"id": ["b"], "n": [2]}))
+    actions = [instant.action.value for instant in table.timeline()]
+    assert actions[-2:] == ["replacecommit", "commit"], "the compaction began later"
+    at = table.timeline()[-1].requested_at
+    table.downgrade(to=6)
+    for told in (None, at):
+        assert table.to_arrow(as_of=told)["id"].to_pylist() == ["b"]
+
+
 def test_a_savepoint_between_begin_and_end_of_a_commit_must_go_first(new_path: NewPath) -> None:
     table = make(new_path(), 9)
     for n in range(3):
@@ -688,7 +709,14 @@ def test_a_half_upgraded_table_of_hudi_is_named_and_not_written() -> None:
     storage = half_moved("cow_of_0_15_0")
     before = objects_of(storage)
     table = bl.open_table(storage.root, index=bl.SimpleBucket(2))
-    calls = (table.upgrade, table.to_arrow, table.clean, lambda: table.upsert(data))
+    last = load_timeline(table_at(storage)).completed_commits()[-1].requested_at
+    calls = (
+        table.upgrade,
+        table.to_arrow,
+        table.clean,
+        lambda: table.upsert(data),
+        lambda: table.rollback(last, dry_run=True),
+    )
     for call in calls:
         with pytest.raises(UnsupportedFeatureError, match=r"two timelines.*write once more"):
             call()

@@ -69,7 +69,8 @@ def parse_recorded(text: str | None) -> dict[str, str] | None:
         entries = parse_json(text or "null")
     except ValueError:
         return None
-    return entries if isinstance(entries, dict) else None
+    are_texts = isinstance(entries, dict) and all(isinstance(v, str) for v in entries.values())
+    return entries if are_texts else None
 
 
 def require_recorded(config: TableConfig, extra: Mapping[str, str], root: str) -> None:

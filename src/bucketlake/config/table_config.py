@@ -285,7 +285,10 @@ class TableConfig:
         FormatError
             If a folder of the timeline or of the metadata table is outside of the table.
         """
-        return cls._of_entries(tuple(properties.items()))
+        config = cls._of_entries(tuple(properties.items()))
+        # A caller may change its mappings.
+        groups, extra = {**config.ordering_groups}, {**config.extra}
+        return replace(config, ordering_groups=groups, extra=extra)
 
     @classmethod
     @lru_cache(maxsize=32)  # An action asks for those of its table several times.

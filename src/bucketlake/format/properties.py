@@ -44,12 +44,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
     >>> parse_properties(b'# comment\nname = trips\nschema={"type"\\:1}\npath : a\\\n   b\n')
     {'name': 'trips', 'schema': '{"type":1}', 'path': 'ab'}
     """
-    return dict(_entries(data))
-
-
-@lru_cache(maxsize=32)  # An action reads the properties of its table several times.
-def _entries(data: bytes) -> tuple[tuple[str, str], ...]:
-    return tuple(_split_entry(line) for line in _logical_lines(data.decode("latin-1")))
+    return dict(_split_entry(line) for line in _logical_lines(data.decode("latin-1")))
 
 
 def render_properties(properties: Mapping[str, str], header_comment: str = "") -> bytes:

@@ -582,7 +582,8 @@ def _require_none_overtaken(table: OpenTable, timeline: Timeline, drop: Sequence
         began_at, ended_at = write.requested_at, timeline.completion_time(write.requested_at)
         for at, compaction in compactions:
             is_overtaken = ended_at is not None and began_at < at < ended_at
-            if is_overtaken and not commit.file_groups.isdisjoint(compaction.file_groups):
+            written = {stat.group for stat in commit.stats}  # Groups that it removed lose no rows.
+            if is_overtaken and not written.isdisjoint(compaction.file_groups):
                 raise ConfigError(
                     "drop",
                     tuple(drop),

@@ -64,7 +64,7 @@ def repeating(
     ended = threading.Event()
 
     def run() -> None:
-        wait = first_seconds or seconds
+        wait = seconds if first_seconds is None else first_seconds
         while not ended.wait(wait) and act() is not False:
             wait = seconds
 

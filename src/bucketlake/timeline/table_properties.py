@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig, is_whole, table_checksum
@@ -252,8 +252,14 @@ def _read_if_valid(storage: Storage, path: str) -> dict[str, str] | None:
             "one changed byte: the file is damaged; a repair restores it. If the byte was edited, "
             f"delete the line of the file that begins with {_SEAL.decode()}",
         )
+    entries = _entries_if_whole(data)
+    return None if entries is None else dict(entries)
+
+
+@lru_cache(maxsize=32)  # An action reads the properties of its table several times.
+def _entries_if_whole(data: bytes) -> tuple[tuple[str, str], ...] | None:
     properties = parse_properties(data)
-    return properties if is_whole(properties) else None
+    return tuple(properties.items()) if is_whole(properties) else None
 
 
 def undamaged_properties(data: bytes) -> bytes | None:

@@ -55,6 +55,9 @@ def _config(properties: Mapping[str, str], **changes: str | None) -> TableConfig
 
 
 def test_new_table_comes_back_from_its_properties() -> None:
+    config = TableConfig.from_properties(NEW_TABLE.to_properties())
+    assert config == NEW_TABLE
+    config.extra["mine"] = "1"
     assert TableConfig.from_properties(NEW_TABLE.to_properties()) == NEW_TABLE
 
 

@@ -236,11 +236,11 @@ def _points_of_keys(
 def key_positions(
     reader: SliceReader, hash_keys: HashOfKeys, hash_fields: Sequence[str], file_slice: FileSlice
 ) -> RingHashes:
-    """Return the places of a slice's keys on a ring, sorted."""
+    """Return the places of a slice's keys on a ring."""
     hashes = [
         hash_keys(chunk[RECORD_KEY], hash_fields) for chunk in reader.read(file_slice, [RECORD_KEY])
     ]
-    return np.sort(np.concatenate([np.empty(0, np.int32), *hashes]))
+    return np.concatenate([np.empty(0, np.int32), *hashes])
 
 
 # ---- What a resize would do to a directory: which buckets split in halves, and which merge
@@ -297,7 +297,8 @@ def candidates_of_directory(
             break
         if suffix.depth >= depth_max:
             continue
-        ends = split_ends(suffix, positions_of(file_slice), size, limits.split_bytes, depth_max)
+        positions = np.sort(positions_of(file_slice))
+        ends = split_ends(suffix, positions, size, limits.split_bytes, depth_max)
         if len(ends) > 1:
             yield Candidate(partition_path, (file_slice,), (suffix.end,), tuple(ends[:-1]))
             split.add(position)

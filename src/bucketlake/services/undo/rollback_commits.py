@@ -123,7 +123,7 @@ def roll_back(
     if dry_run:
         if resize is not None:
             return RollbackReport((resize,))
-        snapshot = load_snapshot(table, timeline)
+        snapshot = load_snapshot(table)
         return _report(snapshot, commits_to_undo(snapshot, index, instant, cascade))
     if resize is not None:
         with table.lock.held(table.storage):
