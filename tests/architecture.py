@@ -25,7 +25,7 @@ LINES_OF_A_MODULE = 60
 SILENCERS = ("# noqa", "# type: ignore", "simplefilter(", "filterwarnings(")
 
 CEILINGS = {
-    "code lines": 61_381,
+    "code lines": 61_393,
     "classes of the write path": 121,
     "places that take a turn": 1,
     "modules that claim a commit": 3,

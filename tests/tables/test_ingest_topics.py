@@ -220,11 +220,16 @@ def test_messages_that_are_too_many_for_the_driver_are_left_to_tasks_and_then_fe
 
 
 def test_a_batch_that_was_fetched_ahead_is_left_if_another_job_moved_the_position(
-    root: str,
+    root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, path = Broker(), f"{root}/orders"
     broker.send("orders", *[row(f"k{n}", n) for n in range(40)])
     made = job(broker, path, max_rows=10)
+
+    def note(rows: pa.Table, *_: object) -> tuple[int, bool]:
+        return len(rows), "value" in rows.column_names
+
+    fetched = spy(monkeypatch, topics, "sample_rows", note)
     batches = made.source.batches(made.rules.opened)
     made.take(next(batches))
     assert broker.reads[-1] == ("orders", {0: 10, 1: 0}, {0: 20, 1: 0}), "ahead of its turn"
@@ -232,6 +237,7 @@ def test_a_batch_that_was_fetched_ahead_is_left_if_another_job_moved_the_positio
     other.take(next(other.source.batches(other.rules.opened)))
     for batch in batches:
         made.take(batch)
+    assert fetched.count((10, True)) == 4, "from 0; from 10 in vain; from 15; from 25"
     assert bl.open_table(path).position("orders").last["0"] == 39
     assert rows_of(path) == {f"k{n}": n for n in range(40)}
 

@@ -589,6 +589,7 @@ def test_columns_of_another_name_are_renamed(name: str, table: bl.Table, landing
         ("id,day,n,x\nk1,d1,9007199254740993,9007199254740993\n", "column x: '9007.* no double"),
         ('x,n,id,day\n1,1,k0,d1\n1,1,k1,"d1\n1,1,k2,d2\n', r"a quote is not closed.*'d1'"),
         ('x,n,id,day\n1,1,k0,"d1', r"a quote is not closed"),
+        ('x,n,id,day\n1,1,"k0,d1\n1,1,k1,d1\n', r"a quote is not closed.*k0,d1"),
     ],
 )
 def test_a_message_about_csv_names_row_column_and_option(

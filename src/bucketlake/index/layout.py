@@ -41,6 +41,8 @@ Slot: TypeAlias = tuple[str, int]
 class SlotPlan:
     """What one write does to one slot, or to a part of it; sent to the task that writes it.
 
+    A look-up of keys is planned as such, too: its slots are shards of the index.
+
     Attributes
     ----------
     partition_path, slot

@@ -45,8 +45,8 @@ class IngestReport(Shown):
     files : int
         Files that were taken; 0 for other sources.
     bytes : int
-        Bytes of the files, or of the messages (an estimate where tasks of Spark decode them); 0 for
-        a stream.
+        Bytes of the files, or of the messages as they are in memory (an estimate where tasks of
+        Spark decode them); 0 for a stream.
     seconds : float
         Time spent on batches.
     lag : int or None

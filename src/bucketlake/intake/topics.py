@@ -8,8 +8,9 @@ another (``docs/decisions/0044-ingest-by-positions.md``).
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -92,6 +93,7 @@ class Topics:
     bytes_here : int
         Messages of so many bytes are decoded in this process; more by tasks of Spark. It follows
         from an average size, so where it was missed by far, fewer messages are taken afterwards.
+        Up to three batches are in memory: one that is written, the next one, and what is decoded.
     """
 
     reader: TopicReader
@@ -108,7 +110,6 @@ class Topics:
     _bytes: dict[str, float] = field(default_factory=dict)  # Of a message, as last seen, by topic.
     _most: dict[str, int] = field(default_factory=dict)  # Messages here, by topic, if known.
     _topics: Sequence[str] = ()
-    _threads: Executor = field(default_factory=partial(ThreadPoolExecutor, 1, "topics"))
     _coming: tuple[str, object, Future[pa.Table]] | None = None  # The batch that is fetched ahead.
     _fits: set[str] = field(default_factory=set)  # Tables that take the declared columns.
     _forms: dict[str, frozenset[int] | None] = field(default_factory=dict)  # Of positions, by path.
@@ -140,7 +141,7 @@ class Topics:
                     waiting.remove(batches)
                 else:
                     yield batch
-        self._taken = every
+        self._taken, self._coming = every, None
 
     def decode(self, letters: pa.Table, table: Table | None) -> Records:
         """Decode letters again; InputError has the reason of the first that is still bad."""
@@ -243,7 +244,7 @@ class Topics:
         if self._coming is not None and self._coming[0] == topic:
             _, span, rows = self._coming
             self._coming = None
-            if span == (starts, upto):
+            if span == _span(starts, upto):
                 return rows.result
         return partial(sample_rows, messages, None, _ROLE)
 
@@ -254,9 +255,17 @@ class Topics:
         """
         upto = self._limited(starts, ends)
         if self._coming is None and 0 < _count(starts, upto) <= self._rows_here(topic):
-            messages = self.reader.messages(topic, starts, upto)
-            rows = self._threads.submit(sample_rows, messages, None, _ROLE)
-            self._coming = topic, (starts, upto), rows
+            messages, rows = self.reader.messages(topic, starts, upto), Future[pa.Table]()
+            self._coming = topic, _span(starts, upto), rows
+
+            def run() -> None:
+                try:
+                    rows.set_result(sample_rows(messages, None, _ROLE))
+                except BaseException as error:  # Raised where the rows are asked for.
+                    rows.set_exception(error)
+
+            # Who stops does not wait for it.
+            threading.Thread(target=run, name="ingest-ahead", daemon=True).start()
 
     def _fetched(self, topic: str, fetch: Callable[[], pa.Table], count: int) -> pa.Table | None:
         """Return messages, measured; None if Spark hands over fewer bytes."""
@@ -378,7 +387,9 @@ class Topics:
             keys=() if table is not None or not self.decoder.has_keys else key_names(messages),
             facts={
                 "lag": sum(ends[p] - end for p, end in upto.items()),
-                "bytes": int(self._bytes.get(topic, 0) * count),
+                "bytes": messages.nbytes
+                if isinstance(messages, pa.Table)
+                else int(self._bytes.get(topic, 0) * count),
             },
         )
 
@@ -467,6 +478,11 @@ def _offsets_of(stored: Position | None, topic: str) -> dict[int, int]:
                 "give this source another name=...",
             )
     return {int(name): end for name, end in last.items()}
+
+
+def _span(starts: TopicOffsets, ends: TopicOffsets) -> dict[int, tuple[int, int]]:
+    """Return the offsets of each partition; a start that is unknown is 0."""
+    return {p: (max(starts[p], 0), end) for p, end in ends.items()}
 
 
 def _count(starts: TopicOffsets, ends: TopicOffsets) -> int:

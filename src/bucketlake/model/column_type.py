@@ -335,7 +335,8 @@ def stored_fields(fields: list[pa.Field], prefix: str, where: str) -> list[pa.Fi
     the fields of a blob or a variant stay required, by which it is known.
     """
     # A separator at the end of each line of CSV makes a column without name and values.
-    _check_names([f.name for f in fields if f.name or not pa.types.is_null(f.type)], prefix, where)
+    names = [f.name for f in fields if f.name or prefix or not pa.types.is_null(f.type)]
+    _check_names(names, prefix, where)
     stored = []
     for field in fields:
         if not prefix and is_vector(field.type):

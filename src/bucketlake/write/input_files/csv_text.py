@@ -140,8 +140,11 @@ def csv_batches(
         yield from _without_last_row(batches, where) if is_whole else batches
     except pa.ArrowInvalid as error:
         if "Empty CSV" not in str(error):  # A piece may have no row.
-            explained = _explained(str(error), names, skipped, reading, where)
-            raise explained or error from error
+            text = str(error)
+            ragged = _RAGGED.search(text)
+            if is_whole and ragged and last_row.decode() in ragged[4]:
+                raise _open_quote(where, ragged[4]) from error
+            raise _explained(text, names, skipped, reading, where) or error from error
 
 
 def _without_last_row(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
@@ -152,13 +155,14 @@ def _without_last_row(batches: Iterator[pa.RecordBatch], where: str) -> Iterator
         batch = following
     first, *others = (column[-1].as_py() for column in batch.columns)
     if first != "" or any(others):
-        open_value = [first, *others][-1].partition("\n")[0][:60]
-        raise InputError(
-            where,
-            f"a quote is not closed, so a value reaches to the end: {open_value!r}",
-            "close the quote; the file may be cut off",
-        )
+        raise _open_quote(where, [first, *others][-1])
     yield batch.slice(0, len(batch) - 1)
+
+
+def _open_quote(where: str, text: str) -> InputError:
+    problem = "a quote is not closed, so a value reaches to the end"
+    shown = text.partition("\n")[0][:60]
+    return InputError(where, f"{problem}: {shown!r}", "close the quote; the file may be cut off")
 
 
 class _WholeLineEnds(io.RawIOBase):
