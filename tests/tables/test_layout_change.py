@@ -603,10 +603,10 @@ def test_an_order_that_would_be_lost_must_be_named(new_path: NewPath) -> None:
     assert values_of(table) == expected
 
 
-def test_time_travel_that_would_be_lost_must_be_named(new_path: NewPath) -> None:
-    """A log file of a write that a compaction overtakes belongs to its slice by its time alone."""
+def overtaken(path: str, operation: str, key: str) -> bl.Table:
+    """Return a table with a write of a row that a compaction of its bucket has overtaken."""
     table = bl.create_table(
-        new_path(),
+        path,
         schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
         record_key="id",
         index=bl.SimpleBucket(1),
@@ -616,7 +616,13 @@ def test_time_travel_that_would_be_lost_must_be_named(new_path: NewPath) -> None
         table.upsert(pa.table({"id": ["a"], "n": [n]}))
     with pytest.MonkeyPatch.context() as patch:
         meanwhile(patch, bl.open_table(table.path).compact)
-        table.upsert(pa.table({"id": ["a"], "n": [2]}))
+        getattr(table, operation)(pa.table({"id": [key], "n": [2]}))
+    return table
+
+
+def test_time_travel_that_would_be_lost_must_be_named(new_path: NewPath) -> None:
+    """A log file of a write that a compaction overtakes belongs to its slice by its time alone."""
+    table = overtaken(new_path(), "upsert", "a")
     compaction = table.timeline()[-1]
     assert table.to_arrow(as_of=compaction)["n"].to_pylist() == [2]
     lost = f"compaction {compaction.requested_at} overtook commit .* as of a time from"
@@ -627,18 +633,7 @@ def test_time_travel_that_would_be_lost_must_be_named(new_path: NewPath) -> None
 
 
 def test_a_compaction_of_what_an_overwrite_removes_loses_no_time_travel(new_path: NewPath) -> None:
-    table = bl.create_table(
-        new_path(),
-        schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
-        record_key="id",
-        index=bl.SimpleBucket(1),
-        table_type="merge_on_read",
-    )
-    for n in range(2):
-        table.upsert(pa.table({"id": ["a"], "n": [n]}))
-    with pytest.MonkeyPatch.context() as patch:
-        meanwhile(patch, bl.open_table(table.path).compact)
-        table.insert_overwrite(pa.table({"id": ["b"], "n": [2]}))
+    table = overtaken(new_path(), "insert_overwrite", "b")
     actions = [instant.action.value for instant in table.timeline()]
     assert actions[-2:] == ["replacecommit", "commit"], "the compaction began later"
     at = table.timeline()[-1].requested_at
