@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +12,10 @@ from pyspark.sql import SparkSession
 
 import bucketlake as bl
 from bucketlake.errors import InputError
-from bucketlake.spark import read
+from bucketlake.spark import arrow_tasks
 from bucketlake.spark.spark_schema import spark_from_arrow
 from tests.golden.test_tables import TABLES
+from tests.spies import spy
 
 
 @pytest.mark.parametrize("name", ["cow_vector_int8", "mor_vector_double"])
@@ -54,14 +54,7 @@ def test_other_columns_of_a_table_with_vectors_are_read_by_spark_itself(
     vectors = pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32(), 2))
     rows = pa.table({"id": ["a", "b"], "n": [1, 2], "v": vectors})
     table = bl.create_table(str(tmp_path / "made"), rows, record_key="id", index=bl.SimpleBucket(1))
-    tasks: list[pa.Schema] = []
-
-    def counted(df: Any, function: Any, schema: pa.Schema) -> Any:
-        tasks.append(schema)
-        return map_in_arrow(df, function, schema)
-
-    map_in_arrow = read.map_in_arrow
-    monkeypatch.setattr(read, "map_in_arrow", counted)
+    tasks = spy(monkeypatch, arrow_tasks, "map_in_arrow", lambda _df, _function, schema: schema)
     found = table.read(spark, columns=["id"], where="n > 1")
     assert [row.asDict() for row in found.collect()] == [{"id": "b"}]
     assert tasks == []
